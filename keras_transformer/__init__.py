@@ -1,0 +1,22 @@
+"""Transformers in Keras: from parallel text to a fast, verified translator."""
+
+from keras_transformer import layers
+from keras_transformer.config import TransformerConfig
+from keras_transformer.losses import SmoothedCrossEntropy
+from keras_transformer.metrics import Perplexity, TokenAccuracy
+from keras_transformer.models import Transformer
+from keras_transformer.schedules import TransformerSchedule
+from keras_transformer.text import Tokenizer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Perplexity",
+    "SmoothedCrossEntropy",
+    "TokenAccuracy",
+    "Tokenizer",
+    "Transformer",
+    "TransformerConfig",
+    "TransformerSchedule",
+    "layers",
+]

@@ -1,0 +1,186 @@
+"""What a Transformer is made of: sizes, rates and switches, checked once."""
+
+import dataclasses
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+"""Ids that every tokenizer, loss and search of this package agrees on."""
+
+_PRESETS = {
+    # Wu et al. 2021 (arXiv:2105.14462): the small model for Multi30k.
+    "transformer_tiny": dict(
+        model_dim=128,
+        num_heads=4,
+        intermediate_dim=256,
+        num_encoder_layers=4,
+        num_decoder_layers=4,
+        dropout=0.3,
+    ),
+    # Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows "base" and "big".
+    "transformer_base": dict(
+        model_dim=512,
+        num_heads=8,
+        intermediate_dim=2048,
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+        dropout=0.1,
+    ),
+    "transformer_big": dict(
+        model_dim=1024,
+        num_heads=16,
+        intermediate_dim=4096,
+        num_encoder_layers=6,
+        num_decoder_layers=6,
+        dropout=0.3,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and switches of an encoder-decoder Transformer.
+
+    Args:
+        vocabulary_size: Number of ids, of the source side or of both.
+        model_dim: Width of the residual stream (`d_model` in the paper).
+        num_heads: Attention heads; must divide `model_dim`.
+        intermediate_dim: Inner width of the feed-forward sublayer (`d_ff`).
+        num_encoder_layers: Encoder blocks.
+        num_decoder_layers: Decoder blocks.
+        dropout: Rate on each sublayer's output and on the embedded input.
+        normalize_first: Normalize before each sublayer (pre-norm, with one more
+            normalization after the last block) instead of after it.
+        activation: Feed-forward activation, any name that Keras knows.
+        tie_embeddings: `"all"` shares one matrix between source embedding, target
+            embedding and output projection (section 3.4); `"decoder"` shares the target
+            embedding and the output projection; `"none"` shares nothing.
+        positions: `"sinusoidal"` or `"learned"`.
+        target_vocabulary_size: Number of target ids, when it is a vocabulary of its own.
+        attention_dropout: Rate on the attention weights.
+        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
+        max_length: Positions that a learned embedding has, in tokens. Sinusoidal
+            positions know no limit.
+        layer_norm_epsilon: Added to the variance in each normalization.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+
+    Example:
+
+    >>> TransformerConfig(vocabulary_size=8000, model_dim=256, num_heads=4).key_dim
+    64
+    """
+
+    vocabulary_size: int
+    model_dim: int = 512
+    num_heads: int = 8
+    intermediate_dim: int = 2048
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    dropout: float = 0.1
+    normalize_first: bool = False
+    activation: str = "relu"
+    tie_embeddings: str = "all"
+    positions: str = "sinusoidal"
+    target_vocabulary_size: int | None = None
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
+    max_length: int = 1024
+    layer_norm_epsilon: float = 1e-5
+
+    def __post_init__(self):
+        for name in (
+            "vocabulary_size",
+            "model_dim",
+            "num_heads",
+            "intermediate_dim",
+            "num_encoder_layers",
+            "num_decoder_layers",
+            "max_length",
+        ):
+            _check_positive_integer(name, getattr(self, name))
+        if self.target_vocabulary_size is not None:
+            _check_positive_integer("target_vocabulary_size", self.target_vocabulary_size)
+        for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
+            check_rate(name, getattr(self, name))
+        if not isinstance(self.normalize_first, bool):
+            raise ValueError(
+                "`normalize_first` must be true or false. "
+                f"Received: normalize_first={self.normalize_first!r}."
+            )
+        check_choice("tie_embeddings", self.tie_embeddings, ("all", "decoder", "none"))
+        check_choice("positions", self.positions, ("sinusoidal", "learned"))
+        if not isinstance(self.activation, str):
+            raise ValueError(
+                "`activation` must be the name of a Keras activation. "
+                f"Received: activation={self.activation!r}."
+            )
+        epsilon = self.layer_norm_epsilon
+        if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or epsilon <= 0:
+            raise ValueError(
+                "`layer_norm_epsilon` must be a positive number. "
+                f"Received: layer_norm_epsilon={epsilon!r}."
+            )
+        if self.model_dim % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide `model_dim`. "
+                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        if self.tie_embeddings == "all" and self.target_vocabulary_size not in (
+            None,
+            self.vocabulary_size,
+        ):
+            raise ValueError(
+                '`tie_embeddings="all"` needs one vocabulary for both sides. '
+                f"Received: vocabulary_size={self.vocabulary_size}, "
+                f"target_vocabulary_size={self.target_vocabulary_size}."
+            )
+
+    @property
+    def key_dim(self):
+        """Width of one attention head."""
+        return self.model_dim // self.num_heads
+
+    @property
+    def output_vocabulary_size(self):
+        """Number of target ids, whether the vocabulary is shared or not."""
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    @classmethod
+    def from_preset(cls, preset, vocabulary_size, **fields):
+        """A preset's configuration, with any field replaced by name."""
+        if preset not in _PRESETS:
+            raise ValueError(
+                f"`preset` must be one of {', '.join(_PRESETS)}. Received: preset={preset!r}."
+            )
+        return cls(vocabulary_size=vocabulary_size, **{**_PRESETS[preset], **fields})
+
+    def to_dict(self):
+        """Plain values alone, fit for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields):
+        """The inverse of `to_dict`; an unknown field is a `ValueError`."""
+        unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise ValueError(f"Unknown fields of TransformerConfig: {sorted(unknown)}.")
+        return cls(**fields)
+
+
+def _check_positive_integer(name, value):
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+
+
+def check_rate(name, value):
+    """Raises `ValueError` unless `value` is a probability below one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
+
+
+def check_choice(name, value, choices):
+    """Raises `ValueError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
+        )

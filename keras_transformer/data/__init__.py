@@ -1,0 +1,16 @@
+"""From files to checked pairs to batches of few static shapes."""
+
+from keras_transformer.data.batching import choose_shapes
+from keras_transformer.data.dataset import ParallelDataset
+from keras_transformer.data.files import read_lines, read_pairs
+from keras_transformer.data.pairs import EncodedPairs, PairReport, encode_pairs
+
+__all__ = [
+    "EncodedPairs",
+    "PairReport",
+    "ParallelDataset",
+    "choose_shapes",
+    "encode_pairs",
+    "read_lines",
+    "read_pairs",
+]

@@ -1,0 +1,130 @@
+"""Few static shapes for many lengths: which shapes, and which examples go into which batch.
+
+A compiled train step costs seconds for each new shape, padding costs time in every step. So the
+examples are put into a handful of length buckets, whose edges waste least on these very lengths.
+"""
+
+import numpy as np
+
+from keras_transformer.errors import InputError
+
+
+def choose_shapes(lengths, batch_tokens, max_shapes=8):
+    """The `(batch, length)` shapes that pad these lengths least.
+
+    An example goes into the shortest shape that holds it. The lengths of the shapes are chosen by
+    dynamic programming so that no other choice of as many gives fewer padded positions in all,
+    incomplete batches aside; each shape has as many rows as `batch_tokens` allows.
+
+    Args:
+        lengths: Integers `(examples,)`, the columns that each example needs.
+        batch_tokens: Most positions of a batch on one side, padding counted.
+        max_shapes: Most shapes; fewer when there are fewer distinct lengths.
+
+    Returns:
+        A list of `(batch, length)`, from short to long; the last length is the longest given.
+
+    Raises:
+        InputError: There is no length, or `batch_tokens` does not hold the longest one.
+
+    Example: two short sentences and a long one, and only one length too many.
+
+    >>> choose_shapes([3, 4, 9], batch_tokens=36, max_shapes=2)
+    [(9, 4), (4, 9)]
+    """
+    lengths = np.asarray(lengths)
+    for name, value in (("batch_tokens", batch_tokens), ("max_shapes", max_shapes)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+    if not lengths.size or lengths.min() < 1:
+        raise InputError(f"`lengths` must be positive, at least one. Received: {lengths!r:.80}.")
+    if batch_tokens < lengths.max():
+        raise InputError(
+            "`batch_tokens` must hold the longest example. "
+            f"Received: batch_tokens={batch_tokens}, longest example={lengths.max()}."
+        )
+    edges = _best_edges(*np.unique(lengths, return_counts=True), max_shapes)
+    return [(int(batch_tokens // edge), int(edge)) for edge in edges]
+
+
+def _best_edges(values, counts, max_edges):
+    """The `max_edges` of the sorted `values` that round all others up at the least total cost.
+
+    `best[j]` is the least padded area of the `j` smallest values in the buckets used so far. One
+    more bucket, holding the values from i up to j - 1, costs their count times `values[j - 1]`.
+    """
+    size = len(values)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    best = np.concatenate([[0.0], np.full(size, np.inf)])
+    starts = []
+    for _ in range(min(max_edges, size)):
+        nexts, start = np.full(size + 1, np.inf), np.zeros(size + 1, int)
+        for j in range(1, size + 1):
+            costs = best[:j] + (below[j] - below[:j]) * float(values[j - 1])
+            start[j] = np.argmin(costs)
+            nexts[j] = costs[start[j]]
+        best = nexts
+        starts.append(start)
+    edges, end = [], size
+    for start in reversed(starts):
+        edges.append(values[end - 1])
+        end = start[end]
+    return edges[::-1]
+
+
+def plan_batches(lengths, shapes, rng=None):
+    """Puts each example into exactly one batch.
+
+    What does not fill a batch of its shape is promoted to the next longer one, so that only one
+    batch, of the longest shape, can be incomplete. How many batches of each shape there are
+    depends on the lengths alone, not on the order: every epoch has the same number of steps.
+
+    Args:
+        lengths: Integers `(examples,)`, the columns that each example needs.
+        shapes: A list of `(batch, length)`, from short to long.
+        rng: A NumPy `Generator` that shuffles the examples of a shape, which of them are promoted
+            and the order of the batches. None keeps the examples' order, short shapes first.
+
+    Returns:
+        A list of `(shape index, example indices)`; the indices are int64 `(at most batch,)`.
+
+    Raises:
+        InputError: The shapes are no such list, or the longest does not hold every example.
+    """
+    lengths = np.asarray(lengths)
+    shapes = check_shapes(shapes, lengths)
+    bucket_of = np.searchsorted([length for _, length in shapes], lengths)
+    plan, left_over = [], np.zeros(0, np.int64)
+    for index, (batch, _) in enumerate(shapes):
+        members = np.concatenate([left_over, np.flatnonzero(bucket_of == index)])
+        if rng is not None:
+            members = rng.permutation(members)
+        full = len(members) // batch * batch
+        plan.extend((index, rows) for rows in members[:full].reshape(-1, batch))
+        left_over = members[full:]
+    if len(left_over):
+        plan.append((len(shapes) - 1, left_over))
+    if rng is not None:
+        plan = [plan[position] for position in rng.permutation(len(plan))]
+    return plan
+
+
+def check_shapes(shapes, lengths):
+    """The shapes as a list of tuples of ints; `InputError` as `plan_batches`."""
+    try:
+        checked = [(int(batch), int(length)) for batch, length in shapes]
+    except (TypeError, ValueError):
+        checked = []
+    edges = [length for _, length in checked]
+    if not edges or edges != sorted(set(edges)) or min(min(shape) for shape in checked) < 1:
+        raise InputError(
+            "`shapes` must be pairs (batch, length) of positive integers, from short to long. "
+            f"Received: shapes={shapes!r}."
+        )
+    longest = int(np.max(lengths, initial=0))
+    if longest > edges[-1]:
+        raise InputError(
+            "The longest of `shapes` must hold every example. "
+            f"Received: longest shape={edges[-1]}, longest example={longest}."
+        )
+    return checked

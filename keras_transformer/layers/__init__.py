@@ -1,0 +1,19 @@
+"""Layers of the Transformer, each usable by itself in any Keras model."""
+
+from keras_transformer.layers.decoder_block import DecoderBlock
+from keras_transformer.layers.encoder_block import EncoderBlock
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.learned_positional_embedding import LearnedPositionalEmbedding
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.sinusoidal_positional_encoding import SinusoidalPositionalEncoding
+from keras_transformer.layers.token_embedding import TokenEmbedding
+
+__all__ = [
+    "DecoderBlock",
+    "EncoderBlock",
+    "FeedForward",
+    "LearnedPositionalEmbedding",
+    "MultiHeadAttention",
+    "SinusoidalPositionalEncoding",
+    "TokenEmbedding",
+]

@@ -1,0 +1,97 @@
+"""What the encoder's and the decoder's block have in common."""
+
+import keras
+
+from keras_transformer.config import check_rate
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+
+
+class Block(keras.layers.Layer):
+    """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`."""
+
+    def __init__(
+        self,
+        intermediate_dim,
+        num_heads,
+        dropout=0.0,
+        activation="relu",
+        normalize_first=False,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        layer_norm_epsilon=1e-5,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, size in (("intermediate_dim", intermediate_dim), ("num_heads", num_heads)):
+            if size < 1:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+        check_rate("dropout", dropout)
+        check_rate("attention_dropout", attention_dropout)
+        check_rate("feed_forward_dropout", feed_forward_dropout)
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = keras.activations.get(activation)
+        self.normalize_first = normalize_first
+        self.attention_dropout = attention_dropout
+        self.feed_forward_dropout = feed_forward_dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.supports_masking = True
+        self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def _build_attention(self, name, query_shape, value_shape):
+        model_dim = query_shape[-1]
+        if model_dim % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide the width of the input. "
+                f"Received: num_heads={self.num_heads}, input of shape {tuple(query_shape)}."
+            )
+        attention = MultiHeadAttention(
+            self.num_heads,
+            key_dim=model_dim // self.num_heads,
+            dropout=self.attention_dropout,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        attention.build(query_shape, value_shape)
+        return attention
+
+    def _build_feed_forward(self, input_shape):
+        feed_forward = FeedForward(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.feed_forward_dropout,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+        feed_forward.build(input_shape)
+        return feed_forward
+
+    def _build_normalization(self, name, input_shape):
+        # Keras computes the mean and the variance in float32 under every policy.
+        normalization = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+        normalization.build(input_shape)
+        return normalization
+
+    def _add(self, inputs, normalization, sublayer, training=None):
+        """`norm(x + dropout(f(x)))`, or pre-norm `x + dropout(f(norm(x)))`."""
+        if self.normalize_first:
+            outputs = sublayer(normalization(inputs))
+            return inputs + self._dropout_layer(outputs, training=training)
+        return normalization(inputs + self._dropout_layer(sublayer(inputs), training=training))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "num_heads": self.num_heads,
+            "dropout": self.dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "normalize_first": self.normalize_first,
+            "attention_dropout": self.attention_dropout,
+            "feed_forward_dropout": self.feed_forward_dropout,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }

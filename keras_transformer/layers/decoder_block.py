@@ -1,0 +1,153 @@
+"""One layer of the decoder, with or without an encoder."""
+
+import keras
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.layers.block import Block
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class DecoderBlock(Block):
+    """Causal self-attention, attention to the encoder, and a feed-forward sublayer.
+
+    Called without an encoder sequence it is a decoder-only block: it then has no weights for
+    attention to the encoder. What it is called with first decides.
+
+    Args:
+        intermediate_dim: Inner width of the feed-forward sublayer.
+        num_heads: Attention heads; must divide the input's width.
+        dropout: Rate on each sublayer's output, in [0, 1).
+        activation: Feed-forward activation, a name or a callable.
+        normalize_first: Normalize each sublayer's input (pre-norm) instead of its sum with the
+            residual (post-norm, as in the paper).
+        attention_dropout: Rate on the attention weights.
+        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
+        layer_norm_epsilon: Added to the variance in normalization.
+
+    Call arguments:
+        decoder_sequence: Float `(batch, target, model_dim)`.
+        encoder_sequence: Float `(batch, source, encoder_dim)`.
+        decoder_padding_mask: Bool `(batch, target)`, True = a real token.
+        encoder_padding_mask: Bool `(batch, source)`, True = a real token.
+        decoder_attention_mask: Bool, True = may attend: `(target, target)`,
+            `(batch, target, target)` or `(batch, heads, target, target)`.
+        encoder_attention_mask: The same over `(target, source)`.
+        use_causal_mask: Whether position `i` sees the positions `0 … i` only.
+        training: Whether dropout is active.
+
+    Masking: all given masks, the causal mask and the masks that Keras attached to the two
+    sequences are combined.
+
+    Returns:
+        Float `(batch, target, model_dim)` in the compute dtype.
+
+    Raises:
+        ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an
+            encoder sequence comes and goes between calls.
+
+    Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+
+    Example:
+
+    >>> block = DecoderBlock(intermediate_dim=32, num_heads=2)
+    >>> block(keras.ops.ones((3, 5, 16)), keras.ops.ones((3, 7, 16))).shape
+    (3, 5, 16)
+    """
+
+    def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        shape = decoder_sequence_shape
+        self.self_attention = self._build_attention("self_attention", shape, shape)
+        self.self_attention_norm = self._build_normalization("self_attention_norm", shape)
+        self.cross_attention = None
+        if encoder_sequence_shape is not None:
+            self.cross_attention = self._build_attention(
+                "cross_attention", shape, encoder_sequence_shape
+            )
+            self.cross_attention_norm = self._build_normalization("cross_attention_norm", shape)
+        self.feed_forward = self._build_feed_forward(shape)
+        self.feed_forward_norm = self._build_normalization("feed_forward_norm", shape)
+
+    def call(
+        self,
+        decoder_sequence,
+        encoder_sequence=None,
+        decoder_padding_mask=None,
+        encoder_padding_mask=None,
+        decoder_attention_mask=None,
+        encoder_attention_mask=None,
+        use_causal_mask=True,
+        training=None,
+    ):
+        self._check_encoder_sequence(encoder_sequence)
+        length = ops.shape(decoder_sequence)[1]
+        mask = masks.both(
+            masks.causal_mask(length) if use_causal_mask else None,
+            masks.key_mask(decoder_padding_mask),
+            masks.key_mask(masks.implicit_mask(decoder_sequence)),
+            masks.with_heads_axis(decoder_attention_mask),
+        )
+
+        def attend(x):
+            return self.self_attention(x, x, attention_mask=mask, training=training)
+
+        def attend_to_encoder(x):
+            return self.cross_attention(
+                x,
+                encoder_sequence,
+                attention_mask=masks.both(
+                    masks.key_mask(encoder_padding_mask),
+                    masks.with_heads_axis(encoder_attention_mask),
+                ),
+                training=training,
+            )
+
+        return self._run(decoder_sequence, attend, attend_to_encoder, training)
+
+    def step(self, inputs, cache, position, mask, memory=None, memory_mask=None):
+        """Runs positions that follow those whose keys and values stand in `cache`.
+
+        Args:
+            inputs: Float `(batch, new, model_dim)`.
+            cache: `KeyValue` of fixed shape.
+            position: Integer scalar: where in the cache the new entries are written.
+            mask: Bool `(batch, 1, new, cached positions)`, which entries each new one sees.
+            memory: `KeyValue` of the encoder's sequence, from
+                `cross_attention.project_key_value`.
+            memory_mask: Bool `(batch, 1, 1, source)`.
+
+        Returns:
+            Float `(batch, new, model_dim)` and the `KeyValue` with the new entries.
+        """
+        self._check_encoder_sequence(memory)
+        written = None
+
+        def attend(x):
+            nonlocal written
+            written = cache.write(self.self_attention.project_key_value(x), position)
+            return self.self_attention.attend(x, written, mask)[0]
+
+        def attend_to_encoder(x):
+            return self.cross_attention.attend(x, memory, memory_mask)[0]
+
+        outputs = self._run(inputs, attend, attend_to_encoder)
+        return outputs, written
+
+    def _run(self, hidden, attend, attend_to_encoder, training=None):
+        hidden = self._add(hidden, self.self_attention_norm, attend, training)
+        if self.cross_attention is not None:
+            hidden = self._add(hidden, self.cross_attention_norm, attend_to_encoder, training)
+
+        def feed(x):
+            return self.feed_forward(x, training=training)
+
+        return self._add(hidden, self.feed_forward_norm, feed, training)
+
+    def _check_encoder_sequence(self, encoder_sequence):
+        if (encoder_sequence is None) != (self.cross_attention is None):
+            built = "without" if self.cross_attention is None else "with"
+            given = "none" if encoder_sequence is None else "one"
+            raise ValueError(
+                "A decoder block keeps to what it was first called with. "
+                f"Received: a block built {built} an encoder sequence, called with {given}."
+            )

@@ -1,0 +1,71 @@
+"""One layer of the encoder."""
+
+import keras
+
+from keras_transformer import masks
+from keras_transformer.layers.block import Block
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class EncoderBlock(Block):
+    """Self-attention, then a feed-forward sublayer, each with a residual connection.
+
+    Args:
+        intermediate_dim: Inner width of the feed-forward sublayer.
+        num_heads: Attention heads; must divide the input's width.
+        dropout: Rate on each sublayer's output, in [0, 1).
+        activation: Feed-forward activation, a name or a callable.
+        normalize_first: Normalize each sublayer's input (pre-norm) instead of its sum with the
+            residual (post-norm, as in the paper). A pre-norm stack wants one more normalization
+            after its last block.
+        attention_dropout: Rate on the attention weights.
+        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
+        layer_norm_epsilon: Added to the variance in normalization.
+
+    Call arguments:
+        inputs: Float `(batch, length, model_dim)`.
+        padding_mask: Bool `(batch, length)`, True = a real token.
+        attention_mask: Bool, True = may attend: `(query, key)`, `(batch, query, key)` or
+            `(batch, heads, query, key)`.
+        training: Whether dropout is active.
+
+    Masking: `padding_mask`, `attention_mask` and the mask that Keras attached to `inputs` are
+    combined. Padded positions give numbers that mean nothing; no real position sees them.
+
+    Returns:
+        Float `(batch, length, model_dim)` in the compute dtype.
+
+    Raises:
+        ValueError: A size or rate is out of range, or `num_heads` does not divide the width.
+
+    Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020
+    (arXiv:2002.04745).
+
+    Example:
+
+    >>> block = EncoderBlock(intermediate_dim=32, num_heads=2, dropout=0.1)
+    >>> block(keras.ops.ones((3, 5, 16))).shape
+    (3, 5, 16)
+    """
+
+    def build(self, input_shape):
+        self.self_attention = self._build_attention("self_attention", input_shape, input_shape)
+        self.self_attention_norm = self._build_normalization("self_attention_norm", input_shape)
+        self.feed_forward = self._build_feed_forward(input_shape)
+        self.feed_forward_norm = self._build_normalization("feed_forward_norm", input_shape)
+
+    def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
+        mask = masks.both(
+            masks.key_mask(padding_mask),
+            masks.key_mask(masks.implicit_mask(inputs)),
+            masks.with_heads_axis(attention_mask),
+        )
+
+        def attend(x):
+            return self.self_attention(x, x, attention_mask=mask, training=training)
+
+        def feed(x):
+            return self.feed_forward(x, training=training)
+
+        hidden = self._add(inputs, self.self_attention_norm, attend, training)
+        return self._add(hidden, self.feed_forward_norm, feed, training)

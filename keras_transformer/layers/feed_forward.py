@@ -1,0 +1,67 @@
+"""The position-wise feed-forward sublayer."""
+
+import keras
+
+from keras_transformer.config import check_rate
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class FeedForward(keras.layers.Layer):
+    """Two projections applied at each position: `W2 · activation(W1 · x + b1) + b2`.
+
+    Args:
+        intermediate_dim: Width of the inner projection.
+        activation: Name of a Keras activation, or a callable.
+        dropout: Probability of zeroing an inner unit, in [0, 1).
+
+    Call arguments:
+        inputs: Float `(batch, length, model_dim)`. Padding is not masked here.
+        training: Whether dropout is active.
+
+    Returns:
+        Float, the shape of `inputs`, in the compute dtype.
+
+    Raises:
+        ValueError: `intermediate_dim` is not positive, or a rate is outside [0, 1).
+
+    Reference: Vaswani et al. 2017, section 3.3 (arXiv:1706.03762).
+    """
+
+    def __init__(self, intermediate_dim, activation="relu", dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        if intermediate_dim < 1:
+            raise ValueError(
+                "`intermediate_dim` must be positive. "
+                f"Received: intermediate_dim={intermediate_dim!r}."
+            )
+        check_rate("dropout", dropout)
+        self.intermediate_dim = intermediate_dim
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.supports_masking = True
+        self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        self._inner_dense = keras.layers.Dense(
+            self.intermediate_dim,
+            activation=self.activation,
+            dtype=self.dtype_policy,
+            name="inner",
+        )
+        self._outer_dense = keras.layers.Dense(
+            input_shape[-1], dtype=self.dtype_policy, name="outer"
+        )
+        self._inner_dense.build(input_shape)
+        self._outer_dense.build((*input_shape[:-1], self.intermediate_dim))
+
+    def call(self, inputs, training=None):
+        inner = self._dropout_layer(self._inner_dense(inputs), training=training)
+        return self._outer_dense(inner)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+        }

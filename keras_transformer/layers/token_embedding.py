@@ -1,0 +1,76 @@
+"""Ids to vectors, and vectors back to logits with the same matrix."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Looks ids up in a table and scales them by √model_dim.
+
+    The same table, unscaled and transposed, is the output projection (`project`): that ties
+    input and output. Initial values are drawn from N(0, 1/√model_dim), so that a scaled
+    embedding has the size of a positional encoding and a logit has unit variance.
+
+    Args:
+        vocabulary_size: Number of ids.
+        model_dim: Width of a vector.
+
+    Call arguments:
+        inputs: Integer `(batch, length)`.
+
+    Masking: none is made; pass `masks.padding_mask(ids)` on explicitly.
+
+    Returns:
+        Float `(batch, length, model_dim)` in the compute dtype.
+
+    Raises:
+        ValueError: A size is not positive.
+
+    Reference: Vaswani et al. 2017, section 3.4 (arXiv:1706.03762); Press & Wolf 2017
+    (arXiv:1608.05859).
+    """
+
+    def __init__(self, vocabulary_size, model_dim, **kwargs):
+        # Ids must stay integers: autocast would turn them into the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        for name, size in (("vocabulary_size", vocabulary_size), ("model_dim", model_dim)):
+            if size < 1:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+        self.vocabulary_size = vocabulary_size
+        self.model_dim = model_dim
+        self.supports_masking = True
+
+    def build(self, input_shape=None):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.vocabulary_size, self.model_dim),
+            initializer=keras.initializers.RandomNormal(stddev=self.model_dim**-0.5),
+        )
+
+    def call(self, inputs):
+        table = ops.convert_to_tensor(self.embeddings)
+        vectors = ops.take(table, ops.cast(inputs, "int32"), axis=0)
+        return ops.cast(vectors, self.compute_dtype) * math.sqrt(self.model_dim)
+
+    def project(self, hidden):
+        """Logits of each id: `hidden · embeddingsᵀ`.
+
+        Args:
+            hidden: Float `(…, model_dim)`.
+
+        Returns:
+            Float `(…, vocabulary_size)` in the compute dtype.
+        """
+        table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
+        return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
+
+    def get_config(self):
+        config = super().get_config()
+        return {
+            **config,
+            "vocabulary_size": self.vocabulary_size,
+            "model_dim": self.model_dim,
+        }

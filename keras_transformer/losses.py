@@ -1,0 +1,118 @@
+"""Label-smoothed cross-entropy over the real tokens of a batch."""
+
+import keras
+from keras import ops
+
+from keras_transformer.config import PAD_ID, check_rate
+
+
+def token_losses(labels, logits, label_smoothing=0.0):
+    """Cross-entropy of each position against a smoothed one-hot distribution.
+
+    The target distribution gives `1 - label_smoothing` to the label and spreads
+    `label_smoothing` evenly over the whole vocabulary, the label included.
+
+    Args:
+        labels: Integer `(batch, length)`.
+        logits: Float `(batch, length, vocabulary)`.
+        label_smoothing: In [0, 1).
+
+    Returns:
+        Float32 `(batch, length)`, in nats.
+    """
+    # float32: a bfloat16 sum over thousands of exponentials keeps two or three digits.
+    logits = ops.cast(logits, "float32")
+    log_sum = ops.logsumexp(logits, axis=-1)
+    # A comparison, not a gather: its gradient is one fused pass over the logits, where the
+    # gradient of a gather is a scatter into a second array of their size.
+    is_label = ops.equal(
+        ops.expand_dims(labels, -1), ops.arange(logits.shape[-1], dtype=labels.dtype)
+    )
+    label_logit = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
+    losses = log_sum - (1.0 - label_smoothing) * label_logit
+    if label_smoothing:
+        losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+    return losses
+
+
+def real_token_weights(labels, ignore_id, sample_weight=None):
+    """1 for each label that counts, 0 for each that is ignored, times the sample weight.
+
+    Args:
+        labels: Integer `(batch, length)`.
+        ignore_id: The id that does not count.
+        sample_weight: Float `(batch,)`, `(batch, 1)` or `(batch, length)`, or `None`.
+
+    Returns:
+        Float32 `(batch, length)`.
+    """
+    weights = ops.cast(ops.not_equal(labels, ignore_id), "float32")
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.cast(sample_weight, "float32")
+    if len(sample_weight.shape) == 1:
+        sample_weight = ops.expand_dims(sample_weight, 1)
+    return weights * sample_weight
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SmoothedCrossEntropy(keras.losses.Loss):
+    """Mean label-smoothed cross-entropy of the real tokens, from logits.
+
+    The sum over all real tokens is divided by their number: a row of padding weighs nothing,
+    and a batch with more padding is not a batch with a smaller loss. Computed in float32 under
+    every dtype policy; labels stay integers.
+
+    Args:
+        label_smoothing: Probability spread evenly over the vocabulary, in [0, 1).
+        ignore_id: Label that does not count.
+
+    Call arguments:
+        y_true: Integer `(batch, length)`.
+        y_pred: Logits, float `(batch, length, vocabulary)`.
+        sample_weight: Weight of each sentence `(batch,)` or each token `(batch, length)`.
+
+    Returns:
+        Float32 scalar in nats a token; 0 when nothing counts.
+
+    Raises:
+        ValueError: `label_smoothing` is outside [0, 1).
+
+    Reference: Szegedy et al. 2016, section 7 (arXiv:1512.00567); Vaswani et al. 2017,
+    section 5.4.
+    """
+
+    def __init__(
+        self, label_smoothing=0.1, ignore_id=PAD_ID, name="smoothed_cross_entropy", **kwargs
+    ):
+        kwargs.pop("reduction", None)  # the division by the number of tokens is the reduction
+        super().__init__(name=name, reduction="sum", **kwargs)
+        check_rate("label_smoothing", label_smoothing)
+        self.label_smoothing = label_smoothing
+        self.ignore_id = ignore_id
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Not Keras' own `__call__`: it would turn the labels into floats.
+        with keras.name_scope(self.name):
+            total, count = self.sum_and_count(y_true, y_pred, sample_weight)
+            return ops.divide_no_nan(total, count)
+
+    def call(self, y_true, y_pred):
+        return self(y_true, y_pred)
+
+    def sum_and_count(self, y_true, y_pred, sample_weight=None):
+        """The sum of the losses and the number (weight) of the tokens, float32 scalars.
+
+        Whoever adds up several batches or hosts divides once, at the end.
+        """
+        labels = ops.cast(y_true, "int32")
+        weights = real_token_weights(labels, self.ignore_id, sample_weight)
+        losses = token_losses(labels, y_pred, self.label_smoothing)
+        return ops.sum(losses * weights), ops.sum(weights)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "label_smoothing": self.label_smoothing,
+            "ignore_id": self.ignore_id,
+        }

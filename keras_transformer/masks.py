@@ -1,0 +1,102 @@
+"""Attention masks: bool, True = may attend.
+
+One meaning everywhere. A padding mask is `(batch, length)`, True = a real token. An
+attention mask is broadcastable to `(batch, heads, query, key)`. `None` = all is visible.
+"""
+
+from keras import ops
+from keras.src.backend import get_keras_mask
+
+from keras_transformer.config import PAD_ID
+
+
+def padding_mask(ids, pad_id=PAD_ID):
+    """Marks the real tokens of `ids`.
+
+    Args:
+        ids: Integer `(batch, length)`.
+        pad_id: The id that fills short rows.
+
+    Returns:
+        Bool `(batch, length)`, True = a real token.
+    """
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(query_length, key_length=None):
+    """Lets each query see the keys up to its own position.
+
+    For three positions, rows are queries and columns are keys:
+
+        1 0 0
+        1 1 0
+        1 1 1
+
+    Args:
+        query_length: Number of queries; an integer or a scalar tensor.
+        key_length: Number of keys; the same as `query_length` by default.
+
+    Returns:
+        Bool `(1, 1, query, key)`.
+    """
+    key_length = query_length if key_length is None else key_length
+    queries = ops.expand_dims(ops.arange(query_length, dtype="int32"), 1)
+    keys = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
+    return ops.expand_dims(ops.greater_equal(queries, keys), (0, 1))
+
+
+def key_mask(mask):
+    """Turns a padding mask over the keys into an attention mask.
+
+    Args:
+        mask: Bool `(batch, key)` or `None`.
+
+    Returns:
+        Bool `(batch, 1, 1, key)`, or `None` for `None`.
+    """
+    return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), (1, 2))
+
+
+def with_heads_axis(mask):
+    """Brings an attention mask to four axes, `(batch, heads, query, key)`.
+
+    Args:
+        mask: Bool `(query, key)`, `(batch, query, key)`, `(batch, heads, query, key)` or `None`.
+
+    Returns:
+        Bool with four axes, or `None` for `None`.
+
+    Raises:
+        ValueError: The mask has another number of axes.
+    """
+    if mask is None:
+        return None
+    mask = ops.cast(mask, "bool")
+    rank = len(mask.shape)
+    if rank == 2:
+        return ops.expand_dims(mask, (0, 1))
+    if rank == 3:
+        return ops.expand_dims(mask, 1)
+    if rank == 4:
+        return mask
+    raise ValueError(
+        "`attention_mask` must have the axes (query, key), (batch, query, key) or "
+        f"(batch, heads, query, key). Received: attention_mask of shape {tuple(mask.shape)}."
+    )
+
+
+def both(*masks):
+    """What every given mask allows; `None` when all of them are `None`."""
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+def implicit_mask(inputs):
+    """The padding mask that Keras attached to `inputs`, or `None`.
+
+    `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` attach one.
+    """
+    return get_keras_mask(inputs)

@@ -1,0 +1,83 @@
+"""Token accuracy and perplexity, over real tokens only."""
+
+import keras
+from keras import ops
+
+from keras_transformer.config import PAD_ID
+from keras_transformer.losses import real_token_weights, token_losses
+from keras_transformer.selection import first_argmax
+
+
+class _TokenMean(keras.metrics.Metric):
+    """A sum and a count over real tokens; subclasses say what is summed."""
+
+    def __init__(self, ignore_id=PAD_ID, name=None, dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.ignore_id = ignore_id
+        # float32 whatever the policy: bfloat16 cannot count past 256.
+        self._total = self.add_variable((), "zeros", dtype="float32", name="total")
+        self._count = self.add_variable((), "zeros", dtype="float32", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = ops.cast(y_true, "int32")
+        weights = real_token_weights(labels, self.ignore_id, sample_weight)
+        self._total.assign_add(ops.sum(self._values(labels, y_pred) * weights))
+        self._count.assign_add(ops.sum(weights))
+
+    def _mean(self):
+        return ops.divide_no_nan(
+            ops.convert_to_tensor(self._total), ops.convert_to_tensor(self._count)
+        )
+
+    def result(self):
+        return self._mean()
+
+    def get_config(self):
+        return {**super().get_config(), "ignore_id": self.ignore_id}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenAccuracy(_TokenMean):
+    """Share of the real tokens whose largest logit is the label's.
+
+    Args:
+        ignore_id: Label that does not count.
+        name: Name in the logs.
+
+    Update arguments: `y_true` integer `(batch, length)`, `y_pred` logits
+    `(batch, length, vocabulary)`, `sample_weight` `(batch,)` or `(batch, length)`.
+
+    Returns:
+        Float32 scalar in [0, 1]; 0 before any real token.
+    """
+
+    def __init__(self, ignore_id=PAD_ID, name="token_accuracy", dtype=None):
+        super().__init__(ignore_id, name, dtype)
+
+    def _values(self, labels, logits):
+        return ops.cast(ops.equal(first_argmax(logits), labels), "float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Perplexity(_TokenMean):
+    """`exp` of the mean cross-entropy of the real tokens, without label smoothing.
+
+    Args:
+        ignore_id: Label that does not count.
+        name: Name in the logs.
+
+    Update arguments: `y_true` integer `(batch, length)`, `y_pred` logits
+    `(batch, length, vocabulary)`, `sample_weight` `(batch,)` or `(batch, length)`.
+
+    Returns:
+        Float32 scalar, 1 or more; 1 before any real token.
+    """
+
+    def __init__(self, ignore_id=PAD_ID, name="perplexity", dtype=None):
+        super().__init__(ignore_id, name, dtype)
+
+    def _values(self, labels, logits):
+        return token_losses(labels, logits)
+
+    def result(self):
+        return ops.exp(self._mean())

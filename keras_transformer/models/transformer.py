@@ -1,0 +1,264 @@
+"""The encoder-decoder Transformer, for training and for step-wise decoding."""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.cache import KeyValue
+from keras_transformer.config import TransformerConfig
+from keras_transformer.layers import (
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+)
+from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.encoder import Encoder
+
+
+class DecodingCache(NamedTuple):
+    """All that a decoding step needs besides the ids it is given. Every shape is fixed.
+
+    The hypotheses ("beams") of a sentence share one row of keys and values: step `t` writes its
+    `beams` entries side by side at `t · beams`, and `lineage` says which entries each beam
+    descends from. Reordering beams then moves a small table of booleans instead of the caches,
+    and the encoder's keys and values are held once a sentence, not once a beam.
+
+    Attributes:
+        layers: A `KeyValue` a decoder block, `(batch, heads, max_length · beams, key_dim)`.
+        memory: A `KeyValue` a decoder block over the source, `(batch, heads, source, key_dim)`.
+        memory_mask: Bool `(batch, 1, 1, source)`.
+        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
+        position: Integer scalar, the number of steps taken.
+    """
+
+    layers: tuple
+    memory: tuple
+    memory_mask: object
+    lineage: object
+    position: object
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Transformer(keras.Model):
+    """Encoder-decoder Transformer from ids to logits.
+
+    Args:
+        config: `TransformerConfig`.
+
+    Call arguments:
+        inputs: `(source_ids, target_ids)` or `{"source_ids": …, "target_ids": …}`: integers
+            `(batch, source)` and `(batch, target)`, padded with 0. The target begins with the
+            id of the beginning of a sentence (1).
+        training: Whether dropout is active.
+
+    Returns:
+        Logits, float `(batch, target, target vocabulary)` in the compute dtype: position `i`
+        scores the token after `target_ids[:, i]`.
+
+    Raises:
+        ValueError: The inputs are not two sequences.
+
+    Reference: Vaswani et al. 2017 (arXiv:1706.03762).
+
+    Example:
+
+    >>> model = Transformer.from_preset("transformer_tiny", vocabulary_size=100)
+    >>> ids = keras.ops.ones((2, 7), dtype="int32")
+    >>> model((ids, ids)).shape
+    (2, 7, 100)
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        # Ids must stay integers; every sublayer casts for itself.
+        self.autocast = False
+        self.config = config
+        policy = self.dtype_policy
+        self.target_embedding = TokenEmbedding(
+            config.output_vocabulary_size, config.model_dim, dtype=policy, name="target_embedding"
+        )
+        self.source_embedding = self.target_embedding
+        if config.tie_embeddings != "all":
+            self.source_embedding = TokenEmbedding(
+                config.vocabulary_size, config.model_dim, dtype=policy, name="source_embedding"
+            )
+        self.output_projection = None
+        if config.tie_embeddings == "none":
+            self.output_projection = keras.layers.Dense(
+                config.output_vocabulary_size, use_bias=False, dtype=policy, name="output"
+            )
+        self.source_positions = self._position_layer("source_positions")
+        self.target_positions = self._position_layer("target_positions")
+        self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=policy)
+        self.encoder = Encoder(config, dtype=policy, name="encoder")
+        self.decoder = Decoder(config, dtype=policy, name="decoder")
+        self.build()
+
+    def _position_layer(self, name):
+        if self.config.positions == "learned":
+            return LearnedPositionalEmbedding(
+                self.config.max_length, dtype=self.dtype_policy, name=name
+            )
+        return SinusoidalPositionalEncoding(dtype=self.dtype_policy, name=name)
+
+    @classmethod
+    def from_preset(cls, preset, vocabulary_size, **fields):
+        """A freshly initialized model of a named size.
+
+        Args:
+            preset: `"transformer_tiny"`, `"transformer_base"` or `"transformer_big"`.
+            vocabulary_size: Number of ids.
+            **fields: Fields of `TransformerConfig` that replace the preset's.
+        """
+        return cls(TransformerConfig.from_preset(preset, vocabulary_size, **fields))
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        shape = (None, None, self.config.model_dim)
+        for layer in (self.source_embedding, self.target_embedding):
+            if not layer.built:
+                layer.build((None, None))
+        for layer in (self.source_positions, self.target_positions, self.encoder):
+            layer.build(shape)
+        self.decoder.build(shape, shape)
+        if self.output_projection is not None:
+            self.output_projection.build(shape)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        source_ids, target_ids = _two_sequences(inputs)
+        encoded, source_mask = self.encode(source_ids, training=training)
+        hidden = self.decoder(
+            self._embed(target_ids, self.target_embedding, self.target_positions, training),
+            encoded,
+            decoder_padding_mask=masks.padding_mask(target_ids),
+            encoder_padding_mask=source_mask,
+            training=training,
+        )
+        return self._logits(hidden)
+
+    def encode(self, source_ids, training=None):
+        """Runs the encoder.
+
+        Args:
+            source_ids: Integer `(batch, source)`.
+            training: Whether dropout is active.
+
+        Returns:
+            Float `(batch, source, model_dim)`, and the bool `(batch, source)` of real tokens.
+        """
+        mask = masks.padding_mask(source_ids)
+        embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
+        return self.encoder(embedded, padding_mask=mask, training=training), mask
+
+    def _embed(self, ids, embedding, positions, training=None, start_index=0):
+        embedded = positions(embedding(ids), start_index=start_index)
+        return self.embedding_dropout(embedded, training=training)
+
+    def _logits(self, hidden):
+        if self.output_projection is not None:
+            return self.output_projection(hidden)
+        return self.target_embedding.project(hidden)
+
+    def start_decoding(self, source_ids, max_length, num_beams=1):
+        """Encodes once and makes the cache that `step` goes on from.
+
+        Args:
+            source_ids: Integer `(batch, source)`.
+            max_length: Steps that the cache has room for.
+            num_beams: Hypotheses for each sentence.
+
+        Returns:
+            `DecodingCache`.
+        """
+        config = self.config
+        if config.positions == "learned" and isinstance(max_length, int):
+            if max_length > config.max_length:
+                raise ValueError(
+                    "Decoding must end within the learned positions. Received: "
+                    f"max_length={max_length}, the model's max_length={config.max_length}."
+                )
+        encoded, source_mask = self.encode(source_ids)
+        batch, slots = ops.shape(source_ids)[0], max_length * num_beams
+        empty = ops.zeros((batch, config.num_heads, slots, config.key_dim), self.compute_dtype)
+        return DecodingCache(
+            layers=tuple(KeyValue(empty, empty) for _ in self.decoder.blocks),
+            memory=self.decoder.project_memory(encoded),
+            memory_mask=masks.key_mask(source_mask),
+            lineage=ops.zeros((batch, num_beams, slots), "bool"),
+            position=ops.zeros((), "int32"),
+        )
+
+    def step(self, ids, cache):
+        """Scores what follows one more token of each hypothesis.
+
+        Args:
+            ids: Integer `(batch, beams)`, the newest token of each hypothesis.
+            cache: `DecodingCache`.
+
+        Returns:
+            Logits, float32 `(batch, beams, target vocabulary)`, and the next `DecodingCache`.
+        """
+        beams, width = ids.shape[1], self.config.model_dim
+        embedded = self._embed(
+            ops.reshape(ids, (-1, 1)),
+            self.target_embedding,
+            self.target_positions,
+            start_index=cache.position,
+        )
+        slot = cache.position * beams
+        own = ops.broadcast_to(ops.eye(beams, dtype="bool"), (ops.shape(ids)[0], beams, beams))
+        lineage = ops.slice_update(cache.lineage, (0, 0, slot), own)
+        hidden, layers = self.decoder.step(
+            ops.reshape(embedded, (-1, beams, width)),
+            cache.layers,
+            slot,
+            ops.expand_dims(lineage, 1),
+            cache.memory,
+            cache.memory_mask,
+        )
+        logits = ops.cast(self._logits(hidden), "float32")
+        return logits, cache._replace(
+            layers=layers, lineage=lineage, position=cache.position + 1
+        )
+
+    def reorder(self, cache, parents):
+        """Lets each hypothesis go on from another one of the same sentence.
+
+        Args:
+            cache: `DecodingCache`.
+            parents: Integer `(batch, beams)`: the hypothesis that each one now continues.
+
+        Returns:
+            `DecodingCache`.
+        """
+        lineage = ops.take_along_axis(cache.lineage, ops.expand_dims(parents, 2), axis=1)
+        return cache._replace(lineage=lineage)
+
+    def get_config(self):
+        config = super().get_config()
+        return {**config, "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
+
+
+def _two_sequences(inputs):
+    if isinstance(inputs, dict):
+        missing = {"source_ids", "target_ids"} - set(inputs)
+        if missing:
+            raise ValueError(
+                'The inputs must hold "source_ids" and "target_ids". '
+                f"Received: keys {sorted(inputs)}."
+            )
+        return inputs["source_ids"], inputs["target_ids"]
+    if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
+        raise ValueError(
+            "The inputs must be (source_ids, target_ids). "
+            f"Received: {type(inputs).__name__} of {getattr(inputs, 'shape', len(inputs))}."
+        )
+    return inputs

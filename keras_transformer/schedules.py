@@ -1,0 +1,57 @@
+"""The paper's learning rate."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """`scale · model_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)`.
+
+    The rate grows linearly for `warmup_steps` steps, then falls with the square root of the
+    step. Steps count from 1: Keras passes 0 for the first one.
+
+    Args:
+        model_dim: Width of the model.
+        warmup_steps: Steps of linear growth.
+        scale: Factor on the whole curve.
+
+    Returns:
+        Float32 scalar.
+
+    Raises:
+        ValueError: An argument is not positive.
+
+    Reference: Vaswani et al. 2017, section 5.3, equation 3 (arXiv:1706.03762).
+
+    Example:
+
+    >>> schedule = TransformerSchedule(model_dim=256, warmup_steps=100)
+    >>> round(float(schedule(99)), 6)  # the peak: 256^-0.5 · 100^-0.5
+    0.00625
+    """
+
+    def __init__(self, model_dim, warmup_steps=4000, scale=1.0):
+        super().__init__()
+        for name, value in (
+            ("model_dim", model_dim),
+            ("warmup_steps", warmup_steps),
+            ("scale", scale),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+                raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}.")
+        self.model_dim = model_dim
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32") + 1.0
+        growing = step * float(self.warmup_steps) ** -1.5
+        return self.scale * self.model_dim**-0.5 * ops.minimum(ops.rsqrt(step), growing)
+
+    def get_config(self):
+        return {
+            "model_dim": self.model_dim,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+        }

@@ -1,0 +1,96 @@
+"""The tokenizer as TensorFlow operations, so that an exported graph takes and gives text."""
+
+import importlib.metadata
+
+import tensorflow as tf
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+
+
+class GraphTokenizer(tf.Module):
+    """A `Tokenizer` inside a TensorFlow graph, with the same ids and the same text.
+
+    The model is a constant of the graph: a SavedModel that holds this module needs no other file,
+    and whoever loads it imports (or links) TensorFlow and tensorflow-text alone. It loads through
+    `tf.saved_model.load` and through TensorFlow 1 sessions, which TensorFlow Serving uses too.
+
+    Args:
+        tokenizer: A `Tokenizer`.
+
+    Raises:
+        ImportError: tensorflow-text is missing or built for another TensorFlow.
+    """
+
+    def __init__(self, tokenizer, name=None):
+        super().__init__(name=name)
+        self._tensorflow_text = _import_tensorflow_text()
+        self._model_bytes = tokenizer.model_bytes
+
+    def _operations(self):
+        # Made anew for each use, so that the model is a node of the graph that uses it. Kept here,
+        # it would be a resource that the eager kernel cache owns, and `tf.random.set_seed` (which
+        # `keras.utils.set_random_seed` calls) empties that cache: "Resource does not exist".
+        # Eagerly the cache makes the second use cheap.
+        #
+        # Not FastSentencepieceTokenizer: it knows no byte fallback and gives the unknown id.
+        return self._tensorflow_text.SentencepieceTokenizer(self._model_bytes, out_type=tf.int32)
+
+    def tokenize(self, texts, add_bos=False, add_eos=False):
+        """Ids of each text.
+
+        Args:
+            texts: string `(batch,)`, UTF-8. A wrong byte gives the unknown id, or with
+                byte fallback the three bytes of U+FFFD.
+            add_bos: Python bool, put `BOS_ID` in front.
+            add_eos: Python bool, put `EOS_ID` behind.
+
+        Returns:
+            int32 `tf.RaggedTensor` `(batch, (length))`.
+        """
+        texts = tf.convert_to_tensor(texts, tf.string)
+        ids = self._operations().tokenize(texts)
+        column = [tf.size(texts), 1]
+        parts = [tf.fill(column, BOS_ID)] if add_bos else []
+        parts.append(ids)
+        if add_eos:
+            parts.append(tf.fill(column, EOS_ID))
+        return tf.concat(parts, axis=1) if len(parts) > 1 else ids
+
+    def detokenize(self, ids):
+        """Text of each row of ids: up to its first `EOS_ID`, without `PAD_ID` and `BOS_ID`.
+
+        Args:
+            ids: Integers `(batch, length)`, ragged or dense. An id outside the vocabulary ends in
+                an error when the operation runs.
+
+        Returns:
+            string `(batch,)`.
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(default_value=EOS_ID)
+        ids = tf.cast(ids, tf.int32)
+        ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
+        keep = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
+        return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
+
+
+def _import_tensorflow_text():
+    try:
+        import tensorflow_text
+    # A build for another TensorFlow imports its Python files and fails to load its operations.
+    except (ImportError, tf.errors.OpError) as error:
+        versions = ", ".join(
+            f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")
+        )
+        raise ImportError(
+            "A tokenizer in the graph needs tensorflow-text with TensorFlow's minor version "
+            f"({'.'.join(tf.__version__.split('.')[:2])}). Received: {versions}."
+        ) from error
+    return tensorflow_text
+
+
+def _version(distribution):
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,255 @@
+"""SentencePiece unigram models with the ids that the whole package agrees on."""
+
+import os
+
+import numpy as np
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.errors import InputError
+from keras_transformer.text.spm_training import check_texts, read_all_lines, train_model
+
+_SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+
+
+class Tokenizer:
+    """Turns text into ids of pieces and back.
+
+    Ids 0 to 3 are padding, beginning, end and the unknown piece. Text never produces the first
+    three: `"</s>"` in a sentence is spelled out like any other characters.
+
+    Args:
+        model_bytes: A serialized SentencePiece model, as `Tokenizer.model_bytes` gives it.
+
+    Raises:
+        InputError: The bytes are no whole SentencePiece model, it is not a unigram model, or its
+            special ids are others. Unigram alone is taken because TensorFlow's in-graph
+            tokenizer gives wrong ids for other kinds without a word, and every export needs it.
+
+    Two tokenizers are equal when their models are, byte by byte.
+
+    Example:
+
+    >>> tokenizer = Tokenizer.train_from_texts(["a man and a dog"] * 9, vocabulary_size=14)
+    >>> tokenizer.detokenize(tokenizer.tokenize("a dog", add_eos=True))
+    'a dog'
+    """
+
+    def __init__(self, model_bytes):
+        self._processor = _load_processor(model_bytes)
+        self.model_bytes = bytes(model_bytes)
+
+    @classmethod
+    def train(cls, files, vocabulary_size, **options):
+        """Learns a vocabulary from the lines of text files.
+
+        Args:
+            files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`). Give both
+                sides of a parallel corpus for a joint vocabulary.
+            vocabulary_size: Number of ids, the four special ones counted.
+            **options: As `train_from_texts`.
+
+        Raises:
+            InputError: As `read_lines` and `train_from_texts`.
+        """
+        return cls.train_from_texts(read_all_lines(files), vocabulary_size, **options)
+
+    @classmethod
+    def train_from_texts(
+        cls,
+        texts,
+        vocabulary_size,
+        byte_fallback=False,
+        split_digits=False,
+        character_coverage=1.0,
+        normalization="nmt_nfkc",
+    ):
+        """Learns a vocabulary; the same texts and options give the same model.
+
+        Args:
+            texts: An iterable of strings, one sentence each. Nothing is written to disk.
+            vocabulary_size: Number of ids, the four special ones counted.
+            byte_fallback: Spell a character outside the vocabulary as its bytes (256 ids more)
+                instead of giving the unknown id.
+            split_digits: Give every digit its own piece.
+            character_coverage: Share of the text's characters that become pieces; about 0.9995
+                for scripts with thousands of characters.
+            normalization: A rule set of SentencePiece: `"nmt_nfkc"`, `"nfkc"`, `"nmt_nfkc_cf"`,
+                `"nfkc_cf"` (cf lower-cases) or `"identity"`.
+
+        Raises:
+            InputError: An option is out of range, a text is no string, there is no text, or the
+                texts do not give `vocabulary_size` pieces; the message names a size that works.
+        """
+        return cls(
+            train_model(
+                texts,
+                vocabulary_size,
+                byte_fallback=byte_fallback,
+                split_digits=split_digits,
+                character_coverage=character_coverage,
+                normalization=normalization,
+            )
+        )
+
+    @classmethod
+    def load(cls, path):
+        """Reads a model file; raises `InputError` as the constructor does, naming the file."""
+        try:
+            with open(path, "rb") as file:
+                model_bytes = file.read()
+        except OSError as error:
+            raise InputError(
+                f"{os.fspath(path)}: expected a SentencePiece model. Received: {error.strerror}."
+            ) from None
+        try:
+            return cls(model_bytes)
+        except InputError as error:
+            raise InputError(f"{os.fspath(path)}: {error}") from None
+
+    def save(self, path):
+        """Writes the model as one file, which is there whole or not at all."""
+        path = os.fspath(path)
+        # In the same folder: os.replace is atomic within one file system only.
+        temporary = f"{path}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(self.model_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
+        finally:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+
+    def tokenize(self, texts, add_bos=False, add_eos=False):
+        """Ids of one text or of several.
+
+        Args:
+            texts: A string, or an iterable of strings.
+            add_bos: Put `BOS_ID` in front.
+            add_eos: Put `EOS_ID` behind.
+
+        Returns:
+            A list of ids for a string, a list of such lists for several.
+
+        Raises:
+            InputError: An element is no string, or holds half a surrogate pair.
+        """
+        single = isinstance(texts, str)
+        texts = check_texts([texts] if single else texts)
+        ids = self._processor.encode(texts, add_bos=add_bos, add_eos=add_eos)
+        return ids[0] if single else ids
+
+    def pieces(self, text):
+        """The pieces of one text as strings; `"▁"` stands for a space."""
+        return self._processor.encode(check_texts([text]), out_type=str)[0]
+
+    def detokenize(self, ids):
+        """Text of one sequence of ids or of several.
+
+        A sequence ends at its first `EOS_ID`; `PAD_ID` and `BOS_ID` are passed over.
+
+        Args:
+            ids: Integers `(length,)`, or `(batch, length)` with rows of any lengths: lists or
+                arrays. An empty list is one empty sequence.
+
+        Returns:
+            A string, or a list of strings for several sequences.
+
+        Raises:
+            InputError: An id is no integer or outside the vocabulary.
+        """
+        if not _is_batch(ids):
+            return self._detokenize_row(ids)
+        return [self._detokenize_row(row) for row in ids]
+
+    def _detokenize_row(self, row):
+        row = np.asarray(row)
+        if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+            raise InputError(f"`ids` must be integers. Received: {row.tolist()!r:.80}.")
+        row = row[: _first(row == EOS_ID)]
+        row = row[(row != PAD_ID) & (row != BOS_ID)]
+        if row.size and not 0 <= row.min() <= row.max() < self.vocabulary_size:
+            raise InputError(
+                f"`ids` must lie below the vocabulary size of {self.vocabulary_size}. "
+                f"Received: smallest={row.min()}, largest={row.max()}."
+            )
+        return self._processor.decode(row.tolist()) if row.size else ""
+
+    @property
+    def vocabulary_size(self):
+        """Number of ids, the four special ones counted."""
+        return self._processor.get_piece_size()
+
+    def __eq__(self, other):
+        return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes
+
+    def __hash__(self):
+        return hash(self.model_bytes)
+
+    def __reduce__(self):
+        return Tokenizer, (self.model_bytes,)
+
+
+def _load_processor(model_bytes):
+    import sentencepiece
+
+    _check_model(model_bytes)
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=bytes(model_bytes))
+    except RuntimeError as error:
+        raise InputError(f"SentencePiece cannot use this model: {error}") from None
+    received = {name: getattr(processor, f"{name}_id")() for name in _SPECIAL_IDS}
+    if received != _SPECIAL_IDS:
+        raise InputError(
+            f"The model's special ids must be {_SPECIAL_IDS}, which losses, masks and decoding "
+            f"rely on. Received: {received}."
+        )
+    return processor
+
+
+def _check_model(model_bytes):
+    # SentencePiece itself takes an empty model and prints errors of its own to stderr, so look
+    # at the message before giving it away.
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto()
+    try:
+        model.ParseFromString(bytes(model_bytes))
+    except (DecodeError, TypeError):
+        raise InputError(
+            f"Expected a whole SentencePiece model. Received: {_length(model_bytes)} that are none."
+        ) from None
+    # A file cut between two fields still parses; what comes last in it is then missing.
+    whole = model.HasField("trainer_spec") and model.HasField("normalizer_spec")
+    if not whole or not model.pieces:
+        raise InputError(
+            f"Expected a whole SentencePiece model. Received: {_length(model_bytes)}, cut off."
+        )
+    kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type)
+    if kind != "UNIGRAM":
+        raise InputError(
+            "The model must be of the kind unigram: TensorFlow's in-graph tokenizer gives wrong "
+            f"ids for others without an error. Received: model_type={kind.lower()}."
+        )
+
+
+def _length(model_bytes):
+    try:
+        return f"{len(model_bytes)} bytes"
+    except TypeError:
+        return f"{type(model_bytes).__name__} objects"
+
+
+def _is_batch(ids):
+    if hasattr(ids, "ndim"):
+        return ids.ndim == 2
+    return len(ids) > 0 and np.ndim(ids[0]) == 1
+
+
+def _first(found):
+    """Position of the first True, or the length."""
+    return int(np.argmax(found)) if found.any() else len(found)

@@ -1,0 +1,55 @@
+"""What the wheel holds, what it needs, and the command that it installs."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
+
+JAX = ["jax>=0.10,<0.11"]
+PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33", "torch==2.13.0"]
+TEST = [
+    "pytest>=9,<10",
+    "hypothesis>=6.170,<7",
+    # The formatter's output changes with its minor version.
+    "ruff>=0.17.5,<0.18",
+    # Runs the tests of the backend-neutral modules on Keras' second backend.
+    *JAX,
+]
+
+setup(
+    name="keras_transformer",
+    version=re.search(r'^__version__ = "([^"]+)"$', INIT, re.MULTILINE).group(1),
+    description="From parallel text to a fast, verified translator in Keras",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+    ],
+    # One top-level name: `training` or `export` in site-packages would overwrite other projects'.
+    packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    python_requires=">=3.11,<3.13",
+    # The lower bounds are what the tests ran with; the upper ones stop before an untested series.
+    install_requires=[
+        "tensorflow>=2.21,<2.22",
+        # Its operations are compiled against one minor version of TensorFlow.
+        "tensorflow-text>=2.21,<2.22",
+        "keras>=3.15,<3.16",
+        "tensorboard>=2.20,<2.22",
+        "numpy>=2,<3",
+        "sentencepiece>=0.2,<0.3",
+        "sacrebleu>=2.6,<3",
+        "PyYAML>=6,<7",
+        "Babel>=2.18,<3",
+    ],
+    extras_require={"test": TEST, "jax": JAX, "peers": PEERS},
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
+)

@@ -1,0 +1,115 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer.data import choose_shapes
+from keras_transformer.data.batching import plan_batches
+from keras_transformer.errors import InputError
+
+SHAPES = [(5, 3), (3, 5), (2, 7)]
+
+
+def padded_area(lengths, edges):
+    return sum(min(edge for edge in edges if edge >= length) for length in lengths)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 13), min_size=1, max_size=40), st.integers(1, 5))
+def test_no_other_edges_pad_less(lengths, max_shapes):
+    edges = [length for _, length in choose_shapes(lengths, 13, max_shapes)]
+    distinct = sorted(set(lengths))
+    count = min(max_shapes, len(distinct))
+    # The longest length is always an edge, so the others are what can be chosen.
+    best = min(
+        padded_area(lengths, [*others, distinct[-1]])
+        for others in itertools.combinations(distinct[:-1], count - 1)
+    )
+    assert padded_area(lengths, edges) == best
+    assert len(edges) == count and edges == sorted(set(edges))
+
+
+def test_shapes_of_a_case_done_by_hand():
+    # Edges 2 and 9: 4·2 + 2·9 = 26. Edges 3 and 9: 5·3 + 9 = 24, the least with two.
+    assert choose_shapes([2, 2, 2, 2, 3, 9], 36, max_shapes=2) == [(12, 3), (4, 9)]
+    assert choose_shapes([2, 2, 2, 2, 3, 9], 36, max_shapes=3) == [(18, 2), (12, 3), (4, 9)]
+    assert choose_shapes([2, 2, 2, 2, 3, 9], 36, max_shapes=1) == [(4, 9)]
+
+
+def test_a_batch_never_exceeds_its_tokens_and_another_row_would():
+    lengths = np.random.default_rng(0).integers(1, 97, 2000)
+    for batch, length in choose_shapes(lengths, 997):
+        assert batch * length <= 997 < (batch + 1) * length
+
+
+@pytest.mark.parametrize(
+    "lengths, batch_tokens, max_shapes, message",
+    [
+        ([3, 11], 10, 8, "batch_tokens=10, longest example=11"),
+        ([3], 0, 8, "batch_tokens=0"),
+        ([3], 7.5, 8, "batch_tokens=7.5"),
+        ([3], 7, 0, "max_shapes=0"),
+        ([], 7, 8, "at least one"),
+        ([0, 3], 7, 8, "must be positive"),
+    ],
+)
+def test_what_gives_no_shapes_is_refused(lengths, batch_tokens, max_shapes, message):
+    with pytest.raises(InputError, match=message):
+        choose_shapes(lengths, batch_tokens, max_shapes)
+
+
+def test_left_overs_move_to_the_next_longer_shape():
+    # Seven of length 3 fill a batch of five; two move on and, with four of length 4 or 5, fill two
+    # batches of three; nothing moves on. One of length 7 makes the incomplete batch.
+    lengths = [3, 3, 3, 3, 3, 3, 2, 4, 5, 5, 4, 7]
+    plan = [(index, rows.tolist()) for index, rows in plan_batches(lengths, SHAPES)]
+    assert plan == [(0, [0, 1, 2, 3, 4]), (1, [5, 6, 7]), (1, [8, 9, 10]), (2, [11])]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 7), max_size=60), st.none() | st.integers(0, 99))
+def test_every_example_is_in_one_batch_that_holds_it(lengths, seed):
+    rng = None if seed is None else np.random.default_rng(seed)
+    plan = plan_batches(lengths, SHAPES, rng)
+    assert sorted(np.concatenate([[], *(rows for _, rows in plan)])) == list(range(len(lengths)))
+    for index, rows in plan:
+        assert max(lengths[row] for row in rows) <= SHAPES[index][1]
+    incomplete = [index for index, rows in plan if len(rows) != SHAPES[index][0]]
+    assert incomplete in ([], [len(SHAPES) - 1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 7), max_size=60))
+def test_the_batches_of_each_shape_are_as_many_in_every_order(lengths):
+    counts = {
+        tuple(sorted(index for index, _ in plan_batches(lengths, SHAPES, rng)))
+        for rng in [None, *map(np.random.default_rng, range(5))]
+    }
+    assert len(counts) == 1
+
+
+def test_an_order_follows_from_its_seed():
+    lengths = np.random.default_rng(3).integers(1, 8, 101)
+
+    def plan(seed):
+        batches = plan_batches(lengths, SHAPES, np.random.default_rng(seed))
+        return [(index, rows.tolist()) for index, rows in batches]
+
+    assert plan(1) == plan(1)
+    assert plan(1) != plan(2)
+    # Shuffled within a shape as well as over batches.
+    assert sorted(map(str, plan(1))) != sorted(map(str, plan(2)))
+    assert [index for index, _ in plan(1)] != sorted(index for index, _ in plan(1))
+
+
+@pytest.mark.parametrize("shapes", [[], [(3, 5), (5, 3)], [(3, 5), (2, 5)], [(0, 9)], [9], None])
+def test_shapes_that_are_none_are_refused(shapes):
+    with pytest.raises(InputError, match="must be pairs"):
+        plan_batches([2], shapes)
+
+
+def test_an_example_longer_than_every_shape_is_refused():
+    with pytest.raises(InputError, match="longest shape=7, longest example=8"):
+        plan_batches([8], SHAPES)

@@ -1,0 +1,163 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.data import EncodedPairs, ParallelDataset, encode_pairs, read_pairs
+from keras_transformer.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
+
+
+def random_pairs(count, seed=0):
+    """Pairs that are all different: the first id of each side is the pair's own number."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 12, (2, count))
+    rows = [
+        [[10 + i, *rng.integers(4, 9, n - 1).tolist()] for i, n in enumerate(side)]
+        for side in lengths
+    ]
+    sources = [[*row, EOS_ID] for row in rows[0]]
+    return EncodedPairs.from_lists(sources, rows[1]), sources, rows[1]
+
+
+def unpadded(row):
+    """The row without its padding, which must all stand at its end."""
+    count = int(np.sum(row != PAD_ID))
+    assert not row[count:].any()
+    return row[:count].tolist()
+
+
+def test_a_batch_done_by_hand():
+    pairs = EncodedPairs.from_lists([[7, 8, 2], [9, 2]], [[5], [6, 4, 6]])
+    dataset = ParallelDataset(pairs, shapes=[(3, 5)], shuffle=False)
+    [((source_ids, target_in_ids), target_out_ids)] = dataset.batches(0)
+    assert source_ids.tolist() == [[7, 8, 2, 0, 0], [9, 2, 0, 0, 0], [0] * 5]
+    assert target_in_ids.tolist() == [[1, 5, 0, 0, 0], [1, 6, 4, 6, 0], [0] * 5]
+    assert target_out_ids.tolist() == [[5, 2, 0, 0, 0], [6, 4, 6, 2, 0], [0] * 5]
+    assert {a.dtype for a in (source_ids, target_in_ids, target_out_ids)} == {np.dtype(np.int32)}
+    # Source 3 + 2, target 2 + 4, of two arrays of 15 positions.
+    assert dataset.real_tokens == 11 and dataset.real_token_share == 11 / 30
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_pair_comes_once_an_epoch_in_a_promised_shape(shuffle):
+    pairs, sources, targets = random_pairs(211)
+    dataset = ParallelDataset(pairs, batch_tokens=97, max_shapes=3, shuffle=shuffle)
+    assert len(dataset.shapes) == 3
+    seen, positions = [], 0
+    for (source_ids, target_in_ids), target_out_ids in dataset.batches(epoch=5):
+        assert source_ids.shape in dataset.shapes
+        assert source_ids.shape == target_in_ids.shape == target_out_ids.shape
+        positions += 2 * source_ids.size
+        for source, target_in, target_out in zip(
+            source_ids, target_in_ids, target_out_ids, strict=True
+        ):
+            if not source.any():
+                assert not target_in.any() and not target_out.any()
+                continue
+            target = unpadded(target_out)
+            assert target.pop() == EOS_ID and unpadded(target_in) == [BOS_ID, *target]
+            seen.append((unpadded(source), target))
+    assert sorted(seen) == sorted(zip(sources, targets, strict=True))
+    tokens = sum(map(len, sources)) + sum(len(target) + 1 for target in targets)
+    assert dataset.real_tokens == tokens
+    assert dataset.real_token_share == tokens / positions
+
+
+def as_lists(dataset, epoch):
+    return [(a.tolist(), b.tolist(), c.tolist()) for (a, b), c in dataset.batches(epoch)]
+
+
+def test_the_order_follows_from_seed_and_epoch():
+    pairs, _, _ = random_pairs(101)
+    first, same = (ParallelDataset(pairs, batch_tokens=50, seed=3) for _ in range(2))
+    assert as_lists(first, 4) == as_lists(same, 4)
+    assert as_lists(first, 4) != as_lists(first, 5)
+    assert as_lists(first, 4) != as_lists(ParallelDataset(pairs, batch_tokens=50, seed=4), 4)
+    fixed = ParallelDataset(pairs, batch_tokens=50, shuffle=False)
+    assert as_lists(fixed, 4) == as_lists(fixed, 5)
+
+
+def test_every_epoch_has_the_promised_steps():
+    pairs, _, _ = random_pairs(307)
+    dataset = ParallelDataset(pairs, batch_tokens=60)
+    assert {len(list(dataset.batches(epoch))) for epoch in range(20)} == {dataset.steps_per_epoch}
+
+
+def test_validation_may_use_the_shapes_of_training():
+    train, _, _ = random_pairs(101)
+    validation, _, _ = random_pairs(13, seed=1)
+    shapes = ParallelDataset(train, batch_tokens=60).shapes
+    dataset = ParallelDataset(validation, shapes=[list(shape) for shape in shapes], shuffle=False)
+    assert dataset.shapes == shapes
+    assert {batch[1].shape for batch in dataset.batches(0)} <= set(shapes)
+
+
+def test_options_out_of_range_are_refused():
+    pairs = EncodedPairs.from_lists([[5] * 11], [[6]])
+    with pytest.raises(InputError, match="batch_tokens=10, longest example=11"):
+        ParallelDataset(pairs, batch_tokens=10)
+    with pytest.raises(InputError, match="longest shape=9, longest example=11"):
+        ParallelDataset(pairs, shapes=[(4, 9)])
+    for seed in (-1, 0.5, None, True):
+        with pytest.raises(InputError, match="`seed`"):
+            ParallelDataset(pairs, seed=seed)
+
+
+def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
+    tf = pytest.importorskip("tensorflow")
+    pairs, _, _ = random_pairs(101)
+    dataset = ParallelDataset(pairs, batch_tokens=50)
+    batches = dataset.to_tf_dataset()
+    ids = tf.TensorSpec((None, None), tf.int32)
+    assert batches.element_spec == ((ids, ids), ids)
+    assert int(batches.cardinality()) == dataset.steps_per_epoch
+    assert dataset.steps_per_epoch > 20  # so that a peek stays far from the end
+
+    def one_pass():
+        elements = batches.as_numpy_iterator()
+        return [(a.tolist(), b.tolist(), c.tolist()) for (a, b), c in elements]
+
+    assert one_pass() == as_lists(dataset, 0)
+    assert dataset.epoch == 1
+    next(iter(batches))
+    assert one_pass() == as_lists(dataset, 1)
+    dataset.epoch = 7
+    assert one_pass() == as_lists(dataset, 7)
+    assert dataset.epoch == 8
+
+
+def test_importing_the_package_imports_no_tensorflow():
+    # An empty parent package: what `keras_transformer` itself imports is not asked here.
+    code = (
+        "import sys, types; parent = types.ModuleType('keras_transformer');"
+        f"parent.__path__ = [{str(ROOT / 'keras_transformer')!r}];"
+        "sys.modules['keras_transformer'] = parent;"
+        "import keras_transformer.data as data; data.ParallelDataset;"
+        "print({'tensorflow', 'keras', 'sentencepiece'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "set()", result.stderr
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
+def test_most_positions_of_multi30k_are_real_tokens():
+    from keras_transformer.text import Tokenizer
+
+    files = MULTI30K / "train.en", MULTI30K / "train.de"
+    tokenizer = Tokenizer.train(files, vocabulary_size=8000)
+    pairs, report = encode_pairs(*read_pairs(*files), tokenizer, tokenizer)
+    assert report.total == 29000 and report.kept > 28900
+    dataset = ParallelDataset(pairs, batch_tokens=4096, max_shapes=8)
+    assert len(dataset.shapes) <= 8
+    assert dataset.real_token_share >= 0.83
+    begin = time.perf_counter()
+    steps = sum(1 for _ in dataset.batches(0))
+    # A train step takes 0.3 s and more: making its batch must not be seen beside it.
+    assert (time.perf_counter() - begin) / steps < 0.3 / 20

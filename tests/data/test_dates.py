@@ -1,0 +1,173 @@
+"""The built-in dates: one reading for each text, and two parts that share no day."""
+
+import collections
+import datetime
+import re
+
+import pytest
+
+from keras_transformer.data.dates import (
+    FIRST_DAY,
+    LAST_DAY,
+    LOCALES,
+    date_corpus,
+    date_pairs,
+    date_patterns,
+    write_date,
+)
+from keras_transformer.errors import InputError
+
+NUMBER = re.compile(r"[0-9]+")
+
+
+def frame_of(text):
+    """The text without its numbers: the words and the punctuation that surround them."""
+    return NUMBER.sub("#", text)
+
+
+def read(text, readings):
+    """The day that `text` names, by its frame alone: an independent way back."""
+    ((month, roles),) = readings[frame_of(text)]
+    fields = dict(zip(roles, map(int, NUMBER.findall(text)), strict=True))
+    return datetime.date(fields["year"], fields.get("month", month), fields["day"])
+
+
+@pytest.fixture(scope="module")
+def readings():
+    """All frames that can be written, each with its set of (named month, roles of numbers).
+
+    Pattern, month and weekday decide a frame. Seven days from the 20th on of each month of a
+    year give all 84 of the latter, and tell day (20 to 26), month (1 to 12) and year apart.
+    """
+    found = collections.defaultdict(set)
+    days = [
+        datetime.date(2031, month, 20 + offset) for month in range(1, 13) for offset in range(7)
+    ]
+    for locale in LOCALES:
+        for pattern in date_patterns(locale):
+            for day in days:
+                text = write_date(day, locale, pattern)
+                role_of = {day.year: "year", day.day: "day", day.month: "month"}
+                roles = tuple(role_of[int(number)] for number in NUMBER.findall(text))
+                assert sorted(roles) in (["day", "year"], ["day", "month", "year"]), text
+                named_month = None if "month" in roles else day.month
+                found[frame_of(text)].add((named_month, roles))
+    return found
+
+
+def test_each_frame_can_be_read_in_one_way_only(readings):
+    # A frame with one reading and the numbers in it make a date: no text has two.
+    ambiguous = {frame: ways for frame, ways in readings.items() if len(ways) > 1}
+    assert not ambiguous
+
+
+def test_the_proof_would_find_an_ambiguous_locale(readings):
+    october = frame_of(write_date(datetime.date(2031, 10, 20), "hr", "d MMMM y"))
+    assert readings[october] == {(11, ("day", "year"))}  # November, as Polish has it
+
+
+def test_every_text_reads_back_to_its_own_date(readings):
+    texts, iso = date_pairs(5_003, seed=7)
+    assert [read(text, readings).isoformat() for text in texts] == iso
+
+
+def test_numbers_are_written_in_full_on_every_day():
+    # The first nine days and months have one digit: these must not lose or merge a number.
+    for locale in LOCALES:
+        for pattern in date_patterns(locale):
+            numbers = [int(n) for n in NUMBER.findall(write_date(FIRST_DAY, locale, pattern))]
+            assert numbers.count(1950) == 1, (locale, pattern)
+            assert numbers.count(1) == len(numbers) - 1 >= 1, (locale, pattern)
+
+
+@pytest.mark.parametrize(
+    ("locale", "pattern", "text"),
+    [
+        ("en", "MMM d, y", "Nov 20, 2026"),
+        ("de", "EEEE, d. MMMM y", "Freitag, 20. November 2026"),
+        ("fr", "d MMMM y", "20 novembre 2026"),
+        ("pl", "d MMMM y", "20 listopada 2026"),
+        ("ja", "y年M月d日", "2026年11月20日"),
+    ],
+)
+def test_known_dates_are_written_as_people_write_them(locale, pattern, text):
+    assert pattern in date_patterns(locale)
+    assert write_date(datetime.date(2026, 11, 20), locale, pattern) == text
+
+
+def test_numbers_without_words_start_with_the_year(readings):
+    # 04/05/2026 is April in one country and May in the next; 2026/05/04 is May everywhere.
+    wordless = {frame for frame in readings if not any(c.isalpha() for c in frame)}
+    assert wordless == {"#/#/#", "#. #. #."}
+    for frame in wordless:
+        assert readings[frame] == {(None, ("year", "month", "day"))}
+
+
+def test_pairs_are_different_texts_and_depend_on_the_seed_alone():
+    texts, iso = date_pairs(2_003, seed=11)
+    assert len(set(texts)) == len(texts) == len(iso) == 2_003
+    assert (texts, iso) == date_pairs(2_003, seed=11)
+    assert texts != date_pairs(2_003, seed=13)[0]
+
+
+def test_days_are_spread_uniformly_over_the_century():
+    _, iso = date_pairs(10_007, seed=3)
+    assert FIRST_DAY.isoformat() <= min(iso) and max(iso) <= LAST_DAY.isoformat()
+    decades = collections.Counter(day[:3] for day in iso)
+    # Binomial: 1,001 expected in each of ten decades, standard deviation 30; five of them.
+    assert len(decades) == 10
+    assert all(abs(count - 1_001) < 150 for count in decades.values())
+
+
+def test_every_locale_is_drawn():
+    assert len(LOCALES) == len(set(LOCALES)) == 26
+    texts = {frame_of(text) for text in date_pairs(10_007, seed=3)[0]}
+    for locale in LOCALES:
+        day = datetime.date(2031, 3, 20)
+        own = {
+            frame_of(write_date(day + datetime.timedelta(days), locale, pattern))
+            for pattern in date_patterns(locale)
+            for days in range(7)
+        }
+        assert own & texts, locale
+
+
+def test_train_and_held_out_share_no_text_and_no_day():
+    corpus = date_corpus(num_train=8_009, num_held_out=503, seed=5)
+    assert len(corpus.train_source) == len(corpus.train_target) == 8_009
+    assert len(corpus.held_out_source) == len(corpus.held_out_target) == 503
+    assert len(set(corpus.held_out_target)) == 503
+    assert not set(corpus.train_source) & set(corpus.held_out_source)
+    assert not set(corpus.train_target) & set(corpus.held_out_target)
+
+
+def test_corpus_lines_are_aligned_and_depend_on_the_seed_alone(readings):
+    corpus = date_corpus(num_train=1_009, num_held_out=101, seed=5)
+    for source, target in (
+        (corpus.train_source, corpus.train_target),
+        (corpus.held_out_source, corpus.held_out_target),
+    ):
+        assert [read(text, readings).isoformat() for text in source] == target
+    assert corpus == date_corpus(num_train=1_009, num_held_out=101, seed=5)
+    assert corpus != date_corpus(num_train=1_009, num_held_out=101, seed=6)
+
+
+def test_texts_hold_plain_spaces_and_few_characters():
+    texts, _ = date_pairs(10_007, seed=3)
+    characters = set("".join(texts))
+    assert not {c for c in characters if c.isspace()} - {" "}
+    # Small enough that each character can have an id of its own.
+    assert len(characters) < 300
+    assert max(map(len, texts)) < 50
+
+
+@pytest.mark.parametrize("count", [-1, 1_000_001, 2.0, True, "7"])
+def test_a_count_out_of_range_is_told(count):
+    with pytest.raises(InputError, match=re.escape(f"count={count!r}")):
+        date_pairs(count)
+    with pytest.raises(InputError, match=re.escape(f"num_held_out={count!r}")):
+        date_corpus(num_train=1, num_held_out=count)
+
+
+def test_no_pairs_are_no_lines():
+    assert date_pairs(0) == ([], [])

@@ -1,0 +1,424 @@
+"""MultiHeadAttention against NumPy and against Keras, and what its masks promise."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import reference
+from keras import ops
+from keras.src import testing
+from reference import float64
+
+from keras_transformer.layers import MultiHeadAttention
+
+BATCH, QUERY, KEY = 2, 5, 7
+HEADS, KEY_DIM, VALUE_DIM = 3, 11, 13
+QUERY_WIDTH, VALUE_WIDTH, KEY_WIDTH = 17, 19, 23
+POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
+# What a few roundings of the compute dtype (8, 11, 24 bits) leave of numbers of size 1.
+TOLERANCE = {"float32": 2e-6, "mixed_bfloat16": 6e-2, "mixed_float16": 8e-3}
+
+
+def sequences(rng, kind):
+    """The positional arguments of a call: query, value and, if given, key."""
+    query = rng.normal(size=(BATCH, QUERY, QUERY_WIDTH)).astype("float32")
+    if kind == "self":
+        return query, query
+    value = rng.normal(size=(BATCH, KEY, VALUE_WIDTH)).astype("float32")
+    if kind == "cross":
+        return query, value
+    return query, value, rng.normal(size=(BATCH, KEY, KEY_WIDTH)).astype("float32")
+
+
+def random_mask(rng, axes, key_length):
+    """A mask in which every query sees at least one key."""
+    shape = (BATCH, HEADS, QUERY, key_length)[4 - axes :]
+    if axes == 3:
+        shape = (BATCH, QUERY, key_length)
+    mask = rng.random(shape) < 0.5
+    mask[..., 1] = True
+    return mask
+
+
+def four_axes(mask):
+    """The mask as NumPy broadcasts it to (batch, heads, query, key)."""
+    return mask[:, None] if mask is not None and mask.ndim == 3 else mask
+
+
+def attention(randomize, *shapes, **arguments):
+    """A built layer whose weights, biases too, are all random."""
+    layer = MultiHeadAttention(
+        **{"num_heads": HEADS, "key_dim": KEY_DIM, "value_dim": VALUE_DIM, **arguments}
+    )
+    layer.build(*shapes)
+    return randomize(layer)
+
+
+@pytest.mark.parametrize("kind", ["self", "cross", "key_given"])
+@pytest.mark.parametrize("mask_axes", [None, 2, 3, 4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_equals_the_numpy_oracle_and_keras(rng, randomize, kind, mask_axes, causal):
+    inputs = sequences(rng, kind)
+    shapes = [x.shape for x in inputs]
+    key_length = shapes[1][1]
+    mask = None if mask_axes is None else random_mask(rng, mask_axes, key_length)
+    if causal and mask is not None:
+        mask[..., 0] = True  # The first query sees the first key alone.
+    ours = attention(randomize, *shapes)
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, VALUE_DIM)
+    theirs.build(*shapes)
+    theirs.set_weights(ours.get_weights())
+    call = dict(attention_mask=mask, use_causal_mask=causal, return_attention_scores=True)
+
+    output, scores = ours(*inputs, **call)
+
+    theirs_output, theirs_scores = theirs(*inputs, **call)
+    np.testing.assert_allclose(float64(output), float64(theirs_output), atol=1e-5)
+    np.testing.assert_allclose(float64(scores), float64(theirs_scores), atol=1e-6)
+    visible = four_axes(mask)
+    if causal:
+        triangle = np.tri(QUERY, key_length, dtype=bool)
+        visible = triangle if visible is None else triangle & visible
+    expected, expected_scores = reference.attention(
+        reference.weights_of(ours), *(float64(x) for x in inputs), mask=visible
+    )
+    np.testing.assert_allclose(float64(output), expected, atol=1e-5)
+    np.testing.assert_allclose(float64(scores), expected_scores, atol=1e-6)
+
+
+def test_without_bias_equals_the_numpy_oracle_and_keras(rng, randomize):
+    inputs = sequences(rng, "cross")
+    shapes = [x.shape for x in inputs]
+    ours = attention(randomize, *shapes, use_bias=False, value_dim=None)
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, use_bias=False)
+    theirs.build(*shapes)
+    theirs.set_weights(ours.get_weights())
+    output = float64(ours(*inputs))
+    np.testing.assert_allclose(output, float64(theirs(*inputs)), atol=1e-5)
+    expected, _ = reference.attention(reference.weights_of(ours), *inputs)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    assert [w.shape for w in ours.weights] == [
+        (QUERY_WIDTH, HEADS, KEY_DIM),
+        (VALUE_WIDTH, HEADS, KEY_DIM),
+        (VALUE_WIDTH, HEADS, KEY_DIM),
+        (HEADS, KEY_DIM, QUERY_WIDTH),
+    ]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_half_precision_stays_near_the_oracle(rng, randomize, policy):
+    inputs = sequences(rng, "cross")
+    layer = attention(randomize, *(x.shape for x in inputs), dtype=policy)
+    mask = random_mask(rng, 3, KEY)
+    output = layer(*inputs, attention_mask=mask)
+    expected, _ = reference.attention(
+        reference.weights_of(layer), *inputs, mask=four_axes(mask)
+    )
+    scale = np.abs(expected).max()
+    assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
+    np.testing.assert_allclose(float64(output) / scale, expected / scale, atol=TOLERANCE[policy])
+
+
+def test_mask_axes_of_one_stand_for_full_axes(rng, randomize):
+    inputs = sequences(rng, "cross")
+    layer = attention(randomize, *(x.shape for x in inputs))
+    keys = rng.random((BATCH, 1, 1, KEY)) < 0.5
+    keys[..., 2] = True
+    full = np.broadcast_to(keys, (BATCH, HEADS, QUERY, KEY))
+    expected = float64(layer(*inputs, attention_mask=full))
+    for mask in (keys, keys[:, 0]):
+        np.testing.assert_array_equal(float64(layer(*inputs, attention_mask=mask)), expected)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient(rng, randomize, pull_back, policy):
+    query, value = sequences(rng, "cross")
+    layer = attention(randomize, query.shape, value.shape, dtype=policy, use_bias=False)
+    mask = np.ones((BATCH, QUERY, KEY), bool)
+    mask[0] = False
+    mask[1, 3] = False
+    blind = ~mask.any(-1)
+
+    output, scores = layer(query, value, attention_mask=mask, return_attention_scores=True)
+
+    output = float64(output)
+    np.testing.assert_array_equal(output[blind], 0.0)
+    assert (np.abs(output[~blind]).max(axis=-1) > 0).all()
+    row_sums = float64(scores).sum(-1)
+    np.testing.assert_array_equal(row_sums[0], 0.0)
+    np.testing.assert_array_equal(row_sums[1, :, 3], 0.0)
+    np.testing.assert_allclose(row_sums[1][:, [0, 1, 2, 4]], 1.0, atol=0.02)
+    for moved, function in (
+        (query, lambda x: layer(x, value, attention_mask=mask)),
+        (value, lambda x: layer(query, x, attention_mask=mask)),
+    ):
+        outputs, pull = pull_back(function, moved)
+        gradient = pull(rng.normal(size=outputs.shape))
+        assert np.isfinite(gradient).all()
+        np.testing.assert_array_equal(gradient[0], 0.0)
+        assert np.abs(gradient[1]).max() > 0
+
+
+def test_a_query_that_sees_nothing_gives_the_output_bias(rng, randomize):
+    query, value = sequences(rng, "cross")
+    layer = attention(randomize, query.shape, value.shape)
+    output = float64(layer(query, value, attention_mask=np.zeros((QUERY, KEY), bool)))
+    bias = reference.weights_of(layer)["attention_output/bias"]
+    np.testing.assert_array_equal(output, np.broadcast_to(bias, output.shape))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("use_causal_mask", [False, True])
+def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_causal_mask):
+    query = 1e3 * rng.normal(size=(BATCH, QUERY, QUERY_WIDTH))
+    layer = attention(randomize, query.shape, query.shape, dtype=policy)
+    mask = rng.random((QUERY, QUERY)) < 0.5
+    outputs, pull = pull_back(
+        lambda x: layer(x, x, attention_mask=mask, use_causal_mask=use_causal_mask), query
+    )
+    assert np.isfinite(float64(outputs)).all()
+    assert np.isfinite(pull(rng.normal(size=outputs.shape))).all()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_scores_and_dropout_do_not_change_inference(rng, randomize, dropout, policy):
+    inputs = sequences(rng, "self")
+    shapes = [x.shape for x in inputs]
+    layer = attention(randomize, *shapes, dropout=dropout, dtype=policy)
+    plain = MultiHeadAttention(HEADS, KEY_DIM, VALUE_DIM, dtype=policy)
+    plain.build(*shapes)
+    plain.set_weights(layer.get_weights()[: len(plain.get_weights())])
+    expected = float64(plain(*inputs, use_causal_mask=True))
+    alone = layer(*inputs, use_causal_mask=True)
+    with_scores, _ = layer(*inputs, use_causal_mask=True, return_attention_scores=True)
+    np.testing.assert_array_equal(float64(alone), expected)
+    np.testing.assert_array_equal(float64(with_scores), expected)
+
+
+@pytest.mark.parametrize("return_attention_scores", [False, True])
+@pytest.mark.parametrize(("dropout", "training"), [(0.0, True), (0.3, False), (0.3, True)])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_future_never_leaks(
+    rng, randomize, influence, return_attention_scores, dropout, training, policy
+):
+    inputs, _ = sequences(rng, "self")
+    layer = attention(randomize, inputs.shape, inputs.shape, dropout=dropout, dtype=policy)
+
+    def attend(x):
+        output = layer(
+            x,
+            x,
+            use_causal_mask=True,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        return output[0] if return_attention_scores else output
+
+    moved_by = influence(attend, inputs)
+    past = np.tri(QUERY, dtype=bool)
+    np.testing.assert_array_equal(moved_by[~past], 0.0)
+    if training and dropout:
+        assert (moved_by[past] > 0).any()
+    else:
+        assert (moved_by[past] > 0).all()
+
+
+def test_a_changed_future_leaves_the_past_bit_for_bit(rng, randomize):
+    inputs, _ = sequences(rng, "self")
+    layer = attention(randomize, inputs.shape, inputs.shape)
+    before = float64(layer(inputs, inputs, use_causal_mask=True))
+    changed = inputs.copy()
+    changed[:, 3:] += 1.0
+    after = float64(layer(changed, changed, use_causal_mask=True))
+    np.testing.assert_array_equal(after[:, :3], before[:, :3])
+    assert (np.abs(after[:, 3:] - before[:, 3:]).max(axis=-1) > 1e-3).all()
+
+
+def test_dropout_drops_attention_weights_while_training(rng, randomize):
+    inputs = sequences(rng, "cross")
+    shapes = [x.shape for x in inputs]
+    layer = attention(randomize, *shapes, dropout=0.5)
+    first, scores = layer(*inputs, training=True, return_attention_scores=True)
+    second = layer(*inputs, training=True)
+    assert np.abs(float64(first) - float64(second)).max() > 1e-3
+    # The returned weights are those before dropout.
+    np.testing.assert_allclose(float64(scores).sum(-1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_padding_and_batch_mates_change_nothing(rng, randomize, policy):
+    query, value = sequences(rng, "cross")
+    layer = attention(randomize, query.shape, value.shape, dtype=policy)
+    real = 4
+    mask = np.arange(KEY) < real
+    expected = float64(layer(query[:1], value[:1, :real]))
+    padded = value.copy()
+    padded[:, real:] = 1e3 * rng.normal(size=padded[:, real:].shape)
+    mates = padded[::-1].copy()
+    mates[0] = padded[0]
+    for batch in (value, padded, mates):
+        output = layer(query, batch, attention_mask=mask[None, None, None])
+        np.testing.assert_allclose(
+            float64(output)[:1] / np.abs(expected).max(),
+            expected / np.abs(expected).max(),
+            atol=TOLERANCE[policy],
+        )
+
+
+def test_keys_and_values_projected_once_serve_every_query(rng, randomize):
+    query, value, key = sequences(rng, "key_given")
+    layer = attention(randomize, query.shape, value.shape, key.shape)
+    mask = random_mask(rng, 4, KEY)
+    key_value = layer.project_key_value(ops.convert_to_tensor(value), ops.convert_to_tensor(key))
+    assert tuple(key_value.key.shape) == (BATCH, HEADS, KEY, KEY_DIM)
+    assert tuple(key_value.value.shape) == (BATCH, HEADS, KEY, VALUE_DIM)
+    expected, expected_scores = layer(
+        query, value, key, attention_mask=mask, return_attention_scores=True
+    )
+    for i in range(QUERY):
+        output, scores = layer.attend(
+            ops.convert_to_tensor(query[:, i : i + 1]), key_value, mask[:, :, i : i + 1]
+        )
+        np.testing.assert_allclose(
+            float64(output), float64(expected)[:, i : i + 1], atol=1e-6
+        )
+        np.testing.assert_allclose(
+            float64(scores), float64(expected_scores)[:, :, i : i + 1], atol=1e-6
+        )
+
+
+def test_initial_kernels_are_glorot_uniform_over_the_flattened_matrix():
+    heads, key_dim, width = 13, 17, 101
+    layer = MultiHeadAttention(heads, key_dim)
+    layer.build((None, None, width), (None, None, width))
+    limit = math.sqrt(6 / (width + heads * key_dim))
+    kernels = {k: v for k, v in reference.weights_of(layer).items() if k.endswith("kernel")}
+    assert len(kernels) == 4
+    for kernel in kernels.values():
+        # 22,321 draws: the largest lies within a tenth of a percent of the bound or so.
+        assert 0.995 * limit < np.abs(kernel).max() <= limit * (1 + 1e-6)
+        assert abs(kernel.std() / (limit / math.sqrt(3)) - 1) < 0.02
+        assert abs(kernel.mean()) < 0.03 * limit
+
+
+def embedded(rng, width, length=QUERY):
+    """A Functional input whose id 0 Keras masks, and its embedding layer."""
+    ids = keras.Input((length,), dtype="int32")
+    embedding = keras.layers.Embedding(29, width, mask_zero=True)
+    return ids, embedding, embedding(ids)
+
+
+def change_padding_vector(embedding, rng):
+    table = np.array(embedding.get_weights()[0])
+    table[0] = 5 * rng.normal(size=table[0].shape)
+    embedding.set_weights([table])
+
+
+IDS = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_mask_of_an_embedding_hides_padded_keys(rng, policy):
+    ids, embedding, hidden = embedded(rng, QUERY_WIDTH)
+    layer = MultiHeadAttention(HEADS, KEY_DIM, dtype=policy)
+    model = keras.Model(ids, layer(hidden, hidden))
+    before = float64(model(IDS))
+    vectors = np.asarray(embedding(IDS))
+    explicit = float64(layer(vectors, vectors, attention_mask=(IDS != 0)[:, None]))
+    np.testing.assert_array_equal(before, explicit)
+    unmasked = float64(layer(vectors, vectors))
+    assert np.abs(unmasked - before)[IDS != 0].max() > 10 * TOLERANCE[policy] * 0.1
+    change_padding_vector(embedding, rng)
+    np.testing.assert_array_equal(float64(model(IDS))[IDS != 0], before[IDS != 0])
+
+
+def test_the_mask_of_the_key_counts_too(rng):
+    ids, embedding, hidden = embedded(rng, KEY_WIDTH)
+    query = keras.Input((QUERY, QUERY_WIDTH))
+    value = keras.Input((QUERY, VALUE_WIDTH))
+    layer = MultiHeadAttention(HEADS, KEY_DIM)
+    model = keras.Model([query, value, ids], layer(query, value, hidden))
+    q = rng.normal(size=(BATCH, QUERY, QUERY_WIDTH)).astype("float32")
+    v = rng.normal(size=(BATCH, QUERY, VALUE_WIDTH)).astype("float32")
+    output = float64(model([q, v, IDS]))
+    explicit = layer(q, v, np.asarray(embedding(IDS)), attention_mask=(IDS != 0)[:, None])
+    np.testing.assert_array_equal(output, float64(explicit))
+    assert np.abs(output - float64(layer(q, v, np.asarray(embedding(IDS))))).max() > 1e-3
+
+
+def test_explicit_and_implicit_masks_are_combined(rng):
+    ids, embedding, hidden = embedded(rng, QUERY_WIDTH)
+    mask = keras.Input((QUERY, QUERY), dtype="bool")
+    layer = MultiHeadAttention(HEADS, KEY_DIM)
+    model = keras.Model([ids, mask], layer(hidden, hidden, attention_mask=mask))
+    explicit = rng.random((BATCH, QUERY, QUERY)) < 0.6
+    explicit[..., 0] = True
+    vectors = np.asarray(embedding(IDS))
+    both = explicit & (IDS != 0)[:, None]
+    np.testing.assert_array_equal(
+        float64(model([IDS, explicit])), float64(layer(vectors, vectors, attention_mask=both))
+    )
+
+
+def test_the_mask_of_the_query_travels_on(rng):
+    ids, _, hidden = embedded(rng, QUERY_WIDTH)
+    attended = MultiHeadAttention(HEADS, KEY_DIM)(hidden, hidden)
+    pooled = keras.layers.GlobalAveragePooling1D()(attended)
+    model = keras.Model(ids, [attended, pooled])
+    attended, pooled = (float64(x) for x in model(IDS))
+    expected = np.stack([attended[0, :3].mean(0), attended[1, 0]])
+    np.testing.assert_allclose(pooled, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(num_heads=0), "`num_heads` must be positive. Received: num_heads=0"),
+        (dict(key_dim=-1), "`key_dim` must be positive. Received: key_dim=-1"),
+        (dict(value_dim=0), "`value_dim` must be positive. Received: value_dim=0"),
+        (dict(dropout=1.0), "`dropout` must be in [0, 1). Received: dropout=1.0"),
+    ],
+)
+def test_a_bad_argument_is_named(arguments, message):
+    with pytest.raises(ValueError) as caught:
+        MultiHeadAttention(**{"num_heads": HEADS, "key_dim": KEY_DIM, **arguments})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("axes", [1, 5])
+def test_a_mask_of_other_axes_is_refused(rng, randomize, axes):
+    inputs = sequences(rng, "self")
+    layer = attention(randomize, *(x.shape for x in inputs))
+    with pytest.raises(ValueError, match="`attention_mask` must have the axes"):
+        layer(*inputs, attention_mask=np.ones((1,) * (axes - 1) + (QUERY,), bool))
+
+
+def test_config_round_trip_keeps_every_argument():
+    layer = MultiHeadAttention(
+        HEADS, KEY_DIM, VALUE_DIM, dropout=0.25, use_bias=False, name="looking", dtype="bfloat16"
+    )
+    copy = MultiHeadAttention.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert (copy.num_heads, copy.key_dim, copy.value_dim) == (HEADS, KEY_DIM, VALUE_DIM)
+    assert (copy.dropout, copy.use_bias, copy.name) == (0.25, False, "looking")
+    assert copy.compute_dtype == "bfloat16"
+
+
+class KerasHarness(testing.TestCase):
+    def test_keras_own_layer_checks_pass(self):
+        self.run_layer_test(
+            MultiHeadAttention,
+            init_kwargs={"num_heads": HEADS, "key_dim": KEY_DIM, "dropout": 0.1},
+            input_shape={
+                "query_shape": (BATCH, QUERY, QUERY_WIDTH),
+                "value_shape": (BATCH, KEY, VALUE_WIDTH),
+            },
+            expected_output_shape=(BATCH, QUERY, QUERY_WIDTH),
+            expected_num_trainable_weights=8,
+            expected_num_non_trainable_weights=0,
+            expected_num_seed_generators=1,
+            supports_masking=True,
+            run_training_check=False,  # It feeds one input; Keras' own attention skips it too.
+        )

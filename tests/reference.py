@@ -1,0 +1,246 @@
+"""The Transformer once more, in plain NumPy and float64: slow, short, and written from the papers.
+
+Weights come as a dict from a path such as `"self_attention/query/kernel"` to an array.
+"""
+
+import math
+
+import numpy as np
+
+
+def float64(tensor):
+    """A tensor of any backend and any float dtype as a float64 array."""
+    return np.asarray(tensor).astype("float64")
+
+
+def weights_of(layer):
+    """The weights of a built layer by their path inside it."""
+    return {w.path.removeprefix(f"{layer.path}/"): float64(w) for w in layer.weights}
+
+
+def part(weights, prefix):
+    """The weights under one sublayer's path."""
+    prefix += "/"
+    return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+
+
+def softmax(scores):
+    """Softmax over the last axis."""
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def attention(weights, query, value, key=None, mask=None):
+    """Multi-head attention: one sentence, one head and one query at a time.
+
+    Args:
+        weights: `query`, `key`, `value` and `attention_output`, with or without biases.
+        query: `(batch, query, features)`.
+        value: `(batch, key, features)`.
+        key: The same length as `value`, which is the default.
+        mask: Bool, broadcastable to `(batch, heads, query, key)`.
+
+    Returns:
+        The output, and the attention weights `(batch, heads, query, key)`: a query that sees no
+        key has zeros.
+    """
+    key = value if key is None else key
+    heads, key_dim = weights["query/kernel"].shape[1:]
+    shape = (len(query), heads, query.shape[1], value.shape[1])
+    mask = np.broadcast_to(True if mask is None else mask, shape)
+    scores = np.zeros(shape)
+    output = np.zeros((*query.shape[:2], weights["attention_output/kernel"].shape[-1]))
+    output += weights.get("attention_output/bias", 0.0)
+
+    def project(x, name, head):
+        bias = weights.get(f"{name}/bias")
+        product = x @ weights[f"{name}/kernel"][:, head]
+        return product if bias is None else product + bias[head]
+
+    for b in range(len(query)):
+        for head in range(heads):
+            queries = project(query[b], "query", head)
+            keys = project(key[b], "key", head)
+            values = project(value[b], "value", head)
+            for i, one_query in enumerate(queries):
+                seen = np.flatnonzero(mask[b, head, i])
+                if not len(seen):
+                    continue
+                row = softmax(keys[seen] @ one_query / math.sqrt(key_dim))
+                scores[b, head, i, seen] = row
+                output[b, i] += row @ values[seen] @ weights["attention_output/kernel"][head]
+    return output, scores
+
+
+def positional_encoding(length, width, start_index=0, max_wavelength=10000):
+    """Section 3.5 of Vaswani et al. 2017, one number at a time: `(length, width)`."""
+    encoding = np.zeros((length, width))
+    for row in range(length):
+        for column in range(width):
+            angle = (start_index + row) / max_wavelength ** (2 * (column // 2) / width)
+            encoding[row, column] = math.cos(angle) if column % 2 else math.sin(angle)
+    return encoding
+
+
+def layer_norm(weights, inputs, epsilon=1e-5):
+    """Layer normalization over the last axis."""
+    mean = inputs.mean(axis=-1, keepdims=True)
+    variance = ((inputs - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (inputs - mean) / np.sqrt(variance + epsilon) * weights["gamma"] + weights["beta"]
+
+
+def feed_forward(weights, inputs):
+    """Two projections with a rectifier between them."""
+    inner = np.maximum(inputs @ weights["inner/kernel"] + weights["inner/bias"], 0.0)
+    return inner @ weights["outer/kernel"] + weights["outer/bias"]
+
+
+def _sublayer(weights, name, inputs, function, normalize_first, epsilon):
+    norm = part(weights, f"{name}_norm")
+    if normalize_first:
+        return inputs + function(layer_norm(norm, inputs, epsilon))
+    return layer_norm(norm, inputs + function(inputs), epsilon)
+
+
+def encoder_block(weights, inputs, mask=None, normalize_first=False, epsilon=1e-5):
+    """One layer of the encoder; `mask` as in `attention`."""
+
+    def attend(x):
+        return attention(part(weights, "self_attention"), x, x, mask=mask)[0]
+
+    def feed(x):
+        return feed_forward(part(weights, "feed_forward"), x)
+
+    hidden = _sublayer(weights, "self_attention", inputs, attend, normalize_first, epsilon)
+    return _sublayer(weights, "feed_forward", hidden, feed, normalize_first, epsilon)
+
+
+def decoder_block(
+    weights,
+    inputs,
+    memory=None,
+    mask=None,
+    memory_mask=None,
+    normalize_first=False,
+    epsilon=1e-5,
+):
+    """One layer of the decoder. `mask` comes beside the causal mask, which is always there."""
+    length = inputs.shape[1]
+    causal = np.array([[j <= i for j in range(length)] for i in range(length)])
+    mask = causal if mask is None else causal & mask
+
+    def attend(x):
+        return attention(part(weights, "self_attention"), x, x, mask=mask)[0]
+
+    def attend_to_memory(x):
+        return attention(part(weights, "cross_attention"), x, memory, mask=memory_mask)[0]
+
+    def feed(x):
+        return feed_forward(part(weights, "feed_forward"), x)
+
+    hidden = _sublayer(weights, "self_attention", inputs, attend, normalize_first, epsilon)
+    if memory is not None:
+        hidden = _sublayer(
+            weights, "cross_attention", hidden, attend_to_memory, normalize_first, epsilon
+        )
+    return _sublayer(weights, "feed_forward", hidden, feed, normalize_first, epsilon)
+
+
+def _final_norm(weights, hidden, config):
+    if not config.normalize_first:
+        return hidden
+    return layer_norm(part(weights, "final_norm"), hidden, config.layer_norm_epsilon)
+
+
+def encoder(weights, config, inputs, padding_mask):
+    """The encoder's stack; `padding_mask` is `(batch, source)`."""
+    hidden = inputs
+    for i in range(config.num_encoder_layers):
+        hidden = encoder_block(
+            part(weights, f"block_{i}"),
+            hidden,
+            padding_mask[:, None, None, :],
+            config.normalize_first,
+            config.layer_norm_epsilon,
+        )
+    return _final_norm(weights, hidden, config)
+
+
+def decoder(weights, config, inputs, memory, padding_mask, memory_padding_mask):
+    """The decoder's stack; both masks are `(batch, length)`."""
+    hidden = inputs
+    for i in range(config.num_decoder_layers):
+        hidden = decoder_block(
+            part(weights, f"block_{i}"),
+            hidden,
+            memory,
+            padding_mask[:, None, None, :],
+            memory_padding_mask[:, None, None, :],
+            config.normalize_first,
+            config.layer_norm_epsilon,
+        )
+    return _final_norm(weights, hidden, config)
+
+
+def transformer(weights, config, source_ids, target_ids):
+    """Logits of the whole encoder-decoder model."""
+    target_table = weights["target_embedding/embeddings"]
+    source_table = weights.get("source_embedding/embeddings", target_table)
+    output_kernel = weights.get("output/kernel", target_table.T)
+
+    def embed(ids, table, side):
+        embedded = table[ids] * math.sqrt(config.model_dim)
+        if config.positions == "learned":
+            return embedded + weights[f"{side}_positions/embeddings"][: ids.shape[1]]
+        return embedded + positional_encoding(ids.shape[1], config.model_dim)
+
+    encoded = encoder(
+        part(weights, "encoder"),
+        config,
+        embed(source_ids, source_table, "source"),
+        source_ids != 0,
+    )
+    decoded = decoder(
+        part(weights, "decoder"),
+        config,
+        embed(target_ids, target_table, "target"),
+        encoded,
+        target_ids != 0,
+        source_ids != 0,
+    )
+    return decoded @ output_kernel
+
+
+def target_distribution(label, vocabulary, label_smoothing):
+    """One-hot, smoothed over the whole vocabulary."""
+    distribution = np.full(vocabulary, label_smoothing / vocabulary)
+    distribution[label] += 1.0 - label_smoothing
+    return distribution
+
+
+def token_loss(label, logits, label_smoothing=0.0):
+    """Cross-entropy of one token between two explicit distributions."""
+    target = target_distribution(label, len(logits), label_smoothing)
+    return -float(np.sum(target * np.log(softmax(np.asarray(logits, "float64")))))
+
+
+def smoothed_loss(labels, logits, label_smoothing=0.1, ignore_id=0, sample_weight=None):
+    """Weighted mean over the labels that are not `ignore_id`; `sample_weight` as the labels."""
+    total = count = 0.0
+    for position, label in np.ndenumerate(labels):
+        if label == ignore_id:
+            continue
+        weight = 1.0 if sample_weight is None else sample_weight[position]
+        total += weight * token_loss(label, logits[position], label_smoothing)
+        count += weight
+    return total / count if count else 0.0
+
+
+def perplexity(labels, logits, ignore_id=0):
+    """`exp` of the mean unsmoothed loss."""
+    return math.exp(smoothed_loss(labels, logits, 0.0, ignore_id))
+
+
+def schedule(step, model_dim, warmup_steps, scale=1.0):
+    """Equation 3 of Vaswani et al. 2017; `step` counts from 1."""
+    return scale * model_dim**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)

@@ -1,0 +1,212 @@
+import copy
+import io
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
+
+ROOT = Path(__file__).parents[2]
+
+
+def foreign_model(sentences, **options):
+    """A model straight from SentencePiece, as other projects train theirs."""
+    ids = dict(pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        minloglevel=2,
+        **{"vocab_size": 53, "model_type": "unigram", **ids, **options},
+    )
+    return model.getvalue()
+
+
+def test_sentences_come_back(tokenizer, sentences):
+    rows = tokenizer.tokenize(sentences)
+    assert tokenizer.detokenize(rows) == sentences
+    assert min(map(min, rows)) > UNK_ID and max(map(max, rows)) < tokenizer.vocabulary_size
+
+
+def test_one_text_gives_what_it_gives_among_others(tokenizer):
+    texts = ["a man sits", "", "two dogs"]
+    assert [tokenizer.tokenize(text) for text in texts] == tokenizer.tokenize(texts)
+    assert tokenizer.tokenize([]) == []
+    assert tokenizer.tokenize("") == []
+
+
+def test_special_ids_are_added_when_asked(tokenizer):
+    ids = tokenizer.tokenize("two dogs")
+    assert tokenizer.tokenize("two dogs", add_bos=True) == [BOS_ID, *ids]
+    assert tokenizer.tokenize("two dogs", add_eos=True) == [*ids, EOS_ID]
+    assert tokenizer.tokenize(["", "two dogs"], add_bos=True, add_eos=True) == [
+        [BOS_ID, EOS_ID],
+        [BOS_ID, *ids, EOS_ID],
+    ]
+
+
+def test_text_never_gives_padding_beginning_or_end(tokenizer, byte_tokenizer, nasty_texts):
+    for each in (tokenizer, byte_tokenizer):
+        for row in each.tokenize(nasty_texts):
+            assert not {PAD_ID, BOS_ID, EOS_ID} & set(row)
+
+
+def test_pieces_spell_the_text(tokenizer):
+    assert "".join(tokenizer.pieces("two dogs")) == "▁two▁dogs"
+    assert len(tokenizer.pieces("two dogs")) == len(tokenizer.tokenize("two dogs"))
+
+
+def test_text_ends_at_the_first_end(tokenizer):
+    dogs, man = tokenizer.tokenize("two dogs"), tokenizer.tokenize("a man")
+    row = [PAD_ID, BOS_ID, *dogs, PAD_ID, EOS_ID, *man, EOS_ID, PAD_ID]
+    assert tokenizer.detokenize(row) == "two dogs"
+    assert tokenizer.detokenize([EOS_ID, *man]) == ""
+    assert tokenizer.detokenize([*dogs, *man]) == "two dogs a man"
+    assert tokenizer.detokenize([dogs, [], [EOS_ID], man]) == ["two dogs", "", "", "a man"]
+
+
+def test_ids_may_be_arrays(tokenizer):
+    dogs = tokenizer.tokenize("two dogs")
+    for dtype in (np.int32, np.int64, np.uint16):
+        assert tokenizer.detokenize(np.array(dogs, dtype)) == "two dogs"
+        assert tokenizer.detokenize(np.array([dogs, dogs], dtype)) == ["two dogs"] * 2
+        assert tokenizer.detokenize([np.array(dogs, dtype)]) == ["two dogs"]
+    assert tokenizer.detokenize([]) == "" and tokenizer.detokenize(np.zeros((0, 3), int)) == []
+
+
+def test_byte_fallback_brings_unseen_characters_back(tokenizer, byte_tokenizer):
+    text = "two 你好 😀"
+    assert UNK_ID in tokenizer.tokenize(text)
+    assert UNK_ID not in byte_tokenizer.tokenize(text)
+    assert byte_tokenizer.detokenize(byte_tokenizer.tokenize(text)) == text
+
+
+@pytest.mark.parametrize(
+    "texts", [3, None, b"two", ["two", b"dogs"], ["two", None], "\ud800", [["a"]]]
+)
+def test_what_is_no_text_is_refused(tokenizer, texts):
+    with pytest.raises(InputError, match="Received"):
+        tokenizer.tokenize(texts)
+
+
+@pytest.mark.parametrize("ids", [[53], [-1], [4, 10**6], [1.5], ["a"], [[4], [53]]])
+def test_ids_outside_the_vocabulary_are_refused(tokenizer, ids):
+    assert tokenizer.vocabulary_size == 53 and tokenizer.detokenize([52])
+    with pytest.raises(InputError, match="`ids`"):
+        tokenizer.detokenize(ids)
+
+
+def test_a_saved_tokenizer_loads_as_its_equal(tokenizer, byte_tokenizer, tmp_path):
+    path = tmp_path / "tokenizer.model"
+    tokenizer.save(path)
+    loaded = Tokenizer.load(str(path))
+    assert loaded == tokenizer and hash(loaded) == hash(tokenizer)
+    assert loaded != byte_tokenizer and loaded != tokenizer.model_bytes
+    assert os.listdir(tmp_path) == ["tokenizer.model"]
+    # The file is a plain SentencePiece model, which other programs read.
+    peer = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert peer.encode("two dogs") == tokenizer.tokenize("two dogs")
+
+
+def test_copies_and_pickles_are_equal(tokenizer):
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer == copy.deepcopy(tokenizer)
+
+
+def test_a_failed_save_leaves_the_old_file(tokenizer, byte_tokenizer, tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.model"
+    tokenizer.save(path)
+
+    def full_disk(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(InputError, match=r"tokenizer\.model: cannot be written: No space left"):
+        byte_tokenizer.save(path)
+    assert Tokenizer.load(path) == tokenizer
+    assert os.listdir(tmp_path) == ["tokenizer.model"]
+
+
+def test_saving_into_no_folder_is_refused(tokenizer, tmp_path):
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        tokenizer.save(tmp_path / "none" / "tokenizer.model")
+
+
+def test_what_cannot_be_loaded_names_its_file(tmp_path):
+    for path, message in [(tmp_path / "none", "No such file"), (tmp_path, "Is a directory")]:
+        with pytest.raises(InputError, match=message) as caught:
+            Tokenizer.load(path)
+        assert str(path) in str(caught.value)
+    garbage = tmp_path / "garbage.model"
+    garbage.write_bytes(b"<html>404 Not Found</html>")
+    with pytest.raises(InputError, match="garbage.model: Expected a whole SentencePiece model"):
+        Tokenizer.load(garbage)
+
+
+def test_a_model_cut_anywhere_is_refused_in_silence(tokenizer, capfd):
+    whole = tokenizer.model_bytes
+    # The last fields are few bytes of defaults; all cuts near the end, some before.
+    cuts = {*range(0, len(whole), len(whole) // 97), *range(len(whole) - 2000, len(whole))}
+    for cut in cuts:
+        try:
+            survivor = Tokenizer(whole[:cut])
+        except InputError as error:
+            assert "\n" not in str(error)
+        else:
+            pytest.fail(f"{cut} of {len(whole)} bytes were taken: {survivor!r}")
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\x00", b"garbage" * 99, os.urandom(0), None, "text", 7])
+def test_what_is_no_model_is_refused(garbage):
+    with pytest.raises(InputError, match="Expected a whole SentencePiece model"):
+        Tokenizer(garbage)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char", "word"])
+def test_other_kinds_than_unigram_are_refused_with_the_reason(sentences, kind):
+    size = {"vocab_size": 44} if kind == "char" else {"vocab_size": 48}
+    model = foreign_model(sentences, model_type=kind, hard_vocab_limit=False, **size)
+    with pytest.raises(InputError, match=f"wrong ids for others.*model_type={kind}"):
+        Tokenizer(model)
+
+
+@pytest.mark.parametrize(
+    "ids, received",
+    [
+        (dict(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "'pad': -1, 'bos': 1, 'eos': 2, 'unk': 0"),
+        (dict(pad_id=3, unk_id=0, bos_id=1, eos_id=2), "'pad': 3, 'bos': 1, 'eos': 2, 'unk': 0"),
+        (dict(bos_id=2, eos_id=1), "'pad': 0, 'bos': 2, 'eos': 1, 'unk': 3"),
+        (dict(bos_id=-1, eos_id=1, unk_id=2), "'pad': 0, 'bos': -1, 'eos': 1, 'unk': 2"),
+    ],
+)
+def test_other_special_ids_are_refused(sentences, ids, received):
+    with pytest.raises(InputError, match="special ids must be") as caught:
+        Tokenizer(foreign_model(sentences, **ids))
+    assert received in str(caught.value)
+
+
+def test_a_foreign_model_with_our_ids_is_taken(sentences):
+    model = foreign_model(sentences)
+    peer = sentencepiece.SentencePieceProcessor(model_proto=model)
+    assert Tokenizer(model).tokenize(sentences) == peer.encode(sentences)
+
+
+def test_importing_the_package_imports_neither_sentencepiece_nor_tensorflow():
+    # An empty parent package: what `keras_transformer` itself imports is not asked here.
+    code = (
+        "import sys, types; parent = types.ModuleType('keras_transformer');"
+        f"parent.__path__ = [{str(ROOT / 'keras_transformer')!r}];"
+        "sys.modules['keras_transformer'] = parent;"
+        "from keras_transformer.text import Tokenizer;"
+        "print({'tensorflow', 'tensorflow_text', 'keras', 'sentencepiece'} & set(sys.modules))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "set()", result.stderr
