@@ -15,7 +15,7 @@ def float64(tensor):
 
 def weights_of(layer):
     """The weights of a built layer by their path inside it."""
-    return {w.path.removeprefix(f"{layer.path}/"): float64(w) for w in layer.weights}
+    return {w.path.removeprefix(f"{layer.path}/"): float64(w.numpy()) for w in layer.weights}
 
 
 def part(weights, prefix):

@@ -153,9 +153,7 @@ def _candidates(logits, log_sums, alive_log_probabilities):
 
 def _extend(ids, parents, tokens, position):
     """`ids[parents]` with `tokens` written at `position`."""
-    return ops.slice_update(
-        _take_rows(ids, parents), (0, 0, position), ops.expand_dims(tokens, 2)
-    )
+    return ops.slice_update(_take_rows(ids, parents), (0, 0, position), ops.expand_dims(tokens, 2))
 
 
 def _take_rows(values, rows):

@@ -58,6 +58,11 @@ class FeedForward(keras.layers.Layer):
         inner = self._dropout_layer(self._inner_dense(inputs), training=training)
         return self._outer_dense(inner)
 
+    @property
+    def projections(self):
+        """The two projections: inner, outer."""
+        return self._inner_dense, self._outer_dense
+
     def get_config(self):
         return {
             **super().get_config(),

@@ -64,9 +64,7 @@ class MultiHeadAttention(keras.layers.Layer):
     (3, 5, 16)
     """
 
-    def __init__(
-        self, num_heads, key_dim, value_dim=None, dropout=0.0, use_bias=True, **kwargs
-    ):
+    def __init__(self, num_heads, key_dim, value_dim=None, dropout=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
         for name, size in (("num_heads", num_heads), ("key_dim", key_dim)):
             if size < 1:
@@ -133,6 +131,11 @@ class MultiHeadAttention(keras.layers.Layer):
             query, self.project_key_value(value, key), mask, training=training
         )
         return (output, weights) if return_attention_scores else output
+
+    @property
+    def projections(self):
+        """The four projections: query, key, value, output."""
+        return self._query_dense, self._key_dense, self._value_dense, self._output_dense
 
     def project_key_value(self, value, key=None):
         """Projects what is attended to, once for any number of queries.

@@ -221,9 +221,7 @@ class Transformer(keras.Model):
             cache.memory_mask,
         )
         logits = ops.cast(self._logits(hidden), "float32")
-        return logits, cache._replace(
-            layers=layers, lineage=lineage, position=cache.position + 1
-        )
+        return logits, cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)
 
     def reorder(self, cache, parents):
         """Lets each hypothesis go on from another one of the same sentence.

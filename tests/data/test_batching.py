@@ -17,9 +17,10 @@ def padded_area(lengths, edges):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.integers(1, 13), min_size=1, max_size=40), st.integers(1, 5))
-def test_no_other_edges_pad_less(lengths, max_shapes):
-    edges = [length for _, length in choose_shapes(lengths, 13, max_shapes)]
+@given(st.dictionaries(st.integers(1, 61), st.integers(1, 7), min_size=1), st.integers(1, 5))
+def test_no_other_edges_pad_less(count_of, max_shapes):
+    lengths = [length for length, count in count_of.items() for _ in range(count)]
+    edges = [length for _, length in choose_shapes(lengths, 61, max_shapes)]
     distinct = sorted(set(lengths))
     count = min(max_shapes, len(distinct))
     # The longest length is always an edge, so the others are what can be chosen.

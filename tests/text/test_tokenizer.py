@@ -120,6 +120,16 @@ def test_copies_and_pickles_are_equal(tokenizer):
     assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer == copy.deepcopy(tokenizer)
 
 
+def test_saving_again_replaces_the_file_instead_of_writing_into_it(
+    tokenizer, byte_tokenizer, tmp_path
+):
+    path, before = tmp_path / "tokenizer.model", tmp_path / "before.model"
+    tokenizer.save(path)
+    os.link(path, before)
+    byte_tokenizer.save(path)
+    assert Tokenizer.load(path) == byte_tokenizer and Tokenizer.load(before) == tokenizer
+
+
 def test_a_failed_save_leaves_the_old_file(tokenizer, byte_tokenizer, tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.model"
     tokenizer.save(path)

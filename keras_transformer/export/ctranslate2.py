@@ -1,0 +1,141 @@
+"""Conversion to CTranslate2, an inference engine in C++ for Transformers."""
+
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.errors import InputError
+from keras_transformer.layers import SinusoidalPositionalEncoding
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
+
+
+def convert_to_ctranslate2(model, source_pieces, target_pieces, output, max_positions=1024):
+    """Writes a CTranslate2 model folder with the same weights.
+
+    Args:
+        model: `Transformer`.
+        source_pieces: List of strings, the piece of each source id.
+        target_pieces: The same for the target.
+        output: Path of the folder to make.
+        max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
+
+    Raises:
+        InputError: The model has something that CTranslate2 does not.
+        ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
+
+    The source's end-of-sentence piece is added by CTranslate2 (`add_source_eos`).
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ImportError(
+            'CTranslate2 is needed: pip install "keras_transformer[peers]".'
+        ) from error
+    config = model.config
+    if config.activation not in _ACTIVATIONS:
+        raise InputError(
+            f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "
+            f"Received: activation={config.activation!r}."
+        )
+    spec = ctranslate2.specs.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.normalize_first,
+        activation=getattr(ctranslate2.specs.Activation, _ACTIVATIONS[config.activation]),
+    )
+    # CTranslate2 adds this epsilon in every normalization.
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.config.add_source_eos = True
+    spec.register_source_vocabulary(list(source_pieces))
+    spec.register_target_vocabulary(list(target_pieces))
+    _fill_ends(spec, model, max_positions)
+    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
+        _fill_self_attention(layer, block)
+        _fill_feed_forward(layer, block)
+    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
+        _fill_self_attention(layer, block)
+        _fill_cross_attention(layer, block)
+        _fill_feed_forward(layer, block)
+    spec.validate()
+    spec.optimize()
+    pathlib.Path(output).mkdir(parents=True, exist_ok=True)
+    spec.save(str(output))
+
+
+def _fill_ends(spec, model, max_positions):
+    """Embeddings, positions, final normalizations and the output projection."""
+    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    for side, positions in (
+        (spec.encoder, model.source_positions),
+        (spec.decoder, model.target_positions),
+    ):
+        side.scale_embeddings = True
+        side.position_encodings.encodings = _position_table(positions, model, max_positions)
+    if model.config.normalize_first:
+        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
+        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
+    projection = model.output_projection
+    spec.decoder.projection.weight = (
+        _array(model.target_embedding.embeddings)
+        if projection is None
+        else np.ascontiguousarray(_array(projection.kernel).T)
+    )
+
+
+def _position_table(positions, model, max_positions):
+    if isinstance(positions, SinusoidalPositionalEncoding):
+        return _array(positions(ops.zeros((1, max_positions, model.config.model_dim))))[0]
+    return _array(positions.embeddings)
+
+
+def _fill_self_attention(layer, block):
+    attention = block.self_attention
+    query_key_value = zip(*(_flat(each) for each in attention.projections[:3]), strict=True)
+    _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
+    _fill(layer.self_attention.linear[1], *_flat_output(attention.projections[3]))
+    _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
+
+
+def _fill_cross_attention(layer, block):
+    attention = block.cross_attention
+    query, key, value, output = attention.projections
+    _fill(layer.attention.linear[0], *_flat(query))
+    key_value = zip(_flat(key), _flat(value), strict=True)
+    _fill(layer.attention.linear[1], *map(np.concatenate, key_value))
+    _fill(layer.attention.linear[2], *_flat_output(output))
+    _fill_norm(layer.attention.layer_norm, block.cross_attention_norm)
+
+
+def _fill_feed_forward(layer, block):
+    inner, outer = block.feed_forward.projections
+    _fill(layer.ffn.linear_0, _array(inner.kernel).T, _array(inner.bias))
+    _fill(layer.ffn.linear_1, _array(outer.kernel).T, _array(outer.bias))
+    _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+
+
+def _flat(dense):
+    """Kernel `(heads · width, input)` and bias of a projection into heads."""
+    kernel = _array(dense.kernel)  # --> [input, heads, width]
+    return kernel.reshape(kernel.shape[0], -1).T, _array(dense.bias).reshape(-1)
+
+
+def _flat_output(dense):
+    kernel = _array(dense.kernel)  # --> [heads, width, output]
+    return kernel.reshape(-1, kernel.shape[-1]).T, _array(dense.bias)
+
+
+def _fill(linear, weight, bias):
+    linear.weight = np.ascontiguousarray(weight)
+    linear.bias = np.ascontiguousarray(bias)
+
+
+def _fill_norm(norm, layer):
+    norm.gamma = _array(layer.gamma)
+    norm.beta = _array(layer.beta)
+
+
+def _array(variable):
+    return np.asarray(ops.convert_to_numpy(variable), "float32")

@@ -1,0 +1,89 @@
+"""What is done with a finished run: evaluate it, export it."""
+
+import pathlib
+
+from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.errors import InputError
+from keras_transformer.training import RunFolder, evaluate
+from keras_transformer.training.run_folder import write_whole
+from keras_transformer.translator import Translator
+
+_VERIFICATION_SENTENCES = 300
+
+
+def evaluate_model(model, source, reference, save=None, **options):
+    """Translates a file and scores the translations.
+
+    Args:
+        model: Path of a run folder or an export.
+        source: Path of the source text, UTF-8, plain or `.gz`.
+        reference: Path of its translation, aligned line by line.
+        save: Path to write the translations to.
+        **options: As `Translator.translate`.
+
+    Returns:
+        The dict of `evaluate`.
+
+    Raises:
+        InputError: A file or the model is not what it must be.
+    """
+    sources, references = read_pairs(source, reference)
+    translations = Translator.load(model).translate(sources, **options)
+    texts = [translation.text for translation in translations]
+    if save is not None:
+        try:
+            write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
+        except OSError as error:
+            raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
+    return evaluate(texts, references)
+
+
+def export_run(run, output, beam_size=None, length_penalty=None, verify_with=None, overwrite=False):
+    """Exports a run folder as a verified SavedModel.
+
+    Args:
+        run: Path of the run folder.
+        output: Path of the folder to make.
+        beam_size: The recipe's by default.
+        length_penalty: The recipe's by default.
+        verify_with: Path of a source text to compare with the model on; by default the run's
+            validation text, where it is still at its place.
+        overwrite: Replace an export that is there.
+
+    Returns:
+        A dict fit for JSON: what was exported and what the verification found.
+
+    Raises:
+        InputError: The run or an option is not what it must be.
+    """
+    from keras_transformer.export import export_saved_model
+
+    folder = RunFolder.existing(run)
+    recipe = folder.recipe()
+    beam_size = recipe.decoding.beam_size if beam_size is None else beam_size
+    if length_penalty is None:
+        length_penalty = recipe.decoding.length_penalty
+    report = export_saved_model(
+        folder.engine(),
+        output,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        verification_texts=_verification_texts(recipe, verify_with),
+        overwrite=overwrite,
+    )
+    return {
+        "output": report.folder,
+        "seconds": round(report.seconds, 1),
+        "verification": report.verification,
+    }
+
+
+def _verification_texts(recipe, verify_with):
+    if verify_with is not None:
+        return read_lines(verify_with)[:_VERIFICATION_SENTENCES]
+    files = recipe.data.validation
+    folder = pathlib.Path(recipe.data.folder)
+    if not (folder / files.source).is_file():
+        return None  # the export then makes texts up from the vocabulary
+    target = None if files.target is None else folder / files.target
+    return read_pairs(folder / files.source, target)[0][:_VERIFICATION_SENTENCES]

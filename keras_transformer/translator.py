@@ -1,0 +1,71 @@
+"""One way to translate, whatever the model comes in."""
+
+import pathlib
+
+from keras_transformer.errors import InputError
+
+
+class Translator:
+    """Text in, text out, with a run folder or an exported SavedModel.
+
+    Args:
+        engine: What translates: `decoding.ModelEngine` or `export.SavedModelEngine`.
+        defaults: Options of `translate` that differ from the engine's own.
+
+    Example:
+
+        translator = Translator.load("runs/en-de")
+        translator.translate(["Two dogs play."])[0].text
+    """
+
+    def __init__(self, engine, defaults=None):
+        self.engine = engine
+        self.defaults = dict(defaults or {})
+
+    @classmethod
+    def load(cls, path):
+        """Reads a run folder or an export folder.
+
+        Args:
+            path: The folder. A run folder's recipe gives the beam size and the length penalty;
+                an export has them inside.
+
+        Raises:
+            InputError: The folder is missing, holds neither, or is damaged.
+        """
+        path = pathlib.Path(path)
+        if not path.exists():
+            raise InputError(f"{path}: no such run or export folder.")
+        if (path / "saved_model.pb").exists():
+            from keras_transformer.export import SavedModelEngine
+
+            return cls(SavedModelEngine(path))
+        if (path / "recipe.yaml").exists():
+            from keras_transformer.training import RunFolder
+
+            folder = RunFolder(path)
+            decoding = folder.recipe().decoding
+            return cls(
+                folder.engine(),
+                {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty},
+            )
+        raise InputError(
+            f"{path}: neither a run folder (recipe.yaml) nor a SavedModel (saved_model.pb)."
+        )
+
+    def translate(self, texts, **options):
+        """Translates a list of texts.
+
+        Args:
+            texts: List of strings. A blank one gives the empty string.
+            **options: `beam_size` (1 is greedy search), `length_penalty`, `n_best`,
+                `batch_size`. An export takes no other beam than the one that it was made with.
+
+        Returns:
+            A list of `Translation`, in the order of `texts`.
+
+        Raises:
+            InputError: An option is out of range.
+        """
+        given = {key: value for key, value in options.items() if value is not None}
+        return self.engine.translate(texts, **{**self.defaults, **given})

@@ -1,0 +1,232 @@
+"""Beam search on models whose probabilities are known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from decoding_oracles import (
+    EOS,
+    HistoryModel,
+    as_lists,
+    check_equal,
+    exhaustive_search,
+    log_probability,
+    naive_beam,
+    penalty,
+)
+from keras import ops
+
+from keras_transformer.decoding import beam_search, greedy_search
+
+SENTENCES, VOCABULARY, ROOM = 29, 7, 11
+ALPHAS = (0.0, 0.6, 1.0, 2.0)
+
+
+def run(model, limits, beam_size, room=ROOM, **arguments):
+    return beam_search(
+        model.step,
+        model.reorder,
+        model.start(beam_size),
+        ops.convert_to_tensor(limits, "int32"),
+        room,
+        beam_size,
+        **arguments,
+    )
+
+
+def test_two_beams_find_what_one_passes_by():
+    model = HistoryModel.of_probabilities(
+        {
+            (): {3: 0.5, 4: 0.4, EOS: 0.1},
+            (3,): {EOS: 0.4, 4: 0.3, 3: 0.3},
+            (4,): {EOS: 0.9, 3: 0.1},
+        },
+        vocabulary=5,
+    )
+    ids, log_probabilities, scores = (
+        np.asarray(each) for each in run(model, [3], 2, room=3, alpha=1.0, n_best=2)
+    )
+    np.testing.assert_array_equal(ids, [[[4, EOS, 0], [3, EOS, 0]]])
+    expected = [[math.log(0.4 * 0.9), math.log(0.5 * 0.4)]]
+    np.testing.assert_allclose(log_probabilities, expected, rtol=1e-6)
+    # Two tokens: (5 + 2) / 6.
+    np.testing.assert_allclose(scores, np.array(expected) * 6 / 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha, best", [(0.0, (EOS,)), (2.0, (3, 3, EOS))])
+def test_the_penalty_lets_a_longer_hypothesis_win(alpha, best):
+    # ln 0.3 = -1.20; ln 0.25 = -1.39, and -1.39 / (8 / 6)^2 = -0.78.
+    model = HistoryModel.of_probabilities(
+        {(): {EOS: 0.3, 3: 0.25, 4: 0.45}, (3,): {3: 1.0}, (3, 3): {EOS: 1.0}}
+        | {(4,) * n: {3: 0.5, 4: 0.5} for n in range(1, 5)},
+        vocabulary=5,
+    )
+    assert as_lists(run(model, [3], 3, room=3, alpha=alpha))[0][0].ids == best
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("n_best", [1, 5])
+def test_beam_as_wide_as_the_tree_finds_the_best_sequences(rng, alpha, n_best):
+    limits = [1 + row % 4 for row in range(SENTENCES)]
+    # Four words to choose from: 4^4 hypotheses alive at the end.
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    result = run(model, limits, 4**4, room=4, alpha=alpha, n_best=n_best)
+    check_equal(result, exhaustive_search(model, limits, alpha, n_best))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("beam_size, n_best", [(1, 1), (2, 1), (3, 3), (4, 2)])
+def test_it_equals_a_search_that_never_stops_early(rng, alpha, beam_size, n_best):
+    limits = [1 + row % ROOM for row in range(SENTENCES)]
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    result = run(model, limits, beam_size, alpha=alpha, n_best=n_best)
+    check_equal(result, naive_beam(model, limits, beam_size, alpha, n_best))
+
+
+@pytest.mark.parametrize("end", [-3.0, 1.0, 3.0])
+def test_stopping_early_is_safe_whether_sentences_are_short_or_long(rng, end):
+    limits = [ROOM] * SENTENCES
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, scale=1.0, end=end)
+    result = run(model, limits, 4, alpha=2.0, n_best=4)
+    check_equal(result, naive_beam(model, limits, 4, 2.0, 4))
+
+
+def test_compiled_it_gives_the_same(rng, compiled):
+    limits = np.array([1 + row % ROOM for row in range(SENTENCES)], "int32")
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    result = compiled(lambda limits: run(model, limits, 3, n_best=3))(limits)
+    check_equal(result, naive_beam(model, limits.tolist(), 3, 0.6, 3))
+
+
+def test_a_beam_of_one_without_an_end_is_greedy_search(rng):
+    limits = [1 + row % ROOM for row in range(SENTENCES)]
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    greedy = greedy_search(model.step, model.start(1), ops.array(limits), ROOM, end_id=-1)
+    check_equal(run(model, limits, 1, alpha=0.0, end_id=-1), as_lists(greedy), 1e-5)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_beam_of_one_is_never_worse_than_greedy_search(rng, alpha):
+    # It keeps the hypotheses that end beside the greedy one, so it may find a better one.
+    limits = [ROOM] * SENTENCES
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=1.0)
+    greedy = as_lists(
+        greedy_search(model.step, model.start(1), ops.convert_to_tensor(limits, "int32"), ROOM)
+    )
+    ended = [row for row in range(SENTENCES) if EOS in greedy[row][0].ids]
+    assert len(ended) > SENTENCES // 2
+    ours = as_lists(run(model, limits, 1, alpha=alpha))
+    for row in ended:
+        ids, total, _ = greedy[row][0]
+        assert ours[row][0].score >= total / penalty(len(ids), alpha) - 1e-5
+
+
+def test_it_stops_when_no_hypothesis_can_still_win(step_by_step):
+    # 0.9 has ended after the first step; what is alive has at most 0.06 and never ends.
+    after = {(): {EOS: 0.9, 3: 0.06, 4: 0.04}}
+    for length in range(1, 5):
+        after |= {prefix: {3: 0.5, 4: 0.5} for prefix in itertools.product((3, 4), repeat=length)}
+    with step_by_step:
+        for n_best, steps in ((1, 1), (2, 5)):
+            model = HistoryModel.of_probabilities(after, vocabulary=5)
+            run(model, [5], 2, alpha=0.0, n_best=n_best)
+            assert model.calls == steps
+
+
+def test_it_goes_on_while_the_penalty_could_still_turn_the_order(step_by_step):
+    # ln 0.5 has ended. At three tokens ln 0.4 / (8 / 6)^2 = -0.52 is better than ln 0.5 = -0.69.
+    model = HistoryModel.of_probabilities(
+        {(): {EOS: 0.5, 3: 0.4, 4: 0.1}, (3,): {3: 1.0}, (3, 3): {EOS: 1.0}, (4,): {4: 1.0}}
+        | {(4,) * n: {4: 1.0} for n in range(1, 11)},
+        vocabulary=5,
+    )
+    with step_by_step:
+        best = as_lists(run(model, [ROOM], 2, alpha=2.0))[0][0]
+    assert best.ids == (3, 3, EOS)
+    # ln 0.1 / (16 / 6)^2 = -0.32: the other one could have won until the limit.
+    assert model.calls == ROOM
+
+
+def test_finished_hypotheses_keep_the_score_of_their_own_length(rng):
+    limits = [ROOM] * SENTENCES
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    results = as_lists(run(model, limits, 4, alpha=1.0, n_best=4))
+    ended = [(row, each) for row in range(SENTENCES) for each in results[row] if EOS in each.ids]
+    assert len({len(each.ids) for _, each in ended}) > 5
+    for row, (ids, total, score) in ended:
+        assert ids.index(EOS) == len(ids) - 1
+        assert total == pytest.approx(log_probability(model, row, ids), abs=1e-4)
+        assert score == pytest.approx(total / penalty(len(ids), 1.0), abs=1e-4)
+
+
+def test_hypotheses_are_in_order_and_differ(rng):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=2.0)
+    for hypotheses in as_lists(run(model, [ROOM] * SENTENCES, 5, n_best=5)):
+        scores = [each.score for each in hypotheses if EOS in each.ids]
+        assert len(scores) == 5 and scores == sorted(scores, reverse=True)
+        assert len({each.ids for each in hypotheses}) == 5
+
+
+def test_unfinished_hypotheses_come_after_all_finished_ones():
+    # What ends has 0.001 and 0.002; what goes on is far more probable.
+    model = HistoryModel.of_probabilities(
+        {
+            (): {EOS: 0.001, 3: 0.6, 4: 0.399},
+            (3,): {EOS: 0.002 / 0.6, 3: 0.7 - 0.002 / 0.6, 4: 0.3},
+            (4,): {3: 1.0},
+        },
+        vocabulary=5,
+    )
+    (found,) = as_lists(run(model, [2], 5, room=2, alpha=0.0, n_best=5))
+    assert [each.ids for each in found] == [(3, EOS), (EOS,), (3, 3), (4, 3), (3, 4)]
+    expected = [0.002, 0.001, 0.42 - 0.002, 0.399, 0.18]
+    np.testing.assert_allclose([math.exp(each.score) for each in found], expected, rtol=1e-5)
+
+
+def test_each_sentence_keeps_its_own_limit(rng):
+    limits = [5, 0, 1, 11, 2]
+    model = HistoryModel.random(rng, len(limits), VOCABULARY, end=-np.inf)
+    results = as_lists(run(model, limits, 3, n_best=3))
+    assert [[len(each.ids) for each in found] for found in results] == [[n] * 3 for n in limits]
+    assert results[1][0].score == 0.0
+
+
+def test_forbidden_ids_are_never_chosen_and_keep_their_probability(rng):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    model.logits[:, :, [0, 1, 5]] += 3.0
+    model = HistoryModel(model.logits)
+    limits = [ROOM] * SENTENCES
+    check_equal(run(model, limits, 3, n_best=3), naive_beam(model, limits, 3, 0.6, 3))
+    for forbidden in ((0, 1, 5), (0, 1)):
+        found = as_lists(run(model, limits, 3, n_best=3, forbidden_ids=forbidden))
+        chosen = {token for each in found for ids, *_ in each for token in ids}
+        assert chosen == set(range(VOCABULARY)) - set(forbidden)
+
+
+def test_places_for_which_no_hypothesis_exists_stay_empty(rng):
+    # Two words and a limit of one: three sequences. Of two: seven.
+    limits = [1, 2]
+    model = HistoryModel.random(rng, 2, 5)
+    found = as_lists(run(model, limits, 11, room=3, n_best=11))
+    expected = exhaustive_search(model, limits, 0.6, 11)
+    assert [len(each) for each in expected] == [3, 7]
+    for ours, theirs in zip(found, expected, strict=True):
+        check_equal([ours[: len(theirs)]], [theirs])
+        assert {each.ids for each in ours[len(theirs) :]} == {()}
+
+
+def test_batch_mates_change_nothing(rng):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    limits = [1 + row % ROOM for row in range(SENTENCES)]
+    together = as_lists(run(model, limits, 3, n_best=3))
+    for row in (3, 7, 19):
+        alone = HistoryModel(model.logits[row : row + 1])
+        check_equal(run(alone, limits[row : row + 1], 3, n_best=3), [together[row]], 1e-6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_logits_of_nan_give_ids_in_range(beam_size):
+    model = HistoryModel(np.full((2, 1009, VOCABULARY), np.nan))
+    ids = np.asarray(run(model, [3, 3], beam_size, room=3, n_best=beam_size).ids)
+    assert ids.min() >= 0 and ids.max() < VOCABULARY

@@ -1,0 +1,74 @@
+"""`compile_for_ids`: traced once, and the weights are not constants of the program."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import search
+from keras_transformer.decoding.compiled import compile_for_ids
+
+
+def doubled_embeddings():
+    """A model of one weight, and a function of it that counts how often it is traced."""
+    model = keras.Sequential([keras.layers.Input((None,)), keras.layers.Embedding(11, 3)])
+    traced = []
+
+    def function(ids):
+        traced.append(ids.shape)
+        return {"doubled": 2.0 * model(ids), "ids": (ids,)}
+
+    return model, compile_for_ids(model, function), traced
+
+
+def test_it_gives_what_the_function_gives_in_the_same_structure():
+    model, run, _ = doubled_embeddings()
+    ids = np.array([[1, 5, 7], [0, 2, 10]], "int32")
+    result = run(ids)
+    np.testing.assert_array_equal(result["ids"][0], ids)
+    table = np.asarray(model.layers[-1].embeddings)
+    np.testing.assert_allclose(result["doubled"], 2 * table[ids], rtol=1e-6)
+
+
+@pytest.mark.tensorflow
+def test_it_is_traced_once_for_all_shapes():
+    _, run, traced = doubled_embeddings()
+    for shape in ((1, 2), (3, 5), (7, 2), (1, 2)):
+        assert run(np.ones(shape, "int32"))["doubled"].shape == (*shape, 3)
+    assert len(traced) == 1
+
+
+def test_a_shape_seen_before_is_not_traced_again():
+    _, run, traced = doubled_embeddings()
+    for _ in range(3):
+        run(np.ones((2, 3), "int32"))
+    assert len(traced) == 1
+
+
+def test_changed_weights_are_seen_without_tracing_again():
+    model, run, traced = doubled_embeddings()
+    ids = np.array([[1, 5]], "int32")
+    run(ids)
+    for value in (3.0, 7.0):
+        model.set_weights([np.full((11, 3), value)])
+        np.testing.assert_array_equal(run(ids)["doubled"], np.full((1, 2, 3), 2 * value))
+    assert len(traced) == 1
+
+
+def test_a_search_follows_its_model_through_changes(varied):
+    model = keras.models.clone_model(varied("pre_norm"))
+    source = np.array([[5, 7, 2]], "int32")
+    run = compile_for_ids(model, lambda ids: search(model, ids, beam_size=2, max_length=5))
+    results = []
+    for weights in (varied("pre_norm").get_weights(), [0.5 * w for w in model.get_weights()]):
+        model.set_weights(weights)
+        expected = search(model, source, beam_size=2, max_length=5)
+        results.append(np.asarray(run(source).scores))
+        np.testing.assert_allclose(results[-1], ops.convert_to_numpy(expected.scores), rtol=1e-5)
+    assert abs(results[0] - results[1]).min() > 1e-2
+
+
+def test_a_backend_that_has_no_compiler_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(RuntimeError, match="'torch'"):
+        compile_for_ids(None, lambda ids: ids)

@@ -1,0 +1,40 @@
+"""The length penalty and the forbidden ids, by hand."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, forbid, length_penalty
+from keras_transformer.decoding.search import length_limits
+
+
+@pytest.mark.parametrize("alpha", [0, 0.0, 0.6, 1, 2.0])
+def test_a_single_token_has_penalty_one(alpha):
+    assert float(length_penalty(1, alpha)) == 1.0
+
+
+@pytest.mark.parametrize(
+    "length, alpha, expected", [(7, 1, 2.0), (13, 2, 9.0), (19, 0.5, 2.0), (29, 0, 1.0)]
+)
+def test_the_penalty_is_a_power_of_five_plus_length_over_six(length, alpha, expected):
+    # (5 + 7) / 6 = 2, (5 + 13) / 6 = 3, (5 + 19) / 6 = 4
+    assert float(length_penalty(length, alpha)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_penalty_of_many_lengths_has_their_shape():
+    penalties = length_penalty(np.array([[1, 7, 13]], "int32"), 1.0)
+    np.testing.assert_allclose(penalties, [[1.0, 2.0, 3.0]], rtol=1e-6)
+
+
+def test_forbidden_ids_become_impossible_and_the_others_stay():
+    logits = np.array([[[7.0, 5.0, 3.0, 2.0]]], "float32")
+    expected = [[[7.0, IMPOSSIBLE, 3.0, IMPOSSIBLE]]]
+    np.testing.assert_array_equal(forbid(logits, (1, 3)), np.array(expected, "float32"))
+    np.testing.assert_array_equal(forbid(logits, ()), logits)
+
+
+def test_a_limit_is_twice_the_tokens_and_ten_whatever_the_padding():
+    source = [[5, 2, 0, 0, 0], [0, 0, 0, 0, 0], [5, 5, 5, 5, 2], [2, 0, 0, 0, 0]]
+    for columns in (0, 13):
+        padded = np.pad(np.array(source, "int32"), ((0, 0), (0, columns)))
+        np.testing.assert_array_equal(length_limits(padded, 31), [14, 0, 20, 12])
+        np.testing.assert_array_equal(length_limits(padded, 13), [13, 0, 13, 12])

@@ -1,0 +1,118 @@
+"""What the encoder's and the decoder's block have in common."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from reference import float64
+
+from keras_transformer.layers import DecoderBlock, EncoderBlock
+
+BATCH, LENGTH, HEADS, INNER = 2, 5, 3, 13
+WIDTH = HEADS * 11
+BLOCKS = pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+
+
+@BLOCKS
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_dropout_falls_on_the_sublayers_and_never_on_the_residual(
+    rng, block_class, normalize_first
+):
+    block = block_class(INNER, HEADS, dropout=0.5, normalize_first=normalize_first)
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    block.build(inputs.shape)
+    # Sublayers whose last projection is zero give nothing that could be dropped.
+    block.set_weights(
+        [
+            np.zeros(w.shape) if "attention_output" in w.path or "outer" in w.path else w.numpy()
+            for w in block.weights
+        ]
+    )
+    unit = {"gamma": 1.0, "beta": 0.0}
+    expected = inputs
+    if not normalize_first:
+        expected = reference.layer_norm(unit, reference.layer_norm(unit, inputs))
+    np.testing.assert_allclose(float64(block(inputs, training=True)), expected, atol=1e-5)
+
+
+@BLOCKS
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "feed_forward_dropout"])
+def test_each_rate_acts_while_training_only(rng, randomize, block_class, rate):
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    plain, dropping = block_class(INNER, HEADS), block_class(INNER, HEADS, **{rate: 0.5})
+    for block in (plain, dropping):
+        block.build(inputs.shape)
+    randomize(plain)
+    dropping.set_weights(plain.get_weights())
+    expected = float64(plain(inputs))
+    np.testing.assert_array_equal(float64(dropping(inputs)), expected)
+    np.testing.assert_array_equal(float64(plain(inputs, training=True)), expected)
+    first, second = (float64(dropping(inputs, training=True)) for _ in range(2))
+    assert np.abs(first - expected).max() > 1e-3
+    assert np.abs(first - second).max() > 1e-3
+
+
+@BLOCKS
+def test_the_activation_is_the_given_one(rng, randomize, block_class):
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    blocks = [block_class(INNER, HEADS, activation=a) for a in ("linear", lambda x: x, "relu")]
+    for block in blocks:
+        block.build(inputs.shape)
+    randomize(blocks[0])
+    for block in blocks[1:]:
+        block.set_weights(blocks[0].get_weights())
+    linear, same, relu = (float64(block(inputs)) for block in blocks)
+    np.testing.assert_array_equal(same, linear)
+    assert np.abs(relu - linear).max() > 1e-3
+
+
+@BLOCKS
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(intermediate_dim=0), "`intermediate_dim` must be positive. Received: interm"),
+        (dict(num_heads=-1), "`num_heads` must be positive. Received: num_heads=-1"),
+        (dict(dropout=1.5), "`dropout` must be in [0, 1). Received: dropout=1.5"),
+        (dict(attention_dropout=1), "`attention_dropout` must be in [0, 1)"),
+        (dict(feed_forward_dropout=-1), "`feed_forward_dropout` must be in [0, 1)"),
+    ],
+)
+def test_a_bad_argument_is_named(block_class, arguments, message):
+    with pytest.raises(ValueError) as caught:
+        block_class(**{"intermediate_dim": INNER, "num_heads": HEADS, **arguments})
+    assert message in str(caught.value)
+
+
+@BLOCKS
+def test_heads_that_do_not_divide_the_width_are_refused(block_class):
+    with pytest.raises(ValueError, match="`num_heads` must divide .* num_heads=3, .*35"):
+        block_class(INNER, HEADS)(np.zeros((BATCH, LENGTH, 35), "float32"))
+
+
+@BLOCKS
+def test_config_round_trip_keeps_every_argument(block_class):
+    arguments = dict(
+        intermediate_dim=INNER,
+        num_heads=HEADS,
+        dropout=0.1,
+        normalize_first=True,
+        attention_dropout=0.2,
+        feed_forward_dropout=0.3,
+        layer_norm_epsilon=1e-3,
+        name="brick",
+    )
+    block = block_class(activation="gelu", **arguments)
+    copy = block_class.from_config(block.get_config())
+    assert copy.get_config() == block.get_config()
+    assert {name: getattr(copy, name) for name in arguments} == arguments
+    assert copy.activation is keras.activations.gelu
+
+
+@BLOCKS
+def test_the_epsilon_reaches_every_normalization(rng, block_class):
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    block = block_class(INNER, HEADS, layer_norm_epsilon=0.7)
+    outputs = float64(block(inputs))
+    oracle = reference.encoder_block if block_class is EncoderBlock else reference.decoder_block
+    expected = oracle(reference.weights_of(block), inputs, epsilon=0.7)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)

@@ -1,0 +1,251 @@
+"""Who may import whom, read from the sources; what an import costs and loads."""
+
+import ast
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+import keras_transformer
+
+PACKAGE = pathlib.Path(keras_transformer.__file__).parent
+TENSORFLOW = {"tensorflow", "tensorflow_text"}
+
+BASE = {"config", "errors"}
+CORE = BASE | {"masks", "cache"}
+OUTCOME = {"losses", "metrics", "schedules"}
+MODELS = CORE | {"layers", "models"}
+DECODING = MODELS | {"decoding"}
+# What sits beside the parts named here (selection.py, say) may use all but the command line.
+MAY_IMPORT = {
+    "config": BASE,
+    "errors": BASE,
+    "masks": CORE,
+    "cache": CORE,
+    "losses": BASE | {"masks"} | OUTCOME,
+    "metrics": BASE | {"masks"} | OUTCOME,
+    "schedules": BASE | {"masks"} | OUTCOME,
+    "layers": CORE | {"layers"},
+    "models": MODELS,
+    "decoding": DECODING,
+    "text": BASE | {"text"},
+    "data": BASE | {"data"},
+}
+# Run by Keras alone, on any backend. Decoding has one exception of its own.
+KERAS_ONLY = set(MAY_IMPORT) - {"text", "data", "decoding"} | {"analysis"}
+
+
+def part_of(path):
+    """`layers` for `layers/block.py`, `config` for `config.py`."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """`(module, line, inside a function)` of every import of a file, late ones too."""
+    found = []
+
+    def visit(node, inside):
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, node.lineno, inside) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(path.relative_to(PACKAGE.parent).parts[: -node.level or None])
+            prefix = ".".join(base) + "." if node.level else ""
+            module = prefix + (node.module or "")
+            names = [module]
+            if module.rstrip(".") == PACKAGE.name:
+                names = [f"{PACKAGE.name}.{alias.name}" for alias in node.names]
+            found.extend((name, node.lineno, inside) for name in names)
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), False)
+    return found
+
+
+def sources(*parts):
+    """The files of some parts of the package, or of all but its `__init__.py`."""
+    paths = [p for p in sorted(PACKAGE.rglob("*.py")) if part_of(p) != "__init__"]
+    return [p for p in paths if not parts or part_of(p) in parts]
+
+
+def our_imports(path):
+    """`(part, line)` of every import of our own package."""
+    for name, line, _ in imports(path):
+        head, *rest = name.split(".")
+        if head == PACKAGE.name and rest:
+            yield rest[0], line
+
+
+def names(path, line, what):
+    return f"{path.relative_to(PACKAGE)}:{line} imports {what}"
+
+
+def test_the_reader_of_imports_sees_every_kind(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path / "pack")
+    path = tmp_path / "pack" / "layers" / "block.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "import tensorflow as tf\n"
+        "from pack import cli\n"
+        "from pack.models import Encoder\n"
+        "from . import feed_forward\n"
+        "from ..decoding import beam\n"
+        "def late():\n"
+        "    import tensorflow_text\n"
+    )
+    assert [(name.rstrip("."), inside) for name, _, inside in imports(path)] == [
+        ("tensorflow", False),
+        ("pack.cli", False),
+        ("pack.models", False),
+        ("pack.layers", False),
+        ("pack.decoding", False),
+        ("tensorflow_text", True),
+    ]
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_a_part_imports_only_what_lies_below_it(part):
+    broken = [
+        names(path, line, imported)
+        for path in sources(part)
+        for imported, line in our_imports(path)
+        if imported not in MAY_IMPORT[part]
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize(("one", "other"), [("training", "export"), ("export", "training")])
+def test_training_and_export_do_not_import_each_other(one, other):
+    broken = [
+        names(path, line, imported)
+        for path in sources(one)
+        for imported, line in our_imports(path)
+        if imported == other
+    ]
+    assert broken == []
+
+
+def test_nothing_but_the_entry_point_imports_the_command_line():
+    broken = [
+        names(path, line, imported)
+        for path in sources()
+        if part_of(path) not in ("cli", "__main__")
+        for imported, line in our_imports(path)
+        if imported == "cli"
+    ]
+    assert broken == []
+
+
+def tensorflow_imports(paths):
+    return [
+        (path, line, inside, name)
+        for path in paths
+        for name, line, inside in imports(path)
+        if name.split(".")[0] in TENSORFLOW
+    ]
+
+
+def test_the_core_never_imports_tensorflow():
+    assert sources("layers", "models", "config") != []
+    found = tensorflow_imports(sources(*KERAS_ONLY))
+    assert [names(path, line, name) for path, line, _, name in found] == []
+
+
+def test_decoding_imports_tensorflow_late_and_in_one_file_only():
+    broken = [
+        names(path, line, name)
+        for path, line, inside, name in tensorflow_imports(sources("decoding"))
+        if path.name != "compiled.py" or not inside
+    ]
+    assert broken == []
+
+
+def run_python(code, **environment):
+    """What a new process prints as JSON."""
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+TIMED_IMPORT = """
+import json, sys, time
+import keras
+
+start = time.perf_counter()
+import keras_transformer
+
+seconds = time.perf_counter() - start
+loaded = {"tensorflow_text", "sentencepiece"} & set(sys.modules)
+print(json.dumps({"seconds": seconds, "loaded": sorted(loaded)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def timed_imports():
+    """Three imports, each in a process of its own, after `import keras`."""
+    return [run_python(TIMED_IMPORT) for _ in range(3)]
+
+
+def test_the_import_loads_no_tokenizer(timed_imports):
+    assert [run["loaded"] for run in timed_imports] == [[], [], []]
+
+
+def test_the_import_adds_at_most_three_tenths_of_a_second_to_that_of_keras(timed_imports):
+    assert statistics.median(run["seconds"] for run in timed_imports) <= 0.3
+
+
+WITHOUT_TENSORFLOW = """
+import json, sys
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+import keras
+import numpy as np
+import keras_transformer as kt
+
+config = kt.TransformerConfig(
+    vocabulary_size=23,
+    model_dim=14,
+    num_heads=2,
+    intermediate_dim=11,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+)
+model = kt.Transformer(config)
+source, target = np.array([[3, 5, 2, 0]] * 2), np.array([[1, 7, 11]] * 2)
+shape = tuple(model((source, target)).shape)
+schedule = kt.TransformerSchedule(14, warmup_steps=5)
+metrics = [kt.TokenAccuracy(), kt.Perplexity()]
+model.compile(keras.optimizers.Adam(schedule), kt.SmoothedCrossEntropy(), metrics=metrics)
+before = model.get_weights()[0].copy()
+loss = model.fit((source, target), np.array([[7, 11, 2]] * 2), verbose=0).history["loss"][0]
+moved = float(np.abs(model.get_weights()[0] - before).max())
+found = [name for name in sys.modules if name.split(".")[0] == "tensorflow"]
+print(json.dumps({"shape": shape, "loss": loss, "moved": moved, "tensorflow": found}))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_without_tensorflow_the_model_runs_and_trains_on_jax():
+    result = run_python(WITHOUT_TENSORFLOW, KERAS_BACKEND="jax")
+    assert result["shape"] == [2, 3, 23]
+    assert 0 < result["loss"] < 20
+    assert result["moved"] > 0
+    assert result["tensorflow"] == []

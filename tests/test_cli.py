@@ -1,0 +1,321 @@
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
+
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.cli import run
+from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.run_folder import save_model
+
+pytestmark = pytest.mark.tensorflow
+
+SOURCES = [source for source, _ in PAIRS]
+TARGETS = [target for _, target in PAIRS]
+
+
+def give_stdin(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A run that learned 32 pairs of sentences by heart, through the command line."""
+    base = tmp_path_factory.mktemp("learned")
+    corpus = write_corpus(base / "corpus")
+    values = recipe_values(corpus, epochs=120, warmup_steps=60, label_smoothing=0.0)
+    recipe = write_recipe(base / "recipe.yaml", values)
+    assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
+    return base
+
+
+@pytest.mark.slow
+def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
+    learned, capsys, monkeypatch
+):
+    history = RunFolder(learned / "run").history()
+    assert history[-1]["val_token_accuracy"] == 1.0
+    give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES).encode())
+    for beam in ("1", "4"):
+        sys.stdin.seek(0)
+        assert run(["translate", "--model", str(learned / "run"), "--beam-size", beam]) == 0
+        assert capsys.readouterr().out.splitlines() == TARGETS
+
+
+@pytest.mark.slow
+def test_evaluate_prints_json_alone(learned, capsys):
+    corpus, saved = learned / "corpus", learned / "translations.txt"
+    code = run(
+        ["evaluate", "--model", str(learned / "run"), "--save", str(saved)]
+        + ["--source", str(corpus / "train.en"), "--reference", str(corpus / "train.de")]
+    )
+    assert code == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["bleu"] == scores["chrf"] == scores["bleu_lowercase"] == 100.0
+    assert scores["sentences"] == 32
+    assert saved.read_text(encoding="utf-8").splitlines() == TARGETS
+
+
+@pytest.mark.slow
+def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
+    exported = str(learned / "exported")
+    code = run(
+        ["export", "--model", str(learned / "run"), "--format", "saved_model", "--output", exported]
+    )
+    assert code == 0
+    assert json.loads(capsys.readouterr().out)["output"] == exported
+    give_stdin(monkeypatch, (SOURCES[3] + "\n\n" + SOURCES[5] + "\n").encode())
+    assert run(["translate", "--model", exported]) == 0
+    assert capsys.readouterr().out == f"{TARGETS[3]}\n\n{TARGETS[5]}\n"
+
+
+@pytest.mark.slow
+def test_n_best_gives_n_numbered_lines_best_first(learned, capsys, monkeypatch):
+    give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES[:2]).encode())
+    options = ["--beam-size", "3", "--n-best", "3"]
+    assert run(["translate", "--model", str(learned / "run"), *options]) == 0
+    lines = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
+    assert [number for number, *_ in lines] == ["0"] * 3 + ["1"] * 3
+    assert (lines[0][1], lines[3][1]) == (TARGETS[0], TARGETS[1])
+    scores = [float(score) for *_, score in lines]
+    assert scores[:3] == sorted(scores[:3], reverse=True)
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_early_ends_the_command_quietly(learned):
+    text = "".join(source + "\n" for source in SOURCES * 40).encode()
+    command = f"{sys.executable} -m keras_transformer translate --model {learned / 'run'} | head -1"
+    done = subprocess.run(["bash", "-c", command], input=text, capture_output=True, timeout=180)
+    assert done.stdout.decode().splitlines() == [TARGETS[0]]
+    assert b"Traceback" not in done.stderr
+
+
+def test_help_names_the_commands_that_exist_and_no_other(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for name in ("demo", "train", "translate", "evaluate", "export"):
+        assert f"    {name} " in text
+    for name in ("serve", "inspect", "benchmark"):
+        assert name not in text
+
+
+def test_progress_goes_to_stderr_and_the_result_to_stdout(tmp_path, capsys):
+    corpus = write_corpus(tmp_path / "corpus")
+    recipe = write_recipe(tmp_path / "recipe.yaml", recipe_values(corpus, epochs=1))
+    assert run(["train", str(recipe), "--output", str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{tmp_path / 'run'}\n"
+    assert "32 of 32 pairs kept" in captured.err
+    assert "loss" in captured.err
+
+
+# Bad input: each a line that names the place and what was expected, exit code 2, nothing left.
+
+
+def small_run(folder, vocabulary_size=120):
+    run_folder = RunFolder(folder)
+    tokenizer = Tokenizer.train_from_texts(SOURCES + TARGETS, 120)
+    run_folder.create(Recipe.from_dict(recipe_values(folder)), (tokenizer, tokenizer))
+    config = TransformerConfig(
+        vocabulary_size,
+        model_dim=16,
+        num_heads=2,
+        intermediate_dim=16,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+    )
+    save_model(Transformer(config), run_folder.model_file)
+    return run_folder
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to work in, with a corpus, a recipe and a run."""
+    monkeypatch.chdir(tmp_path)
+    corpus = write_corpus(tmp_path / "corpus")
+    write_recipe(tmp_path / "recipe.yaml", recipe_values(corpus))
+    small_run(tmp_path / "run")
+    return tmp_path
+
+
+def everything(folder):
+    return {
+        path.relative_to(folder): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+TRAIN = ["train", "recipe.yaml", "--output", "new"]
+TRANSLATE = ["translate", "--model", "run"]
+EVALUATE = ["evaluate", "--model", "run", "--source", "corpus/train.en"]
+EXPORT = ["export", "--model", "run", "--format", "saved_model", "--output", "new"]
+
+
+def nothing(place):
+    pass
+
+
+def write(name, content):
+    def prepare(place):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+
+    return prepare
+
+
+def truncate(name, size):
+    def prepare(place):
+        (place / name).write_bytes((place / name).read_bytes()[:size])
+
+    return prepare
+
+
+BAD_INPUTS = {
+    "a missing recipe": (nothing, ["train", "no.yaml", "--output", "new"], "no.yaml: cannot read"),
+    "a missing corpus": (nothing, [*TRAIN, "--set", "data.folder=no"], "no/train.en"),
+    "unequal line counts": (
+        write("corpus/train.de", b"eins\nzwei\n"),
+        TRAIN,
+        "32 lines",
+    ),
+    "Latin-1 text": (
+        write("corpus/train.de", "Straße\n".encode("latin-1") * 32),
+        TRAIN,
+        "corpus/train.de, line 1",
+    ),
+    "an empty file": (write("corpus/train.en", b""), TRAIN, "corpus/train.en"),
+    "only blank lines": (write("corpus/train.en", b"\n" * 32), TRAIN, "No sentence pair is left"),
+    "a folder for a file": (
+        nothing,
+        [*TRAIN, "--set", "data.train.source=."],
+        "corpus",
+    ),
+    "a damaged gzip": (
+        write("corpus/train.en.gz", gzip.compress(b"one\ntwo\n" * 99)[:-9]),
+        [*TRAIN, "--set", "data.train.source=train.en.gz"],
+        "train.en.gz",
+    ),
+    "a TSV of three columns": (
+        write("corpus/pairs.tsv", b"one\teins\tuno\n"),
+        [*TRAIN, "--set", "data.train={source: pairs.tsv}"],
+        "pairs.tsv, line 1",
+    ),
+    "an unknown key": (nothing, [*TRAIN, "--set", "training.epoch=1"], "Did you mean `epochs`?"),
+    "an unknown section": (nothing, [*TRAIN, "--set", "trainng.epochs=1"], "Did you mean"),
+    "an impossible size": (nothing, [*TRAIN, "--set", "model.num_heads=7"], "must divide"),
+    "a negative rate": (nothing, [*TRAIN, "--set", "model.dropout=-1"], "`dropout` must be in"),
+    "too large a vocabulary": (
+        nothing,
+        [*TRAIN, "--set", "text.vocabulary_size=50000"],
+        "too large",
+    ),
+    "too small a vocabulary": (nothing, [*TRAIN, "--set", "text.vocabulary_size=6"], "vocabulary"),
+    "too small a batch": (
+        nothing,
+        [*TRAIN, "--set", "training.batch_tokens=3"],
+        "batch_tokens",
+    ),
+    "a run that exists": (nothing, ["train", "recipe.yaml", "--output", "run"], "exists already"),
+    "a file where the run should go": (
+        write("new", b"mine"),
+        TRAIN,
+        "new: exists already",
+    ),
+    "nothing to resume": (
+        nothing,
+        ["train", "recipe.yaml", "--output", "run", "--resume"],
+        "run:",
+    ),
+    "broken YAML": (write("recipe.yaml", b"data: ["), TRAIN, "recipe.yaml, line 1: not valid YAML"),
+    "a missing run": (nothing, ["translate", "--model", "no"], "no: no such"),
+    "a folder that is no run": (nothing, ["translate", "--model", "corpus"], "neither a run"),
+    "a run without a model": (
+        lambda place: (place / "run" / "model.keras").unlink(),
+        TRANSLATE,
+        "model.keras: no such model",
+    ),
+    "a truncated model": (truncate("run/model.keras", 2000), TRANSLATE, "cannot be read"),
+    "a truncated tokenizer": (truncate("run/tokenizer.model", 300), TRANSLATE, "tokenizer.model"),
+    "a model of another vocabulary": (
+        lambda place: save_model(
+            Transformer(TransformerConfig(77, 16, 2, 16, 1, 1)), place / "run" / "model.keras"
+        ),
+        TRANSLATE,
+        "has 120 ids, the model 77",
+    ),
+    "a model of another kind": (
+        lambda place: keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]).save(
+            place / "run" / "model.keras"
+        ),
+        TRANSLATE,
+        "expected a Transformer",
+    ),
+    "Latin-1 on stdin": (nothing, TRANSLATE, "stdin, line 2: must be UTF-8"),
+    "no beam": (nothing, [*TRANSLATE, "--beam-size", "0"], "`beam_size` must be a positive"),
+    "more results than beams": (
+        nothing,
+        [*TRANSLATE, "--beam-size", "2", "--n-best", "3"],
+        "`n_best` must be at most `beam_size`",
+    ),
+    "a negative penalty": (
+        nothing,
+        [*TRANSLATE, "--length-penalty", "-1"],
+        "`length_penalty` must not be negative",
+    ),
+    "a missing reference": (nothing, [*EVALUATE, "--reference", "no.de"], "no.de"),
+    "a reference of another length": (
+        write("short.de", b"eins\n"),
+        [*EVALUATE, "--reference", "short.de"],
+        "short.de",
+    ),
+    "an export that exists": (write("new/mine.txt", b"mine"), EXPORT, "new"),
+    "an export of no run": (
+        nothing,
+        ["export", "--model", "corpus", "--format", "saved_model", "--output", "new"],
+        "not a run folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS)
+def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, place, capsys, monkeypatch):
+    prepare, arguments, expected = BAD_INPUTS[case]
+    prepare(place)
+    before = everything(place)
+    give_stdin(monkeypatch, b"A dog.\nStra\xdfe\n")
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    *_, last = captured.err.splitlines()
+    assert last.startswith("keras-transformer: ")
+    assert expected in last
+    assert "Traceback" not in captured.err
+    assert everything(place) == before
+
+
+def test_an_option_that_does_not_exist_is_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(["translate", "--modle", "run"])
+    assert caught.value.code == 2
+
+
+def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "keras_transformer", "translate", "--model", "nowhere"],
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last == "keras-transformer: nowhere: no such run or export folder."

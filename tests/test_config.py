@@ -1,0 +1,142 @@
+"""TransformerConfig: every rule, the presets, the way to a dict and back."""
+
+import dataclasses
+import json
+
+import pytest
+
+from keras_transformer import TransformerConfig
+
+POSITIVE = [
+    "vocabulary_size",
+    "model_dim",
+    "num_heads",
+    "intermediate_dim",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "max_length",
+    "target_vocabulary_size",
+]
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@pytest.mark.parametrize("value", [0, -3, 2.0, True, "7"])
+def test_a_size_must_be_a_positive_integer(name, value):
+    with pytest.raises(ValueError) as caught:
+        TransformerConfig(**{"vocabulary_size": 23, name: value})
+    assert str(caught.value) == f"`{name}` must be a positive integer. Received: {name}={value!r}."
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_forward_dropout"])
+@pytest.mark.parametrize("value", [-0.1, 1, 1.0, 1.5, float("nan"), "0.1", True, None])
+def test_a_rate_must_be_at_least_zero_and_below_one(name, value):
+    with pytest.raises(ValueError) as caught:
+        TransformerConfig(23, **{name: value})
+    assert str(caught.value) == f"`{name}` must be in [0, 1). Received: {name}={value!r}."
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(tie_embeddings="both"), "must be one of all, decoder, none. Received: tie_emb"),
+        (dict(positions="rotary"), "must be one of sinusoidal, learned. Received: positions="),
+        (dict(normalize_first=1), "`normalize_first` must be true or false. Received: norm"),
+        (dict(activation=print), "`activation` must be the name of a Keras activation."),
+        (dict(layer_norm_epsilon=0), "`layer_norm_epsilon` must be a positive number."),
+        (dict(layer_norm_epsilon="1e-5"), "Received: layer_norm_epsilon='1e-5'"),
+        (dict(model_dim=512, num_heads=7), "Received: model_dim=512, num_heads=7."),
+        (
+            dict(vocabulary_size=23, target_vocabulary_size=29),
+            "Received: vocabulary_size=23, target_vocabulary_size=29.",
+        ),
+    ],
+)
+def test_each_rule_names_the_field_and_the_value(fields, message):
+    with pytest.raises(ValueError) as caught:
+        TransformerConfig(**{"vocabulary_size": 23, **fields})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("tie_embeddings", ["decoder", "none"])
+def test_two_vocabularies_need_two_tables(tie_embeddings):
+    config = TransformerConfig(23, target_vocabulary_size=29, tie_embeddings=tie_embeddings)
+    assert (config.vocabulary_size, config.output_vocabulary_size) == (23, 29)
+
+
+def test_one_vocabulary_serves_both_sides():
+    assert TransformerConfig(23).output_vocabulary_size == 23
+    assert TransformerConfig(23, target_vocabulary_size=23).output_vocabulary_size == 23
+
+
+def test_a_head_has_its_share_of_the_width():
+    assert TransformerConfig(23, model_dim=77, num_heads=7).key_dim == 11
+
+
+def test_it_cannot_be_changed():
+    config = TransformerConfig(23)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.model_dim = 7
+
+
+def test_equal_fields_make_equal_configs():
+    assert TransformerConfig(23) == TransformerConfig(23)
+    assert TransformerConfig(23) != TransformerConfig(29)
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes"),
+    [
+        # Wu et al. 2021 (arXiv:2105.14462), Transformer-Tiny; Vaswani et al. 2017, table 3.
+        ("transformer_tiny", (4, 128, 256, 4, 0.3)),
+        ("transformer_base", (6, 512, 2048, 8, 0.1)),
+        ("transformer_big", (6, 1024, 4096, 16, 0.3)),
+    ],
+)
+def test_presets_have_the_sizes_of_their_papers(preset, sizes):
+    c = TransformerConfig.from_preset(preset, vocabulary_size=23)
+    assert c.num_encoder_layers == c.num_decoder_layers
+    found = (c.num_encoder_layers, c.model_dim, c.intermediate_dim, c.num_heads, c.dropout)
+    assert found == sizes
+    assert (c.vocabulary_size, c.normalize_first, c.tie_embeddings) == (23, False, "all")
+
+
+def test_fields_replace_those_of_a_preset_and_are_checked():
+    config = TransformerConfig.from_preset("transformer_tiny", 23, num_heads=8)
+    assert (config.num_heads, config.model_dim) == (8, 128)
+    with pytest.raises(ValueError, match="model_dim=128, num_heads=7"):
+        TransformerConfig.from_preset("transformer_tiny", 23, num_heads=7)
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="tiny, transformer_base, .*'transformer_huge'"):
+        TransformerConfig.from_preset("transformer_huge", 23)
+
+
+def test_round_trip_through_json_keeps_every_field():
+    config = TransformerConfig(
+        vocabulary_size=23,
+        model_dim=77,
+        num_heads=7,
+        intermediate_dim=13,
+        num_encoder_layers=2,
+        num_decoder_layers=3,
+        dropout=0.2,
+        normalize_first=True,
+        activation="gelu",
+        tie_embeddings="none",
+        positions="learned",
+        target_vocabulary_size=29,
+        attention_dropout=0.3,
+        feed_forward_dropout=0.4,
+        max_length=31,
+        layer_norm_epsilon=1e-3,
+    )
+    default = TransformerConfig(1)
+    for field in dataclasses.fields(TransformerConfig):
+        assert getattr(config, field.name) != getattr(default, field.name), field.name
+    assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_an_unknown_field_of_a_dict_is_named():
+    with pytest.raises(ValueError, match="modeldim"):
+        TransformerConfig.from_dict({"vocabulary_size": 23, "modeldim": 7})

@@ -1,0 +1,199 @@
+"""SmoothedCrossEntropy by hand and against explicit distributions."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import reference
+from keras import ops
+
+from keras_transformer import SmoothedCrossEntropy, TokenAccuracy
+from keras_transformer.losses import real_token_weights, token_losses
+
+BATCH, LENGTH, VOCABULARY = 2, 5, 7
+LABELS = np.array([[3, 5, 1, 0, 0], [6, 0, 0, 0, 0]])
+
+
+@pytest.fixture
+def logits(rng):
+    return (3 * rng.normal(size=(BATCH, LENGTH, VOCABULARY))).astype("float32")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_uniform_logits_cost_the_log_of_the_vocabulary(smoothing):
+    logits = np.full((BATCH, LENGTH, VOCABULARY), 2.0, "float32")
+    loss = float(SmoothedCrossEntropy(smoothing)(LABELS, logits))
+    assert loss == pytest.approx(math.log(VOCABULARY), rel=1e-6)
+
+
+def test_two_tokens_by_hand():
+    # Odds 1 : 3 over two ids, label 1: cost log(4/3) where it is likely, log(4) where not.
+    logits = np.log(np.array([[[1.0, 3.0], [3.0, 1.0]]], "float32"))
+    labels = np.array([[1, 1]])
+    plain = (math.log(4 / 3) + math.log(4)) / 2
+    assert float(SmoothedCrossEntropy(0.0)(labels, logits)) == pytest.approx(plain, rel=1e-6)
+    # Smoothing 0.2 gives the other id 0.1 and leaves the label 0.9.
+    first = 0.9 * math.log(4 / 3) + 0.1 * math.log(4)
+    second = 0.9 * math.log(4) + 0.1 * math.log(4 / 3)
+    assert float(SmoothedCrossEntropy(0.2)(labels, logits)) == pytest.approx(
+        (first + second) / 2, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_smoothing_covers_the_whole_vocabulary(logits, smoothing):
+    loss = float(SmoothedCrossEntropy(smoothing)(LABELS, logits))
+    expected = reference.smoothed_loss(LABELS, logits, smoothing)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    dense = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=smoothing, reduction="none"
+    )(keras.utils.to_categorical(LABELS, VOCABULARY), logits)
+    assert loss == pytest.approx(float(np.asarray(dense)[LABELS != 0].mean()), rel=1e-5)
+
+
+def test_padding_weighs_nothing(rng, logits):
+    loss = SmoothedCrossEntropy()
+    expected = float(loss(LABELS, logits))
+    junk = np.where((LABELS != 0)[..., None], logits, 1e3).astype("float32")
+    assert float(loss(LABELS, junk)) == pytest.approx(expected, rel=1e-6)
+    wider_labels = np.pad(LABELS, ((0, 3), (0, 11)))
+    wider_logits = np.pad(logits, ((0, 3), (0, 11), (0, 0)))
+    assert float(loss(wider_labels, wider_logits)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_ignored_id_is_the_given_one(logits):
+    loss = float(SmoothedCrossEntropy(0.1, ignore_id=5)(LABELS, logits))
+    expected = reference.smoothed_loss(LABELS, logits, 0.1, ignore_id=5)
+    assert loss == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1), (BATCH, LENGTH)])
+def test_sample_weights_weigh_sentences_or_tokens(rng, logits, shape):
+    weight = rng.random(shape)
+    loss = float(SmoothedCrossEntropy()(LABELS, logits, sample_weight=weight))
+    columns = weight[:, None] if weight.ndim == 1 else weight
+    expected = reference.smoothed_loss(
+        LABELS, logits, 0.1, sample_weight=np.broadcast_to(columns, LABELS.shape)
+    )
+    assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_sums_and_counts_of_pieces_add_up_to_the_whole(logits):
+    loss = SmoothedCrossEntropy()
+    pieces = [loss.sum_and_count(LABELS[i : i + 1], logits[i : i + 1]) for i in range(BATCH)]
+    total, count = (sum(float(x) for x in column) for column in zip(*pieces, strict=True))
+    assert count == (LABELS != 0).sum()
+    assert total / count == pytest.approx(float(loss(LABELS, logits)), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_batch_of_padding_alone_costs_nothing_and_moves_nothing(logits, pull_back, dtype):
+    labels = np.zeros_like(LABELS)
+    loss, pull = pull_back(lambda x: SmoothedCrossEntropy()(labels, ops.cast(x, dtype)), logits)
+    assert float(loss) == 0.0
+    np.testing.assert_array_equal(pull(1.0), 0.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_gradient_is_softmax_minus_the_target_distribution(logits, pull_back, smoothing):
+    _, pull = pull_back(lambda x: SmoothedCrossEntropy(smoothing)(LABELS, x), logits)
+    expected = np.zeros(logits.shape)
+    for position, label in np.ndenumerate(LABELS):
+        if label:
+            target = reference.target_distribution(label, VOCABULARY, smoothing)
+            expected[position] = reference.softmax(logits[position].astype("float64")) - target
+    np.testing.assert_allclose(pull(1.0), expected / (LABELS != 0).sum(), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_logits_are_summed_in_float32(rng, dtype):
+    logits = ops.cast(rng.normal(size=(1, 3, 4099)), dtype)
+    labels = np.array([[257, 2049, 4097]])
+    loss = SmoothedCrossEntropy()(labels, logits)
+    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    expected = reference.smoothed_loss(labels, reference.float64(logits))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_large_logits_stay_finite(pull_back, dtype):
+    logits = np.zeros((1, 2, VOCABULARY), "float32")
+    logits[..., 1], logits[..., 2] = 6e4, -6e4
+    loss, pull = pull_back(
+        lambda x: SmoothedCrossEntropy(0.0)(np.array([[1, 2]]), ops.cast(x, dtype)), logits
+    )
+    # The likely label costs nothing, the other one the distance of 120,000.
+    assert float(loss) == pytest.approx(6e4, rel=1e-3)
+    assert np.isfinite(pull(1.0)).all()
+
+
+class Echo(keras.layers.Layer):
+    """Logits that name each input id and no other."""
+
+    def __init__(self, vocabulary, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary = vocabulary
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(), initializer=keras.initializers.Constant(50.0))
+
+    def call(self, ids):
+        return ops.one_hot(ids, self.vocabulary, dtype=self.compute_dtype) * self.scale
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float16"])
+def test_labels_are_not_rounded_in_half_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    ids = np.array([[257, 2049, 4097, 4098, 0]])
+    inputs = keras.Input((5,), dtype="int32")
+    model = keras.Model(inputs, Echo(4099)(inputs))
+    loss = float(SmoothedCrossEntropy(0.0)(ids, model(ids)))
+    assert loss < 1e-6
+    model.compile(keras.optimizers.SGD(0.0), SmoothedCrossEntropy(0.0), metrics=[TokenAccuracy()])
+    history = model.fit(ids, ids, verbose=0).history
+    # A label rounded to its neighbour would cost 50.
+    assert history["loss"] == pytest.approx([0.0], abs=1e-6)
+    assert history["token_accuracy"] == [1.0]
+    assert model.evaluate(ids, ids, verbose=0, return_dict=True)["loss"] < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_labels_may_be_of_any_dtype_that_holds_them(logits, dtype):
+    expected = float(SmoothedCrossEntropy()(LABELS, logits))
+    labels = ops.convert_to_tensor(LABELS.astype(dtype))
+    assert float(SmoothedCrossEntropy()(labels, logits)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_of_an_epoch_under_fit_is_that_of_its_tokens(logits):
+    inputs = keras.Input((LENGTH, VOCABULARY))
+    model = keras.Model(inputs, keras.layers.Dropout(0.0)(inputs))
+    model.compile(loss=SmoothedCrossEntropy())
+    weights = np.array([0.25, 1.0])
+    result = model.evaluate(logits, LABELS, batch_size=2, sample_weight=weights, verbose=0)
+    per_token = np.broadcast_to(weights[:, None], LABELS.shape)
+    expected = reference.smoothed_loss(LABELS, logits, sample_weight=per_token)
+    assert result == pytest.approx(expected, rel=1e-5)
+
+
+def test_token_losses_and_weights_are_those_of_each_token(logits):
+    labels = ops.convert_to_tensor(LABELS, "int32")
+    losses = np.asarray(token_losses(labels, logits, 0.1))
+    for position, label in np.ndenumerate(LABELS):
+        expected = reference.token_loss(label, logits[position], 0.1)
+        assert losses[position] == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_array_equal(np.asarray(real_token_weights(labels, 0)), LABELS != 0)
+
+
+@pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, "0.1"])
+def test_a_bad_smoothing_is_named(label_smoothing):
+    with pytest.raises(ValueError, match=r"`label_smoothing` must be in \[0, 1\)"):
+        SmoothedCrossEntropy(label_smoothing)
+
+
+def test_serialization_keeps_every_argument(logits):
+    loss = SmoothedCrossEntropy(0.2, ignore_id=5, name="cost")
+    config = keras.saving.serialize_keras_object(loss)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert (copy.label_smoothing, copy.ignore_id, copy.name) == (0.2, 5, "cost")
+    assert float(copy(LABELS, logits)) == float(loss(LABELS, logits))

@@ -1,0 +1,120 @@
+"""TokenAccuracy and Perplexity by hand, over several batches."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import reference
+from keras import ops
+
+from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy
+
+VOCABULARY = 7
+# Four real tokens in the first batch, one in the second.
+BATCHES = [np.array([[3, 5, 1], [6, 0, 0]]), np.array([[2, 0, 0]])]
+
+
+def logits_for(ids):
+    """Logits whose largest entry stands at `ids`."""
+    return np.eye(VOCABULARY, dtype="float32")[ids]
+
+
+def test_accuracy_is_right_tokens_over_all_tokens_not_a_mean_of_batches():
+    metric = TokenAccuracy()
+    metric.update_state(BATCHES[0], logits_for([[3, 5, 2], [6, 0, 4]]))  # 3 of 4
+    assert float(metric.result()) == 3 / 4
+    metric.update_state(BATCHES[1], logits_for([[4, 0, 0]]))  # 0 of 1
+    assert float(metric.result()) == pytest.approx(3 / 5)
+
+
+def test_perplexity_is_the_exponential_of_the_mean_over_all_tokens(rng):
+    metric = Perplexity()
+    logits = [rng.normal(size=(*labels.shape, VOCABULARY)) for labels in BATCHES]
+    for labels, batch in zip(BATCHES, logits, strict=True):
+        metric.update_state(labels, batch.astype("float32"))
+    labels = np.concatenate([x.ravel() for x in BATCHES])
+    expected = reference.perplexity(labels, np.concatenate([x.reshape(-1, 7) for x in logits]))
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_uniform_guess_has_the_perplexity_of_the_vocabulary():
+    metric = Perplexity()
+    metric.update_state(BATCHES[0], np.zeros((2, 3, VOCABULARY), "float32"))
+    assert float(metric.result()) == pytest.approx(VOCABULARY, rel=1e-5)
+
+
+def test_odds_of_one_to_three_by_hand():
+    metric = Perplexity()
+    metric.update_state(np.array([[1]]), np.log(np.array([[[1.0, 3.0]]], "float32")))
+    assert float(metric.result()) == pytest.approx(4 / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize(("metric_class", "empty"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
+def test_padding_never_counts_and_reset_forgets(metric_class, empty):
+    metric = metric_class()
+    metric.update_state(np.zeros((2, 3), int), np.ones((2, 3, VOCABULARY), "float32"))
+    assert float(metric.result()) == empty
+    metric.update_state(BATCHES[0], logits_for(BATCHES[0]))
+    assert float(metric.result()) != empty
+    metric.reset_state()
+    assert float(metric.result()) == empty
+
+
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_the_ignored_id_is_the_given_one(rng, metric_class):
+    logits = rng.normal(size=(2, 3, VOCABULARY)).astype("float32")
+    ignoring, alone = metric_class(ignore_id=5), metric_class(ignore_id=-1)
+    ignoring.update_state(BATCHES[0], logits)
+    keep = BATCHES[0].ravel() != 5
+    alone.update_state(BATCHES[0].ravel()[keep][None], logits.reshape(-1, VOCABULARY)[keep][None])
+    assert float(ignoring.result()) == pytest.approx(float(alone.result()), rel=1e-6)
+
+
+@pytest.mark.parametrize("weights", [np.array([1.0, 3.0]), np.array([[1.0] * 3, [3.0] * 3])])
+def test_sample_weights_weigh_sentences_or_tokens(weights):
+    metric = TokenAccuracy()
+    # Three tokens of weight 1, two of them right; one of weight 3, right: 5 of 6.
+    metric.update_state(BATCHES[0], logits_for([[3, 5, 2], [6, 0, 0]]), sample_weight=weights)
+    assert float(metric.result()) == pytest.approx(5 / 6)
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "float16", "mixed_bfloat16", "mixed_float16"])
+def test_thousands_of_tokens_and_large_ids_are_counted_exactly(policy):
+    keras.config.set_dtype_policy(policy)
+    labels = np.full((1, 4999), 4097)
+    labels[0, :1000] = 2049
+    logits = np.zeros((1, 4999, 4099), "float16")
+    logits[..., 4097] = 1.0
+    metric = TokenAccuracy()
+    for _ in range(2):
+        metric.update_state(labels, ops.convert_to_tensor(logits))
+    assert float(metric.result()) == pytest.approx(3999 / 4999, rel=1e-6)
+
+
+def test_perplexity_under_half_precision_logits_is_that_of_float32(rng):
+    logits = ops.cast(rng.normal(size=(2, 3, VOCABULARY)), "bfloat16")
+    metric = Perplexity()
+    metric.update_state(BATCHES[0], logits)
+    expected = reference.perplexity(BATCHES[0], reference.float64(logits))
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_fit_reports_the_figures_of_the_epoch_not_of_its_last_batch(rng):
+    labels = np.concatenate(BATCHES)
+    logits = rng.normal(size=(3, 3, VOCABULARY)).astype("float32")
+    inputs = keras.Input((3, VOCABULARY))
+    model = keras.Model(inputs, keras.layers.Dropout(0.0)(inputs))
+    model.compile(loss=SmoothedCrossEntropy(), metrics=[TokenAccuracy(), Perplexity()])
+    figures = model.evaluate(logits, labels, batch_size=2, verbose=0, return_dict=True)
+    right = (logits.argmax(-1) == labels)[labels != 0]
+    assert figures["token_accuracy"] == pytest.approx(right.mean(), rel=1e-6)
+    assert figures["perplexity"] == pytest.approx(reference.perplexity(labels, logits), rel=1e-5)
+
+
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_serialization_keeps_every_argument(metric_class):
+    metric = metric_class(ignore_id=5, name="figure")
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert type(copy) is metric_class
+    assert (copy.ignore_id, copy.name) == (5, "figure")

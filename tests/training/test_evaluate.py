@@ -1,0 +1,41 @@
+import json
+import math
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.training import evaluate
+
+
+def test_a_perfect_translation_has_100_of_everything():
+    scores = evaluate(["Ein Mann schläft heute hier."] * 2, ["Ein Mann schläft heute hier."] * 2)
+    for name in ("bleu", "chrf", "bleu_lowercase", "chrf_lowercase"):
+        assert scores[name] == 100.0
+    assert scores["sentences"] == 2
+
+
+def test_bleu_is_the_geometric_mean_of_the_four_precisions():
+    # 5 of 6 words, 4 of 5 pairs, 3 of 4 triples, 2 of 3 quadruples; equal lengths: no penalty.
+    scores = evaluate(["a b c d e x"], ["a b c d e f"])
+    expected = 100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** (1 / 4)
+    assert math.isclose(scores["bleu"], expected, abs_tol=0.005)
+
+
+def test_case_counts_only_where_it_is_said_to():
+    scores = evaluate(["EIN MANN SCHLÄFT HEUTE HIER."], ["ein mann schläft heute hier."])
+    assert scores["bleu_lowercase"] == scores["chrf_lowercase"] == 100.0
+    assert scores["bleu"] < 50 and scores["chrf"] < 50
+
+
+def test_signatures_say_how_each_was_counted():
+    scores = evaluate(["a"], ["a"])
+    assert "case:mixed" in scores["signatures"]["bleu"]
+    assert "case:lc" in scores["signatures"]["bleu_lowercase"]
+    assert set(scores["signatures"]) == {"bleu", "chrf", "bleu_lowercase", "chrf_lowercase"}
+    json.dumps(scores)
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), ([], [])])
+def test_counts_that_do_not_fit_are_refused(hypotheses, references):
+    with pytest.raises(InputError, match="as many translations as references"):
+        evaluate(hypotheses, references)

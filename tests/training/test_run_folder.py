@@ -1,0 +1,131 @@
+import json
+import shutil
+
+import keras
+import pytest
+from small_corpus import PAIRS, recipe_values
+
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.errors import InputError
+from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.run_folder import load_model, save_model, write_whole
+
+TEXTS = [text for pair in PAIRS for text in pair]
+
+
+def small_model(vocabulary_size=120):
+    return Transformer(
+        TransformerConfig(
+            vocabulary_size=vocabulary_size,
+            model_dim=16,
+            num_heads=2,
+            intermediate_dim=32,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+        )
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    tokenizer = Tokenizer.train_from_texts(TEXTS, 120)
+    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, tokenizer))
+    save_model(small_model(), folder.model_file)
+    return folder
+
+
+def test_what_was_written_is_read_back(run):
+    assert run.recipe().text.vocabulary_size == 150
+    source, target = run.tokenizers()
+    assert source == target and source.vocabulary_size == 120
+    assert run.model().config.model_dim == 16
+    assert len(run.engine().translate(["A dog."], beam_size=1)) == 1
+
+
+def test_a_vocabulary_a_side_is_kept_in_two_files(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    source = Tokenizer.train_from_texts(TEXTS[::2], 90)
+    target = Tokenizer.train_from_texts(TEXTS[1::2], 110)
+    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (source, target))
+    assert folder.tokenizers() == (source, target)
+
+
+def test_a_model_of_another_vocabulary_is_refused(run):
+    save_model(small_model(77), run.model_file)
+    with pytest.raises(InputError, match="has 120 ids, the model 77"):
+        run.engine()
+
+
+def test_a_truncated_tokenizer_is_refused(run):
+    file = run.path / "tokenizer.model"
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(InputError, match="tokenizer.model"):
+        run.tokenizers()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 1000])
+def test_a_truncated_model_is_refused_in_one_line(run, keep):
+    run.model_file.write_bytes(run.model_file.read_bytes()[:keep])
+    with pytest.raises(InputError, match="cannot be read as a Keras model") as caught:
+        run.model()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_another_kind_is_refused(run):
+    dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    dense.save(run.model_file)
+    with pytest.raises(InputError, match="expected a Transformer. Received: Sequential"):
+        run.model()
+
+
+def test_a_model_file_cannot_run_code(run):
+    harmful = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x * 2)])
+    harmful.save(run.model_file)
+    with pytest.raises(InputError, match="cannot be read as a Keras model"):
+        load_model(run.model_file, compile=False)
+
+
+@pytest.mark.parametrize("missing", ["model.keras", "tokenizer.model"])
+def test_a_missing_file_is_named(run, missing):
+    (run.path / missing).unlink()
+    with pytest.raises(InputError, match=missing):
+        run.engine()
+
+
+def test_a_folder_without_a_recipe_is_no_run(tmp_path):
+    with pytest.raises(InputError, match="no such run folder"):
+        RunFolder.existing(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="not a run folder"):
+        RunFolder.existing(tmp_path)
+
+
+def test_a_run_folder_can_be_moved(run, tmp_path):
+    shutil.move(run.path, tmp_path / "elsewhere")
+    assert RunFolder.existing(tmp_path / "elsewhere").engine().translate([]) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "metrics.json"
+    write_whole(path, json.dumps({"loss": 1}))
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\ud800")
+    assert json.loads(path.read_text()) == {"loss": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
+    before = run.model_file.read_bytes()
+    model = small_model()
+    monkeypatch.setattr(type(model), "save", lambda self, path: (path.write_bytes(b"half"), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        save_model(model, run.model_file)
+    assert run.model_file.read_bytes() == before
+    assert not [file for file in run.path.iterdir() if "partial" in file.name]
+
+
+def test_checkpoints_are_found_by_number(run):
+    for epoch in (2, 10, 9999, 10000):
+        run.checkpoint_file(epoch).touch()
+    (run.checkpoints / "notes.txt").touch()
+    assert run.checkpoint_epochs() == [2, 10, 9999, 10000]

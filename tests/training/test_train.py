@@ -1,0 +1,193 @@
+import dataclasses
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+from small_corpus import PAIRS, recipe_values, write_corpus
+
+from keras_transformer.errors import InputError
+from keras_transformer.training import Recipe, RunFolder, train
+from keras_transformer.training import train as train_module
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus")
+
+
+def recipe(corpus, **training):
+    values = recipe_values(corpus, **training)
+    values["model"]["dropout"] = 0.2  # so that generators matter
+    return Recipe.from_dict(values)
+
+
+def weights(path):
+    return [np.asarray(w) for w in keras.saving.load_model(path).variables]
+
+
+def final_checkpoint(folder):
+    return folder.checkpoint_file(folder.checkpoint_epochs()[-1])
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, corpus):
+    options = dict(epochs=3, ema_momentum=0.9)
+    unbroken = train(recipe(corpus, **options), tmp_path / "unbroken", verbose=False)
+    train(recipe(corpus, **{**options, "epochs": 1}), tmp_path / "broken", verbose=False)
+    broken = train(recipe(corpus, **options), tmp_path / "broken", resume=True, verbose=False)
+    expected = keras.saving.load_model(final_checkpoint(unbroken))
+    resumed = keras.saving.load_model(final_checkpoint(broken))
+    steps = int(expected.optimizer.iterations)
+    assert steps == int(resumed.optimizer.iterations) == 3 * metrics(unbroken)["steps_per_epoch"]
+    for one, other in zip(
+        expected.variables + expected.optimizer.variables,
+        resumed.variables + resumed.optimizer.variables,
+        strict=True,
+    ):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
+    assert [row["epoch"] for row in broken.history()] == [1, 2, 3]
+    for one, other in zip(unbroken.history(), broken.history(), strict=True):
+        assert math.isclose(one["val_loss"], other["val_loss"], rel_tol=1e-5)
+
+
+def metrics(folder):
+    return json.loads(folder.metrics_file.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    base = tmp_path_factory.mktemp("finished")
+    corpus = write_corpus(base / "corpus")
+    return train(recipe(corpus, epochs=3, keep_checkpoints=2, sample_translations=2), base / "run")
+
+
+def test_a_run_folder_holds_what_the_readme_says(finished):
+    names = {file.name for file in finished.path.iterdir()}
+    assert names == {
+        "recipe.yaml",
+        "tokenizer.model",
+        "model.keras",
+        "checkpoints",
+        "history.csv",
+        "metrics.json",
+        "samples.txt",
+        "tensorboard",
+    }
+    assert finished.checkpoint_epochs() == [2, 3]
+    assert len(finished.history()) == 3
+
+
+def test_history_has_the_curves_and_the_throughput(finished):
+    row = finished.history()[0]
+    wanted = {"loss", "token_accuracy", "perplexity", "learning_rate", "tokens_per_second"}
+    assert wanted | {"val_loss", "val_token_accuracy", "val_perplexity", "epoch"} <= set(row)
+    assert row["tokens_per_second"] > 0
+    # The smoothed loss is above the plain cross-entropy, whose exponential perplexity is.
+    assert math.isclose(row["val_perplexity"], math.exp(row["val_loss"]), rel_tol=0.5)
+    # Seven steps have passed; the schedule's value for the eighth, counted from 1.
+    steps = metrics(finished)["steps_per_epoch"]
+    expected = 64**-0.5 * (steps + 1) * 100**-1.5
+    assert math.isclose(row["learning_rate"], expected, rel_tol=1e-4)
+
+
+def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
+    best = min(finished.history(), key=lambda row: row["val_loss"])
+    assert metrics(finished)["best_epoch"] == best["epoch"]
+    model = finished.model()
+    train_module.compile_model(model, finished.recipe().training)
+    texts = {part: train_module._read(finished.recipe(), part) for part in ("train", "validation")}
+    datasets, _ = train_module._datasets(finished.recipe(), texts, finished.tokenizers())
+    loss = model.evaluate(datasets["validation"].to_tf_dataset(), verbose=0, return_dict=True)[
+        "loss"
+    ]
+    assert math.isclose(loss, best["val_loss"], rel_tol=1e-4)
+
+
+def test_tensorboard_gets_every_curve(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for part in ("train", "validation"):
+        events = EventAccumulator(str(finished.tensorboard / part))
+        events.Reload()
+        assert {"loss", "token_accuracy", "perplexity"} <= set(events.Tags()["tensors"]) | set(
+            events.Tags()["scalars"]
+        )
+    events = EventAccumulator(str(finished.tensorboard / "train"))
+    events.Reload()
+    tags = set(events.Tags()["tensors"]) | set(events.Tags()["scalars"])
+    assert {"learning_rate", "tokens_per_second"} <= tags
+
+
+def test_sample_translations_are_written_each_epoch(finished):
+    text = (finished.path / "samples.txt").read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if line.startswith("epoch")] == [
+        "epoch 1",
+        "epoch 2",
+        "epoch 3",
+    ]
+    assert text.count(PAIRS[0][0]) == 3 and text.count(PAIRS[1][1]) == 3
+
+
+def test_the_recipe_in_the_folder_repeats_the_run(finished):
+    assert Recipe.load(finished.recipe_file) == finished.recipe()
+    assert finished.recipe().training.keep_checkpoints == 2
+
+
+def test_an_existing_run_is_not_overwritten_without_being_asked(finished):
+    before = finished.model_file.read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        train(finished.recipe(), finished.path)
+    assert finished.model_file.read_bytes() == before
+
+
+def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, corpus):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(InputError, match="not a run folder"):
+        train(recipe(corpus), tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+
+
+def test_a_run_is_resumed_with_the_model_that_it_was_begun_with(finished):
+    other = dataclasses.replace(
+        finished.recipe(), model={**finished.recipe().model, "model_dim": 32}
+    )
+    with pytest.raises(InputError, match="another `model` section"):
+        train(other, finished.path, resume=True)
+
+
+def test_nothing_to_resume_is_said(tmp_path, corpus):
+    with pytest.raises(InputError, match="no such run folder"):
+        train(recipe(corpus), tmp_path / "nowhere", resume=True)
+
+
+def test_bad_data_leaves_no_folder(tmp_path, corpus):
+    (corpus / "train.de").write_text("one line\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        train(recipe(corpus), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_early_stopping_ends_a_run_that_gets_no_better(tmp_path, corpus):
+    # So large a rate that the loss cannot fall for long.
+    options = dict(epochs=30, early_stopping_patience=1, learning_rate_scale=300.0)
+    folder = train(recipe(corpus, **options), tmp_path / "run", verbose=False)
+    losses = [row["val_loss"] for row in folder.history()]
+    assert len(losses) < 30
+    assert losses[-1] >= min(losses)
+    assert RunFolder(folder.path).model().built
+
+
+@pytest.mark.slow
+def test_two_vocabularies_train_and_translate(tmp_path, corpus):
+    values = recipe_values(corpus, epochs=1)
+    values["text"] = {"vocabulary_size": 120, "target_vocabulary_size": 140, "joint": False}
+    folder = train(Recipe.from_dict(values), tmp_path / "run", verbose=False)
+    source, target = folder.tokenizers()
+    assert (source.vocabulary_size, target.vocabulary_size) == (120, 140)
+    assert len(folder.engine().translate(["A dog."], beam_size=2)) == 1
