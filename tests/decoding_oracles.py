@@ -258,31 +258,32 @@ class FullPass:
 
 VOCABULARY, MAX_LENGTH = 17, 23
 
+# The seeds are those whose sentences vary most; `check_varied` holds them to it.
 VARIED = {
-    "post_norm": dict(positions="sinusoidal", normalize_first=False, tie_embeddings="all"),
-    "pre_norm": dict(positions="learned", normalize_first=True, tie_embeddings="all"),
-    "untied": dict(positions="learned", normalize_first=True, tie_embeddings="none"),
+    "post_norm": (6, dict(positions="sinusoidal", normalize_first=False)),
+    "pre_norm": (7, dict(positions="learned", normalize_first=True)),
+    "untied": (
+        3,
+        dict(
+            positions="learned",
+            normalize_first=True,
+            tie_embeddings="none",
+            num_decoder_layers=2,
+        ),
+    ),
 }
 
 
-def varied_transformer(variant, seed=0):
+def varied_transformer(variant):
     """A small random model whose sentences end at different lengths.
 
     Random networks say one token for ever. So the logits are centred over random input, by way
     of the last normalization's offset, and the end of the sentence gets a standard deviation more.
     """
-    model = Transformer(
-        TransformerConfig(
-            VOCABULARY,
-            model_dim=12,
-            num_heads=3,
-            intermediate_dim=19,
-            num_encoder_layers=1,
-            num_decoder_layers=2,
-            max_length=32,
-            **VARIED[variant],
-        )
-    )
+    seed, fields = VARIED[variant]
+    sizes = dict(model_dim=12, num_heads=3, intermediate_dim=19, max_length=32)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(VOCABULARY, **{**sizes, **layers, **fields}))
     rng = np.random.default_rng(seed)
     model.set_weights([_random_weight(rng, w) for w in model.weights])
     source, target = rng.integers(3, VOCABULARY, size=(2, 23, MAX_LENGTH)).astype("int32")

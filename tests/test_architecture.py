@@ -16,20 +16,22 @@ import keras_transformer
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
-BASE = {"config", "errors"}
-CORE = BASE | {"masks", "cache"}
-OUTCOME = {"losses", "metrics", "schedules"}
+BASE = {"config", "errors", "lines"}
+CORE = BASE | {"selection", "masks", "cache"}
+OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
 MODELS = CORE | {"layers", "models"}
 DECODING = MODELS | {"decoding"}
-# What sits beside the parts named here (selection.py, say) may use all but the command line.
+# Whatever is not named here stands above: it may use all but the command line.
 MAY_IMPORT = {
     "config": BASE,
     "errors": BASE,
+    "lines": BASE,
+    "selection": BASE,
     "masks": CORE,
     "cache": CORE,
-    "losses": BASE | {"masks"} | OUTCOME,
-    "metrics": BASE | {"masks"} | OUTCOME,
-    "schedules": BASE | {"masks"} | OUTCOME,
+    "losses": OUTCOME,
+    "metrics": OUTCOME,
+    "schedules": OUTCOME,
     "layers": CORE | {"layers"},
     "models": MODELS,
     "decoding": DECODING,
@@ -170,7 +172,12 @@ def run_python(code, **environment):
     """What a new process prints as JSON."""
     finished = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(PACKAGE.parent),
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Compiling is nearly all of its time.
+            **environment,
+        },
         capture_output=True,
         text=True,
     )

@@ -1,7 +1,5 @@
 """TokenAccuracy and Perplexity by hand, over several batches."""
 
-import math
-
 import keras
 import numpy as np
 import pytest

@@ -84,7 +84,6 @@ class DecoderBlock(Block):
         mask = masks.both(
             masks.causal_mask(length) if use_causal_mask else None,
             masks.key_mask(decoder_padding_mask),
-            masks.key_mask(masks.implicit_mask(decoder_sequence)),
             masks.with_heads_axis(decoder_attention_mask),
         )
 

@@ -57,7 +57,6 @@ class EncoderBlock(Block):
     def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
         mask = masks.both(
             masks.key_mask(padding_mask),
-            masks.key_mask(masks.implicit_mask(inputs)),
             masks.with_heads_axis(attention_mask),
         )
 

@@ -94,13 +94,14 @@ class MultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention_output",
         )
+        self._output_dense.supports_masking = True
         self._query_dense.build(query_shape)
         self._key_dense.build(key_shape)
         self._value_dense.build(value_shape)
         self._output_dense.build((None, None, self.num_heads, value_dim))
 
     def _head_projection(self, input_dim, head_dim, name):
-        return keras.layers.EinsumDense(
+        dense = keras.layers.EinsumDense(
             "btd,dnh->btnh",
             output_shape=(None, self.num_heads, head_dim),
             bias_axes="nh" if self.use_bias else None,
@@ -108,6 +109,9 @@ class MultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+        # Keras would warn that the mask is destroyed, although attention has used it.
+        dense.supports_masking = True
+        return dense
 
     def call(
         self,
@@ -167,7 +171,11 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         query = ops.transpose(self._query_dense(query), (0, 2, 1, 3))
         query = ops.multiply(query, 1.0 / math.sqrt(self.key_dim))
-        scores = ops.matmul(query, ops.swapaxes(key_value.key, 2, 3))  # --> [b, n, q, k]
+        key = key_value.key
+        if self.compute_dtype == "float16":
+            # A score past 65,504 would be infinite, and a row of infinities NaN.
+            query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
+        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # --> [b, n, q, k]
         # float32: float16 has no room for the mask's value, and a bfloat16 softmax over a long
         # row loses small probabilities.
         scores = ops.cast(scores, "float32")

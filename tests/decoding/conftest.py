@@ -6,6 +6,9 @@ import decoding_oracles as oracles
 import keras
 import pytest
 
+from keras_transformer.decoding import search
+from keras_transformer.decoding.compiled import compile_for_ids
+
 
 @pytest.fixture(scope="session")
 def varied():
@@ -18,6 +21,43 @@ def varied():
         return models[variant]
 
     return varied
+
+
+@pytest.fixture(scope="session")
+def compiled_search(varied):
+    """`compiled_search(variant, beam_size, …)(source_ids)`: as XLA programs, kept for all tests."""
+    programs = {}
+
+    def compiled_search(variant, beam_size=1, alpha=0.6, n_best=None):
+        key = (variant, beam_size, alpha, n_best)
+        if key not in programs:
+            model = varied(variant)
+
+            def run(source_ids):
+                return search(
+                    model, source_ids, beam_size, alpha, n_best or beam_size, oracles.MAX_LENGTH
+                )
+
+            programs[key] = compile_for_ids(model, run)
+        return programs[key]
+
+    return compiled_search
+
+
+@pytest.fixture
+def quick_search():
+    """`quick_search(model, beam_size)(source_ids)`: for many shapes, in whatever way is quick."""
+
+    def quick_search(model, beam_size):
+        def run(source_ids):
+            return search(
+                model, source_ids, beam_size, n_best=beam_size, max_length=oracles.MAX_LENGTH
+            )
+
+        # JAX would compile the loop anew at each eager call.
+        return compile_for_ids(model, run) if keras.backend.backend() == "jax" else run
+
+    return quick_search
 
 
 @pytest.fixture

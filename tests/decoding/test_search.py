@@ -25,19 +25,9 @@ from decoding_oracles import (
 )
 
 from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import compile_for_ids
 
 VARIANTS = tuple(oracles.VARIED)
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
-
-
-def compiled_search(model, beam_size=1, alpha=0.6, n_best=1):
-    """`search` as it is used: one XLA program a shape."""
-
-    def run(source_ids):
-        return search(model, source_ids, beam_size, alpha, n_best, max_length=MAX_LENGTH)
-
-    return compile_for_ids(model, run)
 
 
 def limits_of(source):
@@ -45,75 +35,75 @@ def limits_of(source):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_greedy_search_equals_the_whole_model_run_anew_for_each_token(varied, variant):
-    model, source = varied(variant), varied_sources()
-    expected = naive_greedy(FullPass(model, source, MAX_LENGTH), limits_of(source))
+def test_greedy_search_equals_the_whole_model_run_anew_for_each_token(
+    varied, compiled_search, variant
+):
+    source = varied_sources()
+    scorer = FullPass(varied(variant), source, MAX_LENGTH)
+    expected = naive_greedy(scorer, limits_of(source))
     check_varied(expected)
-    check_equal(compiled_search(model)(source), expected)
+    check_equal(compiled_search(variant)(source), expected)
 
 
 @pytest.mark.parametrize(
     "variant, beam_size, alpha, n_best",
     [
-        ("post_norm", 2, 0.6, 2),
-        ("pre_norm", 3, 0.0, 1),
-        ("pre_norm", 4, 1.0, 4),
-        ("untied", 4, 2, 1),
+        ("post_norm", 2, 0.0, 1),
+        ("pre_norm", 3, 0.6, None),
+        ("untied", 4, 1.0, 2),
     ],
 )
 def test_beam_search_equals_the_whole_model_run_anew_for_each_token(
-    varied, variant, beam_size, alpha, n_best
+    varied, compiled_search, variant, beam_size, alpha, n_best
 ):
-    model, source = varied(variant), varied_sources()
-    scorer = FullPass(model, source, MAX_LENGTH)
-    expected = naive_beam(scorer, limits_of(source), beam_size, alpha, n_best)
-    found = as_lists(compiled_search(model, beam_size, alpha, n_best)(source))
-    check_equal(found, expected)
-    assert len({len(each[0].ids) for each in expected}) > 5
-    # The beams must have been reordered: the best hypothesis is not the greedy one.
-    greedy = as_lists(compiled_search(model)(source))
-    assert sum(a[0].ids != b[0].ids for a, b in zip(found, greedy, strict=True)) >= 3
+    source = varied_sources()
+    scorer = FullPass(varied(variant), source, MAX_LENGTH)
+    expected = naive_beam(scorer, limits_of(source), beam_size, alpha, n_best or beam_size)
+    check_equal(compiled_search(variant, beam_size, alpha, n_best)(source), expected)
+    assert len({len(each[0].ids) for each in expected}) >= 4
+    # Hypotheses have gone on from one another: the best one is not the greedy one.
+    greedy = naive_greedy(scorer, limits_of(source))
+    assert sum(a[0].ids != b[0].ids for a, b in zip(expected, greedy, strict=True)) >= 3
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_scores_are_those_of_the_whole_model(varied, beam_size):
-    model, source, alpha = varied("untied"), varied_sources(), 0.6
-    scorer, limits = FullPass(model, source, MAX_LENGTH), limits_of(source)
-    found = as_lists(compiled_search(model, beam_size, alpha, beam_size)(source))
+def test_scores_are_those_of_the_whole_model(varied, compiled_search, beam_size):
+    source = varied_sources()
+    scorer, limits = FullPass(varied("pre_norm"), source, MAX_LENGTH), limits_of(source)
+    found = as_lists(compiled_search("pre_norm", beam_size)(source))
     for row, hypotheses in enumerate(found):
         for ids, total, score in hypotheses:
             assert ids.index(EOS) == len(ids) - 1 if EOS in ids else len(ids) == limits[row]
             expected = log_probability(scorer, row, ids)
             assert total == pytest.approx(expected, abs=1e-4)
-            divisor = 1.0 if beam_size == 1 else penalty(len(ids), alpha)
+            divisor = 1.0 if beam_size == 1 else penalty(len(ids), 0.6)
             assert score == pytest.approx(expected / divisor, abs=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["post_norm", "untied"])
+@pytest.mark.parametrize("variant", ["post_norm", "pre_norm"])
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_batch_mates_and_padding_change_nothing(varied, variant, beam_size):
+def test_batch_mates_and_padding_change_nothing(varied, quick_search, variant, beam_size):
     source = varied_sources()
-    run = compiled_search(varied(variant), beam_size, n_best=beam_size)
+    run = quick_search(varied(variant), beam_size)
     together = as_lists(run(source))
     check_equal(as_lists(run(np.pad(source, ((0, 2), (0, 12)))))[:-2], together, 1e-5)
     check_equal(as_lists(run(source[::-1]))[::-1], together, 1e-5)
-    for row in (1, 4, 6):
+    for row in (1, 6):
         alone = source[row : row + 1, : row + 1]
         assert alone.all()
         check_equal(run(alone), together[row : row + 1], 1e-5)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32(beam_size):
+def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32(quick_search, beam_size):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = oracles.varied_transformer("pre_norm")
-    run = compiled_search(model, beam_size, n_best=beam_size)
-    source = varied_sources()
+    assert model.compute_dtype == "bfloat16"
+    run, source = quick_search(model, beam_size), varied_sources()
     hypotheses = run(source)
-    for scores in hypotheses[1:]:
-        assert np.asarray(scores).dtype == "float32"
+    assert {str(np.asarray(each).dtype) for each in hypotheses[1:]} == {"float32"}
     together = as_lists(hypotheses)
-    assert len({len(each[0].ids) for each in together}) > 5
+    assert len({len(each[0].ids) for each in together}) >= 4
     others = varied_sources(seed=1)[::-1].copy()
     others[3:8] = source[3:8]
     # The same shapes round alike, so the scores are equal too.
@@ -121,53 +111,49 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32(beam_size
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_rows_of_padding_give_nothing(varied, beam_size):
+def test_rows_of_padding_give_nothing(compiled_search, beam_size):
     source = varied_sources()
     source[[0, 7]] = 0
-    run = compiled_search(varied("untied"), beam_size, n_best=beam_size)
-    hypotheses = run(source)
+    hypotheses = compiled_search("pre_norm", beam_size)(source)
     assert not np.asarray(hypotheses.ids)[[0, 7]].any()
-    for row in (0, 7):
-        assert as_lists(hypotheses)[row][0] == ((), 0.0, 0.0)
     assert np.isfinite(np.asarray(hypotheses.scores)).all()
-    assert all(each[0].ids for row, each in enumerate(as_lists(hypotheses)) if row not in (0, 7))
-
-
-def test_a_batch_of_padding_alone_gives_nothing(varied):
-    for beam_size in (1, 2):
-        ids = np.asarray(search(varied("untied"), np.zeros((3, 5), "int32"), beam_size).ids)
-        assert ids.shape[:2] == (3, 1) and not ids.any()
-
-
-def test_special_ids_but_the_end_are_never_chosen(varied):
-    for variant in VARIANTS:
-        hypotheses = compiled_search(varied(variant), 4, n_best=4)(varied_sources())
-        for found in as_lists(hypotheses):
-            for ids, *_ in found:
-                assert not {0, 1} & set(ids) and max(ids) < VOCABULARY
+    for row, found in enumerate(as_lists(hypotheses)):
+        assert found[0] == ((), 0.0, 0.0) if row in (0, 7) else found[0].ids
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
-def test_eagerly_it_gives_the_same_as_compiled(varied, beam_size):
-    model, source = varied("pre_norm"), varied_sources(sentences=5)
-    eager = search(model, source, beam_size, n_best=beam_size, max_length=MAX_LENGTH)
-    check_equal(compiled_search(model, beam_size, n_best=beam_size)(source), as_lists(eager), 1e-5)
+def test_a_batch_of_padding_alone_gives_nothing(varied, beam_size):
+    ids = np.asarray(search(varied("post_norm"), np.zeros((3, 5), "int32"), beam_size).ids)
+    assert ids.shape[:2] == (3, 1) and not ids.any()
 
 
-def test_room_for_the_longest_is_all_that_the_result_has(varied):
-    model = varied("post_norm")
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_padding_and_the_beginning_are_never_chosen(compiled_search, beam_size):
+    for found in as_lists(compiled_search("pre_norm", beam_size)(varied_sources(seed=3))):
+        for ids, *_ in found:
+            assert ids and not {0, 1} & set(ids) and max(ids) < VOCABULARY
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_size):
+    source = varied_sources()
+    eager = search(varied("pre_norm"), source, beam_size, n_best=beam_size, max_length=MAX_LENGTH)
+    check_equal(compiled_search("pre_norm", beam_size)(source), as_lists(eager), 1e-5)
+
+
+@pytest.mark.parametrize("max_length, room", [(64, 32), (31, 31), (1, 1)])
+def test_the_result_has_room_for_the_longest_limit(varied, max_length, room):
     # 2 · 5 + 10 rounded up to a multiple of 16, and no more than is asked for.
-    for max_length, room in ((64, 32), (31, 31), (1, 1)):
-        ids = search(model, varied_sources(3, 5), max_length=max_length, beam_size=1).ids
-        assert ids.shape == (3, 1, room)
+    model, source = varied("post_norm"), varied_sources(3, 5)
+    assert search(model, source, beam_size=1, max_length=max_length).ids.shape == (3, 1, room)
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec(OTHER_BACKEND) is None, reason=f"needs {OTHER_BACKEND}"
 )
-def test_tensorflow_and_jax_give_the_same(varied, tmp_path):
-    model, source = varied("untied"), varied_sources()
-    model.save(tmp_path / "model.keras")
+def test_tensorflow_and_jax_give_the_same(varied, compiled_search, tmp_path):
+    source = varied_sources()
+    varied("pre_norm").save(tmp_path / "model.keras")
     np.save(tmp_path / "source.npy", source)
     program = """
 import sys
@@ -196,4 +182,4 @@ for beams in (1, 3):
     for beams in (1, 3):
         with np.load(tmp_path / f"{OTHER_BACKEND}_{beams}.npz") as theirs:
             expected = as_lists([theirs[name] for name in theirs.files])
-        check_equal(compiled_search(model, beams, n_best=beams)(source), expected, 1e-5)
+        check_equal(compiled_search("pre_norm", beams)(source), expected, 1e-5)

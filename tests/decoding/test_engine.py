@@ -1,0 +1,294 @@
+"""`ModelEngine`: text in, text out, whatever the batches."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from decoding_oracles import EOS, PAD, VOCABULARY, varied_transformer
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import ModelEngine, Translation, search
+from keras_transformer.decoding.engine import pad_to_few_shapes
+from keras_transformer.errors import InputError
+
+FIRST, LAST = 4, VOCABULARY - 1
+TARGET_LENGTH = 11
+
+
+class NumberTokenizer:
+    """Each word is an id, written as a number."""
+
+    vocabulary_size = VOCABULARY
+
+    def tokenize(self, texts, add_eos=False):
+        return [[int(word) for word in text.split()] + [EOS] * add_eos for text in texts]
+
+    def detokenize(self, ids):
+        return [self._text(row) for row in ids]
+
+    def _text(self, row):
+        row = row[: row.index(EOS)] if EOS in row else row
+        return " ".join(str(each) for each in row if each != PAD)
+
+
+@pytest.fixture(scope="module")
+def engine(varied):
+    return ModelEngine(varied("pre_norm"), NumberTokenizer(), max_target_length=TARGET_LENGTH)
+
+
+@pytest.fixture
+def texts(rng):
+    """Sentences of 1 to 7 words."""
+    words = [rng.integers(FIRST, LAST + 1, size=1 + i % 7) for i in range(13)]
+    return [" ".join(str(word) for word in each) for each in words]
+
+
+def expected(engine, texts, beam_size, n_best=1):
+    """What `search` alone makes of each text: a list of (text, score)."""
+    ids = pad_to_few_shapes(engine.source_tokenizer.tokenize(texts, add_eos=True))
+    hypotheses = search(
+        engine.model, ids, beam_size, n_best=n_best, max_length=engine.max_target_length
+    )
+    rows, _, scores = (np.asarray(each)[: len(texts)].tolist() for each in hypotheses)
+    detokenize = engine.target_tokenizer.detokenize
+    return [list(zip(detokenize(r), s, strict=True)) for r, s in zip(rows, scores, strict=True)]
+
+
+def check_same(received, wanted):
+    assert [each.text for each in received] == [each.text for each in wanted]
+    for field in ("score", "log_probability"):
+        np.testing.assert_allclose(
+            [getattr(each, field) for each in received],
+            [getattr(each, field) for each in wanted],
+            atol=1e-5,
+        )
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translations_come_in_the_order_of_the_texts(engine, texts, beam_size):
+    received = engine.translate(texts, beam_size=beam_size)
+    assert len({each.text for each in received}) > 5
+    for each, ((text, score),) in zip(received, expected(engine, texts, beam_size), strict=True):
+        assert each.text == text
+        assert each.score == pytest.approx(score, abs=1e-5)
+    check_same(engine.translate(texts[::-1], beam_size=beam_size), received[::-1])
+
+
+def test_the_batch_size_changes_nothing(engine, texts):
+    wanted = engine.translate(texts, beam_size=1)
+    for batch_size in (1, 5):
+        check_same(engine.translate(texts, beam_size=1, batch_size=batch_size), wanted)
+
+
+def test_blank_texts_give_empty_translations_and_leave_the_others_alone(engine, texts):
+    wanted = engine.translate(texts[:3], beam_size=1)
+    mixed = ["", texts[0], " \t\n", texts[1], texts[2], ""]
+    received = engine.translate(mixed, beam_size=1)
+    assert [received[i] for i in (0, 2, 5)] == [Translation("", 0.0)] * 3
+    check_same([received[i] for i in (1, 3, 4)], wanted)
+
+
+def test_nothing_but_blanks_needs_no_search(engine):
+    assert engine.translate([]) == []
+    assert engine.translate(["", " "]) == [Translation("", 0.0)] * 2
+
+
+def test_alternatives_are_the_next_best_in_order(engine, texts):
+    received = engine.translate(texts, beam_size=3, n_best=3)
+    for each in received:
+        assert len(each.alternatives) == 2
+        assert all(other.alternatives == () for other in each.alternatives)
+    place = next(i for i, each in enumerate(received) if len(each.text.split()) < TARGET_LENGTH)
+    found = (received[place], *received[place].alternatives)
+    (wanted,) = expected(engine, texts[place : place + 1], 3, 3)
+    assert [each.text for each in found] == [text for text, _ in wanted]
+    np.testing.assert_allclose([e.score for e in found], [s for _, s in wanted], atol=1e-5)
+    scores = [each.score for each in found]
+    assert scores == sorted(scores, reverse=True) and len({each.text for each in found}) == 3
+
+
+def test_the_best_does_not_depend_on_how_many_are_asked_for(engine, texts):
+    best_of_three = engine.translate(texts, beam_size=3, n_best=3)
+    best = engine.translate(texts, beam_size=3)
+    check_same(best_of_three, best)
+    assert {each.alternatives for each in best} == {()}
+
+
+def test_the_length_penalty_divides_the_score(engine, texts):
+    for each in engine.translate(texts, beam_size=3, length_penalty=0.0):
+        assert each.score == each.log_probability < 0
+    for each in engine.translate(texts, beam_size=3, length_penalty=0.6):
+        assert each.log_probability <= each.score < 0
+
+
+def test_no_translation_is_longer_than_the_longest_target(varied, texts):
+    engine = ModelEngine(varied("pre_norm"), NumberTokenizer(), max_target_length=3)
+    lengths = {len(each.text.split()) for each in engine.translate(texts, beam_size=1)}
+    assert max(lengths) == 3
+
+
+def test_a_longer_text_is_cut_with_a_warning(varied):
+    engine = ModelEngine(
+        varied("pre_norm"), NumberTokenizer(), max_source_length=5, max_target_length=11
+    )
+    # Five tokens, the end included.
+    cut, long = "4 5 6 7", "4 5 6 7 8 9 10"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wanted = engine.translate([cut, "9"], beam_size=1)
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 5 tokens") as caught:
+        check_same(engine.translate([long, "9"], beam_size=1), wanted)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 0},
+        {"beam_size": -1},
+        {"beam_size": 2.0},
+        {"beam_size": True},
+        {"beam_size": None},
+        {"n_best": 0},
+        {"n_best": "1"},
+        {"beam_size": 2, "n_best": 3},
+        {"batch_size": 0},
+        {"batch_size": 1.5},
+        {"length_penalty": -0.1},
+        {"length_penalty": float("nan")},
+        {"length_penalty": "0.6"},
+    ],
+)
+def test_an_option_out_of_range_is_an_input_error_that_names_it(engine, options):
+    name = list(options)[-1]
+    with pytest.raises(InputError, match=f"`{name}`.*Received: .*{name}={options[name]!r}"):
+        engine.translate(["5"], **options)
+
+
+@pytest.mark.parametrize("texts", ["5 6", ["5", None], ["5", 6], [b"5"]])
+def test_texts_must_be_a_list_of_strings(engine, texts):
+    with pytest.raises(InputError, match="texts"):
+        engine.translate(texts, beam_size=1)
+
+
+def two_vocabularies():
+    return Transformer(
+        TransformerConfig(
+            VOCABULARY,
+            model_dim=8,
+            num_heads=2,
+            intermediate_dim=11,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            tie_embeddings="none",
+            target_vocabulary_size=13,
+        )
+    )
+
+
+class OtherTokenizer(NumberTokenizer):
+    vocabulary_size = 13
+
+
+def test_a_tokenizer_of_another_size_is_refused():
+    model, source, target = two_vocabularies(), NumberTokenizer(), OtherTokenizer()
+    assert ModelEngine(model, source, target).target_tokenizer is target
+    with pytest.raises(InputError, match="source tokenizer has 13 ids, the model 17"):
+        ModelEngine(model, target, target)
+    with pytest.raises(InputError, match="target tokenizer has 17 ids, the model 13"):
+        ModelEngine(model, source)
+
+
+def test_each_side_has_its_own_tokenizer():
+    engine = ModelEngine(two_vocabularies(), NumberTokenizer(), OtherTokenizer(), 32, 7)
+    words = {
+        int(w) for each in engine.translate(["16 15", "14"], beam_size=2) for w in each.text.split()
+    }
+    assert all(3 <= word < 13 for word in words)
+
+
+def test_learned_positions_bound_the_lengths():
+    # 13 is no multiple of what lengths are padded to.
+    model = Transformer(
+        TransformerConfig(
+            VOCABULARY,
+            model_dim=8,
+            num_heads=2,
+            intermediate_dim=11,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            positions="learned",
+            max_length=13,
+        )
+    )
+    engine = ModelEngine(model, NumberTokenizer())
+    assert (engine.max_source_length, engine.max_target_length) == (13, 13)
+    short = engine.translate(["5 6"], beam_size=1)
+    assert np.isfinite(short[0].score)
+    with pytest.warns(UserWarning, match="longer than 13"):
+        engine.translate([" ".join(["7"] * 19), "5 6"], beam_size=1)
+
+
+def test_changed_weights_are_seen(texts):
+    model = varied_transformer("post_norm")
+    engine = ModelEngine(model, NumberTokenizer(), max_target_length=5)
+    before = engine.translate(texts[:2], beam_size=1)
+    for weight in model.weights:
+        weight.assign(0.5 * weight)
+    (((text, score),),) = expected(engine, texts[:1], 1)
+    after = engine.translate(texts[:2], beam_size=1)
+    assert after[0].text == text and after[0].score == pytest.approx(score, abs=1e-5)
+    assert abs(after[0].score - before[0].score) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "rows, columns, shape",
+    [
+        (1, 1, (1, 16)),
+        (2, 16, (2, 16)),
+        (3, 17, (4, 32)),
+        (5, 33, (8, 48)),
+        (8, 3, (8, 16)),
+    ],
+)
+def test_few_shapes_are_powers_of_two_by_multiples_of_sixteen(rows, columns, shape):
+    ids = [[3 + i] * columns for i in range(rows)]
+    ids[-1] = [7]
+    padded = pad_to_few_shapes(ids)
+    wanted = {
+        (1, 1): (1, 16),
+        (2, 16): (2, 16),
+        (3, 17): (4, 32),
+        (5, 33): (8, 48),
+        (8, 3): (8, 16),
+    }
+    assert padded.shape == wanted[rows, columns] and padded.dtype == "int32"
+    assert [[token for token in row if token] for row in padded[:rows].tolist()] == ids
+    for row, each in zip(padded, ids, strict=False):
+        assert not row[len(each) :].any()
+    assert not padded[rows:].any()
+
+
+def test_a_real_tokenizer_turns_ids_into_words():
+    if keras.backend.backend() != "tensorflow":
+        pytest.importorskip("sentencepiece")
+    from keras_transformer.text import Tokenizer
+
+    sentences = [f"{a} {b} runs" for a in ("two", "three", "the") for b in ("dogs", "cats", "men")]
+    tokenizer = Tokenizer.train_from_texts(sentences * 5, vocabulary_size=21)
+    model = Transformer(
+        TransformerConfig(
+            21,
+            model_dim=8,
+            num_heads=2,
+            intermediate_dim=11,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+        )
+    )
+    engine = ModelEngine(model, tokenizer, max_target_length=7)
+    (received,) = engine.translate(["two dogs"], beam_size=1)
+    ids = pad_to_few_shapes([tokenizer.tokenize("two dogs", add_eos=True)])
+    found = np.asarray(search(model, ids, beam_size=1, max_length=7).ids)[0, 0]
+    assert received.text == tokenizer.detokenize(found)

@@ -1,0 +1,81 @@
+import gzip
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.lines import read_lines
+
+
+def write(path, content):
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+@pytest.mark.parametrize(
+    "content, lines",
+    [
+        (b"a b\nc\n", ["a b", "c"]),
+        (b"a b\nc", ["a b", "c"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"\n\n", ["", ""]),
+        (b"\na\n\n", ["", "a", ""]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        # U+2028, U+0085, form feed, vertical tab and a lone carriage return end no line.
+        ("a\u2028b\u0085c\fd\ve\rf\n".encode(), ["a\u2028b\u0085c\fd\ve\rf"]),
+        (b" a \n", [" a "]),
+    ],
+)
+def test_lines_end_at_newlines_alone(tmp_path, name, content, lines):
+    assert read_lines(write(tmp_path / name, content)) == lines
+
+
+def test_a_path_may_be_a_string(tmp_path):
+    assert read_lines(str(write(tmp_path / "a", b"x\n"))) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "content, line, byte",
+    [
+        ("Käse\n".encode("latin-1"), 1, "0xe4"),
+        (b"ok\nok\nbad \xff\n\xfe\n", 3, "0xff"),
+        (b"ok\ncut \xc3", 2, "0xc3"),
+        ("a\n".encode("utf-16"), 1, "0xff"),
+    ],
+)
+def test_the_first_wrong_byte_is_named_with_its_line(tmp_path, content, line, byte):
+    path = write(tmp_path / "text.de", content)
+    with pytest.raises(InputError) as caught:
+        read_lines(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}, line {line}: expected UTF-8")
+    assert byte in message and "\n" not in message
+
+
+def test_what_cannot_be_read_is_one_line_naming_the_file(tmp_path):
+    whole = gzip.compress(b"line\n" * 1000)
+    bad_checksum = whole[:-8] + bytes([whole[-8] ^ 255]) + whole[-7:]
+    cases = {
+        "missing": (None, "no such file"),
+        "missing.gz": (None, "no such file"),
+        "empty": (b"", "empty"),
+        "bom_alone": (b"\xef\xbb\xbf", "empty"),
+        "plain.gz": (b"plain text\n", "whole gzip file"),
+        "cut.gz": (whole[:-9], "whole gzip file"),
+        "checksum.gz": (bad_checksum, "whole gzip file"),
+        "garbled.gz": (whole[:12] + b"\xff" * 20 + whole[32:], "whole gzip file"),
+    }
+    for name, (content, expected) in cases.items():
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(InputError, match=expected) as caught:
+            read_lines(path)
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_directory_and_an_empty_gzip_are_refused(tmp_path):
+    with pytest.raises(InputError, match="directory"):
+        read_lines(tmp_path)
+    with pytest.raises(InputError, match="empty"):
+        read_lines(write(tmp_path / "empty.gz", b""))
