@@ -167,11 +167,14 @@ print(result["translation"].numpy()[0].decode("utf-8"), float(result["score"][0]
 | sentences searched at once | {largest_chunk}; a larger batch is divided inside |
 | vocabulary, source and target | {source_vocabulary_size} and {target_vocabulary_size} |
 
-Required operations beside TensorFlow's own: {custom_ops}, from tensorflow-text
-(`python/ops/_sentencepiece_tokenizer.so`). The search is compiled by XLA, which must be allowed:
-`tensorflow_model_server` needs `--xla_cpu_compilation_enabled=true`. The first request of a new
-padded shape (a power of two of sentences, a multiple of 16 tokens) waits for the compiler.
+Required operations beside TensorFlow's own:
+{custom_ops},
+from tensorflow-text (`python/ops/_sentencepiece_tokenizer.so`). The search is compiled by XLA,
+which must be allowed: `tensorflow_model_server` needs `--xla_cpu_compilation_enabled=true`. The
+first request of a new padded shape (a power of two of sentences, a multiple of 16 tokens) waits
+for the compiler.
 
-Made with {versions}. `export.json` holds this for programs, `verification.json` how the
-translations compared with the live model's.
+Made with {versions}.
+`export.json` holds all this for programs, `verification.json` how the translations compared with
+the live model's.
 """

@@ -101,11 +101,6 @@ class Recipe:
             InputError: Names `where`, the key, and what was expected.
         """
         recipe = _read(cls, values, where, ())
-        if recipe.training.keep_checkpoints < 1:
-            raise InputError(
-                f"{where}: `training.keep_checkpoints` must be 1 or more. "
-                f"Received: {recipe.training.keep_checkpoints}."
-            )
         _check_ranges(recipe, where)
         recipe.model_config(1000, where=where)
         return recipe
@@ -262,6 +257,7 @@ _RANGES = (
     ("training", "clip_norm", 1e-9, None),
     ("training", "ema_momentum", 0, 0.999999),
     ("training", "early_stopping_patience", 1, None),
+    ("training", "keep_checkpoints", 1, None),
     ("training", "sample_translations", 0, None),
     ("training", "seed", 0, None),
     ("decoding", "beam_size", 1, None),

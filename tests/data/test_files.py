@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from keras_transformer.data import read_pairs
@@ -5,7 +7,7 @@ from keras_transformer.errors import InputError
 
 
 def write(path, content):
-    path.write_bytes(content)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.decoding import ModelEngine
+
+WHO = "a man|a woman|two dogs|three children|the old clerk|a girl".split("|")
+DOES = "runs|is sleeping|sits|eats an apple|reads 12 books|läuft schnell".split("|")
+WHERE = "in the park|on a bench|near the river|in Köln|behind the house".split("|")
+SENTENCES = [f"{who} {does} {where}." for who in WHO for does in DOES for where in WHERE]
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return Tokenizer.train_from_texts(SENTENCES, vocabulary_size=53)
+
+
+@pytest.fixture(scope="session")
+def other_tokenizer():
+    return Tokenizer.train_from_texts([text.upper() for text in SENTENCES], vocabulary_size=47)
+
+
+@pytest.fixture(scope="session")
+def texts():
+    """200 texts of 1 to 40 characters: some are cut at 13 tokens, some are not."""
+    return [text[: 1 + i % 40] for i, text in enumerate((SENTENCES * 2)[:200])]
+
+
+@pytest.fixture(scope="session")
+def make_engine(tokenizer):
+    """`make_engine(target_tokenizer, seed, dtype, **fields)`: a `ModelEngine` of random weights."""
+
+    def make_engine(target_tokenizer=None, seed=1, dtype="float32", **fields):
+        config = TransformerConfig(
+            vocabulary_size=tokenizer.vocabulary_size,
+            target_vocabulary_size=target_tokenizer and target_tokenizer.vocabulary_size,
+            model_dim=16,
+            num_heads=2,
+            intermediate_dim=32,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            **fields,
+        )
+        model = Transformer(config, dtype=dtype)
+        # Larger than an initializer's: translations then depend on the source.
+        chance = np.random.default_rng(seed)
+        for weight in model.trainable_weights:
+            weight.assign(0.7 * chance.normal(size=weight.shape))
+        return ModelEngine(
+            model, tokenizer, target_tokenizer, max_source_length=13, max_target_length=17
+        )
+
+    return make_engine
+
+
+@pytest.fixture(scope="session")
+def engine(make_engine):
+    return make_engine(normalize_first=True)
+
+
+@pytest.fixture(scope="session")
+def report(engine, texts, tmp_path_factory):
+    """The `ExportReport` of `engine`, exported and verified once for all tests."""
+    from keras_transformer.export import export_saved_model
+
+    folder = tmp_path_factory.mktemp("export") / "model"
+    return export_saved_model(
+        engine, folder, beam_size=3, length_penalty=0.8, verification_texts=texts
+    )
+
+
+@pytest.fixture(scope="session")
+def served(report):
+    """`served(texts) -> (translations, scores)` through the exported signature."""
+    import tensorflow as tf
+
+    module = tf.saved_model.load(report.folder)
+
+    def served(texts):
+        result = module.signatures["serving_default"](text=tf.constant(texts, tf.string))
+        assert {name: each.dtype for name, each in result.items()} == {
+            "translation": tf.string,
+            "score": tf.float32,
+        }
+        translations = [text.decode("utf-8") for text in result["translation"].numpy().tolist()]
+        return translations, result["score"].numpy().tolist()
+
+    return served
