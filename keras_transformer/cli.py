@@ -1,7 +1,7 @@
 """The `keras-transformer` command: parse, call one function, print the result.
 
 stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
-user's mistake (one line), 130 on Ctrl-C.
+user's mistake (one line), 1 when an export does not do what its model does, 130 on Ctrl-C.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, VerificationError
 
 _LINES_AT_ONCE = 1024
 
@@ -38,6 +38,9 @@ def run(arguments=None):
     except InputError as error:
         print(f"keras-transformer: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except VerificationError as error:
+        print(f"keras-transformer: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # The reader has gone; Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The one exception that means "the input is at fault, not the program"."""
+"""Exceptions that the command line tells in one line."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
     The command line prints the message alone and exits with code 2; Python callers
     can catch it as a `ValueError`.
     """
+
+
+class VerificationError(RuntimeError):
+    """An exported artifact does not do what the live model does; nothing was exported."""

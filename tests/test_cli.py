@@ -33,7 +33,9 @@ def learned(tmp_path_factory):
         # Sixteen times over: most of an epoch's cost is not its steps.
         text = (corpus / f"train.{side}").read_text(encoding="utf-8")
         (corpus / f"many.{side}").write_text(text * 16, encoding="utf-8")
-    values = recipe_values(corpus, epochs=20, warmup_steps=100, label_smoothing=0.0)
+    values = recipe_values(
+        corpus, epochs=20, warmup_steps=100, learning_rate_scale=0.3, label_smoothing=0.0
+    )
     values["data"]["train"] = {"source": "many.en", "target": "many.de"}
     values["data"]["drop_duplicates"] = False
     recipe = write_recipe(base / "recipe.yaml", values)

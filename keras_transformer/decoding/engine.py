@@ -150,6 +150,11 @@ def pad_to_few_shapes(ids):
 def _check_options(texts, beam_size, length_penalty, n_best, batch_size):
     if isinstance(texts, str):
         raise InputError("`texts` must be a list of strings. Received: one string.")
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(
+                f"`texts` must be a list of strings. Received: one {type(text).__name__} in it."
+            )
     for name, value in (("beam_size", beam_size), ("n_best", n_best), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")

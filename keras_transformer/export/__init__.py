@@ -3,8 +3,8 @@
 TensorFlow is imported when a function of this package is called, not with the package.
 """
 
+from keras_transformer.errors import VerificationError
 from keras_transformer.export.saved_model import ExportReport, export_saved_model
 from keras_transformer.export.saved_model_engine import SavedModelEngine
-from keras_transformer.export.verification import VerificationError
 
 __all__ = ["ExportReport", "SavedModelEngine", "VerificationError", "export_saved_model"]

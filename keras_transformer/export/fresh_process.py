@@ -1,7 +1,8 @@
 """Translates with an exported SavedModel where neither Keras nor this package can be imported.
 
 Run by its path, `python -P fresh_process.py FOLDER REQUEST ANSWER`. REQUEST is a JSON file with
-`batches`, a list of lists of texts. ANSWER gets for each of the two loaders, `session` (which
+`batches`, a list of lists of texts, and `rewrite_graph`, whether sessions may rearrange
+arithmetic as they do by default. ANSWER gets for each of the two loaders, `session` (which
 TensorFlow Serving and the C library use) and `module` (`tf.saved_model.load`), the translations
 and scores of each batch, how long it took, and what it left uninitialized.
 """
@@ -79,11 +80,14 @@ def load_as_module(folder):
 
 def main(folder, request_path, answer_path):
     with open(request_path, encoding="utf-8") as file:
-        batches = json.load(file)["batches"]
+        request = json.load(file)
+    batches = request["batches"]
     load_operations()
     answers = {}
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = not request["rewrite_graph"]
     # The session first, so that nothing that the other loader made can help it.
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         answers["session"] = answer(lambda: load_in_session(session, folder), batches)
     answers["module"] = answer(lambda: load_as_module(folder), batches)
     imported = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}

@@ -22,8 +22,11 @@ def other_tokenizer():
 
 @pytest.fixture(scope="session")
 def texts():
-    """200 texts of 1 to 40 characters: some are cut at 13 tokens, some are not."""
-    return [text[: 1 + i % 40] for i, text in enumerate((SENTENCES * 2)[:200])]
+    """222 texts of 1 to 40 characters: some are cut at 13 tokens, some are not.
+
+    With the texts that the verification adds, batches of 1, 4 and 32 are all that is compiled.
+    """
+    return [text[: 1 + i % 40] for i, text in enumerate((SENTENCES * 2)[:222])]
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ def test_it_imports_tensorflow_and_the_standard_library_alone():
 @pytest.mark.slow
 @pytest.mark.tensorflow
 def test_both_loaders_answer_without_keras(report, served, tmp_path):
-    batches = [[], ["a man"], ["", "two dogs", "\u3000"]]
+    batches = [[], ["a man"], ["", "two dogs", "\u3000", " "]]
     request, answer = tmp_path / "request.json", tmp_path / "answer.json"
-    request.write_text(json.dumps({"batches": batches}))
+    request.write_text(json.dumps({"batches": batches, "rewrite_graph": True}))
     command = [sys.executable, "-P", PROGRAM, report.folder, request, answer]
     subprocess.run(command, check=True, capture_output=True)
     answers = json.loads(answer.read_text())

@@ -25,7 +25,7 @@ def live(engine, texts):
     return [each.text for each in translations], [each.score for each in translations]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 33, 200])
+@pytest.mark.parametrize("count", [0, 1, 3, 33, 193])
 def test_any_number_of_texts_gives_the_live_translations(engine, served, texts, count):
     translations, scores = served(texts[:count])
     expected, expected_scores = live(engine, texts[:count])
@@ -51,7 +51,7 @@ def test_texts_are_cut_where_the_engine_cuts_them(engine, served):
 
 
 def test_bytes_that_are_no_text_are_answered(served):
-    assert len(served([b"\xff\xfe a man", b"\xe4"])[0]) == 2
+    assert len(served([b"\xff\xfe a man", b"\xe4", b"a"])[0]) == 3
 
 
 def test_the_export_says_what_is_in_it(report, engine):
@@ -117,6 +117,9 @@ def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_token
     sizes = report.manifest["source_vocabulary_size"], report.manifest["target_vocabulary_size"]
     assert sizes == (53, 47)
     assert report.verification["tolerance"]["score"] == 5e-2
+    # Nothing rearranged: XLA gets the live engine's program, so that bfloat16 rounds alike.
+    for loader in ("session", "module"):
+        assert report.verification[loader]["largest_score_difference"] < 1e-3
     assert os.listdir(tmp_path) == ["m"]
 
 
@@ -142,8 +145,8 @@ def test_weights_that_change_after_saving_are_found(make_engine, tmp_path, monke
             weight.assign(-weight)
 
     monkeypatch.setattr(module, "_save", save_then_change)
-    with pytest.raises(VerificationError, match=r"\d+ of 8 translations differ .* instead of"):
-        export_saved_model(engine, tmp_path / "model", beam_size=2, verification_texts=[])
+    with pytest.raises(VerificationError, match=r"\d of 11 translations differ .* instead of"):
+        export_saved_model(engine, tmp_path / "model", beam_size=1, verification_texts=[])
     assert os.listdir(tmp_path) == []
 
 

@@ -96,5 +96,5 @@ def test_an_interrupt_ends_the_fresh_process(monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        verification._ask_fresh_process("folder", [])
+        verification._ask_fresh_process("folder", [], rewrite_graph=True)
     assert started[0].poll() is not None
