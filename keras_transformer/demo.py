@@ -33,6 +33,7 @@ _RECIPE = {
     },
     "decoding": {"beam_size": 2, "max_source_length": 64, "max_target_length": 32},
 }
+_HELD_OUT = 500
 _EXAMPLES = (
     "Freitag, 20. November 2026",
     "20 novembre 2026",
@@ -57,7 +58,7 @@ def run_demo(output, overwrite=False):
     """
     folder = pathlib.Path(output)
     _prepare(folder, overwrite)
-    corpus = _write_data(folder / "data")
+    sources, targets = _write_data(folder / "data")
     recipe = Recipe.from_dict(_recipe(folder / "data"), where="the demo's recipe")
     start = time.perf_counter()
     train(recipe, folder / "run")
@@ -65,15 +66,22 @@ def run_demo(output, overwrite=False):
 
     print("evaluating on held-out dates", file=sys.stderr, flush=True)
     translator = Translator.load(folder / "run")
-    found = [each.text for each in translator.translate(corpus.held_out_source)]
-    right = sum(a == b for a, b in zip(found, corpus.held_out_target, strict=True))
+    found = [each.text for each in translator.translate(sources)]
+    right = sum(a == b for a, b in zip(found, targets, strict=True))
 
     print("exporting and verifying the SavedModel", file=sys.stderr, flush=True)
     report = export_run(folder / "run", folder / "export")
     exported = Translator.load(folder / "export").translate(list(_EXAMPLES))
-    return _table(
-        folder, corpus, minutes, right, report, [translation.text for translation in exported]
-    )
+    rows = [
+        ("languages and formats", f"{len(LOCALES)} locales"),
+        ("training time", f"{minutes:.1f} minutes"),
+        ("held-out dates right", f"{right} of {len(targets)} ({right / len(targets):.1%})"),
+        ("export", f"equal to the model on {report['verification']['module']['texts']} texts"),
+        *((example, each.text) for example, each in zip(_EXAMPLES, exported, strict=True)),
+        ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
 def _prepare(folder, overwrite):
@@ -90,40 +98,26 @@ def _prepare(folder, overwrite):
 
 
 def _write_data(folder):
-    corpus = date_corpus()
-    for name, lines in (
-        ("train.source", corpus.train_source),
-        ("train.target", corpus.train_target),
-        ("held_out.source", corpus.held_out_source),
-        ("held_out.target", corpus.held_out_target),
-    ):
-        (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return corpus
+    """Writes three parts that share no date, and returns the last: what nothing is chosen by."""
+    corpus = date_corpus(num_held_out=2 * _HELD_OUT)
+    parts = {
+        "train": (corpus.train_source, corpus.train_target),
+        "validation": (corpus.held_out_source[:_HELD_OUT], corpus.held_out_target[:_HELD_OUT]),
+        "held_out": (corpus.held_out_source[_HELD_OUT:], corpus.held_out_target[_HELD_OUT:]),
+    }
+    for part, (sources, targets) in parts.items():
+        for name, lines in ((f"{part}.source", sources), (f"{part}.target", targets)):
+            text = "".join(line + "\n" for line in lines)
+            (folder / name).write_text(text, encoding="utf-8")
+    return parts["held_out"]
 
 
 def _recipe(data):
-    # The held-out dates choose nothing: the last of the training pairs would do as well for the
-    # best epoch, and the loss alone is looked at.
     return {
         "data": {
             "folder": str(data),
             "train": {"source": "train.source", "target": "train.target"},
-            "validation": {"source": "held_out.source", "target": "held_out.target"},
+            "validation": {"source": "validation.source", "target": "validation.target"},
         },
         **_RECIPE,
     }
-
-
-def _table(folder, corpus, minutes, right, report, translations):
-    total = len(corpus.held_out_source)
-    verification = report["verification"]
-    rows = [
-        ("training pairs", f"{len(corpus.train_source):,} in {len(LOCALES)} locales"),
-        ("training time", f"{minutes:.1f} minutes"),
-        ("held-out dates right", f"{right} of {total} ({right / total:.1%})"),
-        ("export", f"equal to the model on {verification['texts']} texts"),
-        *zip(_EXAMPLES, translations, strict=True),
-        ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
-    ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from keras_transformer import demo
@@ -10,21 +12,20 @@ pytestmark = pytest.mark.tensorflow
 @pytest.fixture
 def small(monkeypatch):
     """The demo on little data and for one epoch: what it does, not how well."""
-    corpus = dates.date_corpus(num_train=400, num_held_out=50)
-    monkeypatch.setattr(demo, "date_corpus", lambda: corpus)
+    monkeypatch.setattr(demo, "_HELD_OUT", 50)
+    monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 100))
     training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1}
     monkeypatch.setattr(
         demo,
         "_RECIPE",
         {**demo._RECIPE, "text": {"vocabulary_size": 260}, "training": training},
     )
-    return corpus
 
 
 @pytest.mark.slow
 def test_the_demo_goes_the_whole_way(small, tmp_path):
     table = demo.run_demo(tmp_path / "demo")
-    assert "400 in 26 locales" in table
+    assert "26 locales" in table
     assert "of 50 (" in table
     for example in demo._EXAMPLES:
         assert example in table
@@ -38,10 +39,13 @@ def test_the_demo_goes_the_whole_way(small, tmp_path):
 def test_the_data_of_the_demo_is_held_out(small, tmp_path):
     (tmp_path / "data").mkdir()
     demo._write_data(tmp_path / "data")
-    train = (tmp_path / "data" / "train.target").read_text(encoding="utf-8").splitlines()
-    held_out = (tmp_path / "data" / "held_out.target").read_text(encoding="utf-8").splitlines()
-    assert (len(train), len(held_out)) == (400, 50)
-    assert not set(train) & set(held_out)
+    parts = {
+        part: (tmp_path / "data" / f"{part}.target").read_text(encoding="utf-8").splitlines()
+        for part in ("train", "validation", "held_out")
+    }
+    assert [len(dates) for dates in parts.values()] == [400, 50, 50]
+    for one, other in itertools.combinations(parts.values(), 2):
+        assert not set(one) & set(other)
 
 
 def test_a_folder_that_is_no_demo_is_never_overwritten(tmp_path):
