@@ -276,7 +276,7 @@ BAD_INPUTS = {
     "a negative penalty": (
         nothing,
         [*TRANSLATE, "--length-penalty", "-1"],
-        "`length_penalty` must not be negative",
+        "`length_penalty` must be a number, 0 or more",
     ),
     "a missing reference": (nothing, [*EVALUATE, "--reference", "no.de"], "no.de"),
     "a reference of another length": (

@@ -177,7 +177,9 @@ def _best(state, limit_penalty, n_best):
     behind = ops.full_like(scores, IMPOSSIBLE / 2)
     rank = ops.concatenate([state.finished.scores, behind], axis=1)
     _, chosen = ops.top_k(rank, n_best)
-    unfinished = Hypotheses(state.alive_ids, alive, scores)
+    # Where fewer hypotheses exist than beams, the others hold forbidden ids.
+    exists = ops.expand_dims(alive > IMPOSSIBLE / 2, 2)
+    unfinished = Hypotheses(ops.where(exists, state.alive_ids, PAD_ID), alive, scores)
     return _choose(state.finished, unfinished, chosen)
 
 

@@ -6,8 +6,8 @@ import keras
 def compile_for_ids(model, function):
     """Compiles `function(ids)`, which may use the model's weights.
 
-    It is traced once; XLA then compiles one program for each shape of `ids`. Later changes of
-    the weights are seen.
+    XLA compiles one program for each shape of `ids`; TensorFlow traces the function once for all
+    of them, JAX once for each. Later changes of the weights are seen.
 
     Args:
         model: The Keras model that `function` uses.

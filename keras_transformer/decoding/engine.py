@@ -1,5 +1,6 @@
 """Text to text with a model in memory: tokenize, batch by length, search, detokenize."""
 
+import math
 import warnings
 
 import numpy as np
@@ -38,6 +39,12 @@ class ModelEngine:
         max_target_length=256,
     ):
         target_tokenizer = target_tokenizer or source_tokenizer
+        for name, value in (
+            ("max_source_length", max_source_length),
+            ("max_target_length", max_target_length),
+        ):
+            if value < 2:
+                raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
         for side, tokenizer, size in (
             ("source", source_tokenizer, model.config.vocabulary_size),
             ("target", target_tokenizer, model.config.output_vocabulary_size),
@@ -82,7 +89,7 @@ class ModelEngine:
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            hypotheses = run(pad_to_few_shapes([ids[i] for i in chosen]))
+            hypotheses = run(pad_to_few_shapes([ids[i] for i in chosen], self.max_source_length))
             for i, translation in zip(chosen, self._texts(hypotheses, len(chosen)), strict=True):
                 translations[places[i]] = translation
         return translations
@@ -130,18 +137,22 @@ class ModelEngine:
             yield Translation(best.text, best.score, best.log_probability, tuple(others))
 
 
-def pad_to_few_shapes(ids):
+def pad_to_few_shapes(ids, max_length=None):
     """Pads rows of ids to a power of two of rows and a multiple of 16 of columns.
 
     Args:
         ids: A list of lists of integers.
+        max_length: No more columns than this, which is what a learned position table has.
 
     Returns:
         Int32 array.
     """
     rows = 1 << max(len(ids) - 1, 0).bit_length()
     longest = max(len(each) for each in ids)
-    padded = np.full((rows, -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE), PAD_ID, "int32")
+    columns = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+    if max_length is not None:
+        columns = min(columns, max_length)
+    padded = np.full((rows, columns), PAD_ID, "int32")
     for row, each in enumerate(ids):
         padded[row, : len(each)] = each
     return padded
@@ -163,7 +174,9 @@ def _check_options(texts, beam_size, length_penalty, n_best, batch_size):
             "`n_best` must be at most `beam_size`. "
             f"Received: n_best={n_best}, beam_size={beam_size}."
         )
-    if length_penalty < 0:
+    number = isinstance(length_penalty, (int, float)) and not isinstance(length_penalty, bool)
+    if not number or not 0 <= length_penalty < math.inf:
         raise InputError(
-            f"`length_penalty` must not be negative. Received: length_penalty={length_penalty!r}."
+            "`length_penalty` must be a number, 0 or more. "
+            f"Received: length_penalty={length_penalty!r}."
         )

@@ -5,6 +5,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.decoding.beam import beam_search
 from keras_transformer.decoding.greedy import greedy_search
+from keras_transformer.decoding.hypotheses import length_penalty
 
 _ROOM_MULTIPLE = 16
 
@@ -41,7 +42,8 @@ def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256):
         model: A `Transformer`, or anything with its `start_decoding`, `step` and `reorder`.
         source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
         beam_size: Hypotheses that stay alive.
-        alpha: Exponent of the length penalty; greedy search has no use for it.
+        alpha: Exponent of the length penalty. It ranks the hypotheses of a beam; of greedy
+            search it changes the score alone.
         n_best: Hypotheses to return, at most `beam_size`.
         max_length: Most tokens of a translation, whatever its source.
 
@@ -52,7 +54,9 @@ def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256):
     room = _room(ops.shape(source_ids)[1], max_length)
     cache = model.start_decoding(source_ids, room, beam_size)
     if beam_size == 1:
-        return greedy_search(model.step, cache, limits, room)
+        greedy = greedy_search(model.step, cache, limits, room)
+        lengths = ops.sum(ops.cast(masks.padding_mask(greedy.ids), "int32"), axis=-1)
+        return greedy._replace(scores=greedy.scores / length_penalty(lengths, alpha))
     return beam_search(
         model.step, model.reorder, cache, limits, room, beam_size, alpha=alpha, n_best=n_best
     )

@@ -65,7 +65,9 @@ def text_to_text(engine, beam_size, length_penalty):
         def translate_chunk(start, translations, scores):
             chosen = places[start : start + CHUNK_SIZE]
             count = tf.size(chosen)
-            target_ids, chunk_scores = compiled(_pad(tf, tf.gather(ids, chosen), count))
+            target_ids, chunk_scores = compiled(
+                _pad(tf, tf.gather(ids, chosen), count, engine.max_source_length)
+            )
             texts = target_tokenizer.detokenize(target_ids[:count])
             at = tf.expand_dims(chosen, 1)
             return (
@@ -101,11 +103,12 @@ def _longest_first(tf, text, lengths):
     return tf.gather(present, order)
 
 
-def _pad(tf, ids, count):
+def _pad(tf, ids, count, max_length):
     """Ragged rows to the few shapes that `pad_to_few_shapes` makes."""
     powers = tf.constant([2**i for i in range(CHUNK_SIZE.bit_length())])
     rows = tf.reduce_min(tf.boolean_mask(powers, powers >= count))
     dense = ids.to_tensor(default_value=PAD_ID)
     longest = tf.shape(dense)[1]
     columns = (longest + LENGTH_MULTIPLE - 1) // LENGTH_MULTIPLE * LENGTH_MULTIPLE
+    columns = tf.minimum(columns, max_length)
     return tf.pad(dense, [[0, rows - count], [0, columns - longest]], constant_values=PAD_ID)

@@ -263,7 +263,7 @@ _RANGES = (
     ("decoding", "beam_size", 1, None),
     ("decoding", "length_penalty", 0, None),
     ("decoding", "max_source_length", 2, None),
-    ("decoding", "max_target_length", 1, None),
+    ("decoding", "max_target_length", 2, None),
 )
 _POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 
