@@ -2,13 +2,12 @@
 
 import keras
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import DecoderBlock
-from keras_transformer.models.encoder import block_arguments
+from keras_transformer.models.stack import Stack
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Decoder(keras.layers.Layer):
+class Decoder(Stack):
     """`num_decoder_layers` blocks; a pre-norm stack ends with a normalization.
 
     Args:
@@ -26,24 +25,10 @@ class Decoder(keras.layers.Layer):
     """
 
     def __init__(self, config, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.supports_masking = True
-        self.blocks = [
-            DecoderBlock(**block_arguments(config), dtype=self.dtype_policy, name=f"block_{i}")
-            for i in range(config.num_decoder_layers)
-        ]
-        self.final_norm = None
-        if config.normalize_first:
-            self.final_norm = keras.layers.LayerNormalization(
-                epsilon=config.layer_norm_epsilon, dtype=self.dtype_policy, name="final_norm"
-            )
+        super().__init__(config, DecoderBlock, config.num_decoder_layers, **kwargs)
 
     def build(self, inputs_shape, encoder_sequence_shape):
-        for block in self.blocks:
-            block.build(inputs_shape, encoder_sequence_shape)
-        if self.final_norm is not None:
-            self.final_norm.build(inputs_shape)
+        self._build(inputs_shape, encoder_sequence_shape)
 
     def call(
         self,
@@ -81,13 +66,3 @@ class Decoder(keras.layers.Layer):
             hidden, cache = block.step(hidden, cache, position, mask, key_value, memory_mask)
             written.append(cache)
         return self._finish(hidden), tuple(written)
-
-    def _finish(self, hidden):
-        return hidden if self.final_norm is None else self.final_norm(hidden)
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
