@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import check_rate
+from keras_transformer.layers.projection import Projection
 
 # Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
 _MASKED_SCORE = -1e30
@@ -83,35 +84,20 @@ class MultiHeadAttention(keras.layers.Layer):
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
         value_dim = self.value_dim or self.key_dim
-        self._query_dense = self._head_projection(query_shape[-1], self.key_dim, "query")
-        self._key_dense = self._head_projection(key_shape[-1], self.key_dim, "key")
-        self._value_dense = self._head_projection(value_shape[-1], value_dim, "value")
-        self._output_dense = keras.layers.EinsumDense(
-            "btnh,nhd->btd",
-            output_shape=(None, query_shape[-1]),
-            bias_axes="d" if self.use_bias else None,
-            kernel_initializer=_glorot_uniform(self.num_heads * value_dim, query_shape[-1]),
-            dtype=self.dtype_policy,
-            name="attention_output",
+        heads = self.num_heads
+        self._query_dense = self._projection("query", query_shape, (heads, self.key_dim))
+        self._key_dense = self._projection("key", key_shape, (heads, self.key_dim))
+        self._value_dense = self._projection("value", value_shape, (heads, value_dim))
+        self._output_dense = self._projection(
+            "attention_output", (None, None, heads, value_dim), query_shape[-1:], input_axes=2
         )
-        self._output_dense.supports_masking = True
-        self._query_dense.build(query_shape)
-        self._key_dense.build(key_shape)
-        self._value_dense.build(value_shape)
-        self._output_dense.build((None, None, self.num_heads, value_dim))
 
-    def _head_projection(self, input_dim, head_dim, name):
-        dense = keras.layers.EinsumDense(
-            "btd,dnh->btnh",
-            output_shape=(None, self.num_heads, head_dim),
-            bias_axes="nh" if self.use_bias else None,
-            kernel_initializer=_glorot_uniform(input_dim, self.num_heads * head_dim),
-            dtype=self.dtype_policy,
-            name=name,
+    def _projection(self, name, input_shape, output_axes, input_axes=1):
+        projection = Projection(
+            output_axes, input_axes, self.use_bias, dtype=self.dtype_policy, name=name
         )
-        # Keras would warn that the mask is destroyed, although attention has used it.
-        dense.supports_masking = True
-        return dense
+        projection.build(input_shape)
+        return projection
 
     def call(
         self,
@@ -198,8 +184,3 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
         }
-
-
-def _glorot_uniform(fan_in, fan_out):
-    limit = math.sqrt(6.0 / (fan_in + fan_out))
-    return keras.initializers.RandomUniform(-limit, limit)
