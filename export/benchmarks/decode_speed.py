@@ -22,6 +22,7 @@ import tensorflow as tf
 from keras_transformer import Transformer
 from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.decoding.engine import least_rows
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
 
 THREADS = 2
@@ -110,7 +111,8 @@ def compare(model, folder, pieces, batch, beam_size, options):
     sentences = [[pieces[i] for i in row[:-1]] for row in ids]  # it adds the end itself
     run_ours = ours(model, options.length, beam_size)
     run_theirs = theirs(folder, options.length, beam_size)
-    source = tf.constant(ids)
+    # As `ModelEngine` does: greedy search of one sentence goes beside a row of padding.
+    source = tf.constant(np.pad(ids, ((0, max(0, least_rows(beam_size) - batch)), (0, 0))))
     run_ours(source), run_theirs(sentences)  # compiles; warms up
     times = [
         (seconds(run_ours, source), seconds(run_theirs, sentences)) for _ in range(options.rounds)

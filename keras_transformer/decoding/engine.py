@@ -89,7 +89,10 @@ class ModelEngine:
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            hypotheses = run(pad_to_few_shapes([ids[i] for i in chosen], self.max_source_length))
+            padded = pad_to_few_shapes(
+                [ids[i] for i in chosen], self.max_source_length, least_rows(beam_size)
+            )
+            hypotheses = run(padded)
             for i, translation in zip(chosen, self._texts(hypotheses, len(chosen)), strict=True):
                 translations[places[i]] = translation
         return translations
@@ -137,17 +140,27 @@ class ModelEngine:
             yield Translation(best.text, best.score, best.log_probability, tuple(others))
 
 
-def pad_to_few_shapes(ids, max_length=None):
+def least_rows(beam_size):
+    """Rows that a search should have at least.
+
+    XLA compiles the products of a single row on a CPU to plain loops, half as fast as the
+    library call that two rows get: greedy search of one sentence goes beside a row of padding.
+    """
+    return 2 if beam_size == 1 else 1
+
+
+def pad_to_few_shapes(ids, max_length=None, min_rows=1):
     """Pads rows of ids to a power of two of rows and a multiple of 16 of columns.
 
     Args:
         ids: A list of lists of integers.
         max_length: No more columns than this, which is what a learned position table has.
+        min_rows: No fewer rows than this.
 
     Returns:
         Int32 array.
     """
-    rows = 1 << max(len(ids) - 1, 0).bit_length()
+    rows = max(min_rows, 1 << max(len(ids) - 1, 0).bit_length())
     longest = max(len(each) for each in ids)
     columns = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
     if max_length is not None:

@@ -3,7 +3,7 @@
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding import search
 from keras_transformer.decoding.compiled import compile_for_ids
-from keras_transformer.decoding.engine import LENGTH_MULTIPLE
+from keras_transformer.decoding.engine import LENGTH_MULTIPLE, least_rows
 
 CHUNK_SIZE = 32
 """Most sentences in one call of the compiled search, a power of two: it bounds the memory of a
@@ -66,7 +66,13 @@ def text_to_text(engine, beam_size, length_penalty):
             chosen = places[start : start + CHUNK_SIZE]
             count = tf.size(chosen)
             target_ids, chunk_scores = compiled(
-                _pad(tf, tf.gather(ids, chosen), count, engine.max_source_length)
+                _pad(
+                    tf,
+                    tf.gather(ids, chosen),
+                    count,
+                    engine.max_source_length,
+                    least_rows(beam_size),
+                )
             )
             texts = target_tokenizer.detokenize(target_ids[:count])
             at = tf.expand_dims(chosen, 1)
@@ -103,10 +109,10 @@ def _longest_first(tf, text, lengths):
     return tf.gather(present, order)
 
 
-def _pad(tf, ids, count, max_length):
+def _pad(tf, ids, count, max_length, min_rows):
     """Ragged rows to the few shapes that `pad_to_few_shapes` makes."""
     powers = tf.constant([2**i for i in range(CHUNK_SIZE.bit_length())])
-    rows = tf.reduce_min(tf.boolean_mask(powers, powers >= count))
+    rows = tf.reduce_min(tf.boolean_mask(powers, powers >= tf.maximum(count, min_rows)))
     dense = ids.to_tensor(default_value=PAD_ID)
     longest = tf.shape(dense)[1]
     columns = (longest + LENGTH_MULTIPLE - 1) // LENGTH_MULTIPLE * LENGTH_MULTIPLE

@@ -99,7 +99,10 @@ class BestModel(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if logs["val_loss"] < self.best:
             self.best = logs["val_loss"]
-            save_model(self.model, self.folder.model_file)
+            # A copy without the optimizer, whose state is three times as large as the weights.
+            copy = type(self.model).from_config(self.model.get_config())
+            copy.set_weights(self.model.get_weights())
+            save_model(copy, self.folder.model_file)
 
 
 class History(keras.callbacks.Callback):

@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.config import EOS_ID
-from keras_transformer.decoding import search
+from keras_transformer.decoding import greedy_search
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
@@ -36,19 +36,23 @@ def test_the_other_engine_finds_the_same_translations(
     translator = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32")
     ids = rng.integers(4, VOCABULARY, (5, 7))
     ids[:, -1] = EOS_ID
-    found = search(model, keras.ops.convert_to_tensor(ids.astype("int32")), beam_size=1)
+    # All ids may be chosen here: the other engine takes what is forbidden out of the probabilities
+    # as well, so that scores would differ.
+    limit = 24
+    cache = model.start_decoding(keras.ops.convert_to_tensor(ids.astype("int32")), limit)
+    limits = keras.ops.full((len(ids),), limit, "int32")
+    found = greedy_search(model.step, cache, limits, limit, forbidden_ids=())
     for row, ours, score in zip(
         ids, np.asarray(found.ids)[:, 0], np.asarray(found.log_probabilities)[:, 0], strict=True
     ):
-        ours = ours[: list(ours).index(EOS_ID)] if EOS_ID in ours else ours[ours != 0]
+        ended = EOS_ID in ours
+        ours = ours[: list(ours).index(EOS_ID)] if ended else ours
         theirs = translator.translate_batch(
             [[PIECES[i] for i in row[:-1]]],
             beam_size=1,
-            max_decoding_length=24,
+            length_penalty=0,
+            max_decoding_length=limit,
             return_scores=True,
-            suppress_sequences=[["<pad>"], ["<s>"]],
         )[0]
         assert theirs.hypotheses[0] == [PIECES[i] for i in ours]
-        if len(ours) < 24:
-            # Theirs is the sum of log-probabilities over the length when told to normalize.
-            np.testing.assert_allclose(theirs.scores[0], score, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(theirs.scores[0], score, rtol=5e-3, atol=1e-2)

@@ -30,5 +30,6 @@ def test_the_graph_pads_to_the_shapes_of_the_live_engine(rows, longest):
     for limit in (23, 64):
         if longest > limit:
             continue
-        padded = text_to_text._pad(tf, ragged, tf.constant(rows), limit)
-        np.testing.assert_array_equal(padded.numpy(), pad_to_few_shapes(ids, limit))
+        for least in (1, 2):
+            padded = text_to_text._pad(tf, ragged, tf.constant(rows), limit, least)
+            np.testing.assert_array_equal(padded.numpy(), pad_to_few_shapes(ids, limit, least))
