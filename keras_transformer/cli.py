@@ -68,7 +68,7 @@ def _parser():
 def _add_demo(commands):
     command = commands.add_parser(
         "demo",
-        help="the whole way on built-in data: dates in 26 languages -> 2026-11-20",
+        help="the whole way on built-in data: dates in 26 locales -> 2026-11-20",
         description="Trains on built-in data, evaluates on held-out dates, exports a SavedModel "
         "and translates through it.",
     )

@@ -178,12 +178,14 @@ def _datasets(recipe, texts, tokenizers):
 def _model(recipe, folder, tokenizers, resume):
     """The compiled model, and how many epochs it has seen."""
     source, target = tokenizers
-    keras.config.set_dtype_policy(recipe.training.dtype_policy)
     if resume:
         epoch = folder.checkpoint_epochs()[-1]
         return load_model(folder.checkpoint_file(epoch), compile=True), epoch
     target_size = None if source == target else target.vocabulary_size
-    model = Transformer(recipe.model_config(source.vocabulary_size, target_size))
+    model = Transformer(
+        recipe.model_config(source.vocabulary_size, target_size),
+        dtype=recipe.training.dtype_policy,
+    )
     compile_model(model, recipe.training)
     return model, 0
 

@@ -184,10 +184,12 @@ def test_early_stopping_ends_a_run_that_gets_no_better(tmp_path, corpus):
 
 
 @pytest.mark.slow
-def test_two_vocabularies_train_and_translate(tmp_path, corpus):
-    values = recipe_values(corpus, epochs=1)
+def test_two_vocabularies_train_and_translate_in_half_precision(tmp_path, corpus):
+    values = recipe_values(corpus, epochs=1, dtype_policy="mixed_bfloat16")
     values["text"] = {"vocabulary_size": 120, "target_vocabulary_size": 140, "joint": False}
     folder = train(Recipe.from_dict(values), tmp_path / "run", verbose=False)
     source, target = folder.tokenizers()
     assert (source.vocabulary_size, target.vocabulary_size) == (120, 140)
-    assert len(folder.engine().translate(["A dog."], beam_size=2)) == 1
+    engine = folder.engine()
+    assert engine.model.compute_dtype == "bfloat16"
+    assert len(engine.translate(["A dog."], beam_size=2)) == 1
