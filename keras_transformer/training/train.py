@@ -4,7 +4,6 @@ import contextlib
 import pathlib
 import shutil
 import sys
-import time
 
 import keras
 
@@ -59,7 +58,6 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
         if folder.path.exists():
             shutil.rmtree(folder.path)
         folder.create(recipe, tokenizers)
-    start = time.perf_counter()
     history = folder.history()[:epoch]
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr):
@@ -74,7 +72,7 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
                 recipe, folder, model, tokenizers, dataset, texts, history, verbose
             ),
         )
-    _write_metrics(folder, dataset, reports, time.perf_counter() - start)
+    _write_metrics(folder, dataset, reports)
     return folder
 
 
@@ -219,7 +217,7 @@ def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, verbo
     return chosen
 
 
-def _write_metrics(folder, dataset, reports, seconds):
+def _write_metrics(folder, dataset, reports):
     history = folder.history()
     best = min(history, key=lambda row: row["val_loss"])
     folder.write_metrics(
@@ -229,7 +227,6 @@ def _write_metrics(folder, dataset, reports, seconds):
             "best_validation_perplexity": best["val_perplexity"],
             "epochs": int(history[-1]["epoch"]),
             "training_minutes": round(sum(row["seconds"] for row in history) / 60, 2),
-            "last_session_minutes": round(seconds / 60, 2),
             "steps_per_epoch": dataset.steps_per_epoch,
             "shapes": [list(shape) for shape in dataset.shapes],
             "real_token_share": round(dataset.real_token_share, 4),
