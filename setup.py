@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
-PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33", "torch==2.13.0"]
+PEERS = ["ctranslate2>=4.8,<5"]
 TEST = [
     "pytest>=9,<10",
     "hypothesis>=6.170,<7",
@@ -30,7 +30,6 @@ setup(
     classifiers=[
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
     ],

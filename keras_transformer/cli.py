@@ -35,12 +35,9 @@ def run(arguments=None):
     try:
         options.command(options)
         sys.stdout.flush()
-    except InputError as error:
+    except (InputError, VerificationError) as error:
         print(f"keras-transformer: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except VerificationError as error:
-        print(f"keras-transformer: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, InputError) else 1
     except BrokenPipeError:
         # The reader has gone; Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -159,7 +156,7 @@ def _stdin_lines():
 
 
 def _one_line(text):
-    return " ".join(text.splitlines()) if text else text
+    return " ".join(text.splitlines())
 
 
 def _add_evaluate(commands):

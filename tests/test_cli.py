@@ -9,8 +9,9 @@ import keras
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, pipeline
 from keras_transformer.cli import run
+from keras_transformer.errors import VerificationError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 
@@ -306,6 +307,19 @@ def test_bad_input_is_one_line_exit_code_2_and_leaves_nothing(case, place, capsy
     assert expected in last
     assert "Traceback" not in captured.err
     assert everything(place) == before
+
+
+def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
+    place, capsys, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise VerificationError("3 of 200 translations differ.")
+
+    monkeypatch.setattr(pipeline, "export_run", fail)
+    assert run(EXPORT) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1] == "keras-transformer: 3 of 200 translations differ."
 
 
 def test_an_option_that_does_not_exist_is_exit_code_2(capsys):

@@ -256,7 +256,13 @@ def _two_sequences(inputs):
         return inputs["source_ids"], inputs["target_ids"]
     if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
         raise ValueError(
-            "The inputs must be (source_ids, target_ids). "
-            f"Received: {type(inputs).__name__} of {getattr(inputs, 'shape', len(inputs))}."
+            f"The inputs must be (source_ids, target_ids). Received: {_description(inputs)}."
         )
     return inputs
+
+
+def _description(inputs):
+    name = type(inputs).__name__
+    if isinstance(inputs, (tuple, list)):
+        return f"{name} of {len(inputs)}"
+    return f"{name} of shape {tuple(inputs.shape)}" if hasattr(inputs, "shape") else name

@@ -18,6 +18,15 @@ from keras_transformer.text import Tokenizer
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.run_folder import RunFolder, load_model
 
+# What a resumed run may change: the rest lies in the checkpoint, or would end in other weights
+# than those of an unbroken run.
+_FREE_ON_RESUME = {
+    "epochs",
+    "early_stopping_patience",
+    "keep_checkpoints",
+    "sample_translations",
+}
+
 
 def train(recipe, output, resume=False, overwrite=False, verbose=True):
     """Trains as a recipe says.
@@ -58,6 +67,8 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
         if folder.path.exists():
             shutil.rmtree(folder.path)
         folder.create(recipe, tokenizers)
+    else:
+        folder.write_recipe(recipe)
     history = folder.history()[:epoch]
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr):
@@ -104,13 +115,16 @@ def compile_model(model, training):
 
 def _check_folder(recipe, folder, resume, overwrite):
     if resume:
-        before = RunFolder.existing(folder.path).recipe()
-        for section in ("text", "model"):
-            if getattr(before, section) != getattr(recipe, section):
-                raise InputError(
-                    f"{folder.path}: cannot be resumed with another `{section}` section than it "
-                    "was begun with."
-                )
+        before, now = RunFolder.existing(folder.path).recipe().to_dict(), recipe.to_dict()
+        for section in ("text", "model", "training"):
+            for key in before[section].keys() | now[section].keys():
+                same = before[section].get(key) == now[section].get(key)
+                if not same and key not in _FREE_ON_RESUME:
+                    raise InputError(
+                        f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
+                        f"was begun with. Received: {now[section].get(key)!r} instead of "
+                        f"{before[section].get(key)!r}."
+                    )
         if not folder.checkpoint_epochs():
             raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
         return

@@ -1,4 +1,3 @@
-import dataclasses
 import importlib
 import json
 import math
@@ -50,6 +49,7 @@ def test_an_interrupted_run_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, 
     ):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
     assert [row["epoch"] for row in broken.history()] == [1, 2, 3]
+    assert broken.recipe().training.epochs == 3
     for one, other in zip(unbroken.history(), broken.history(), strict=True):
         assert math.isclose(one["val_loss"], other["val_loss"], rel_tol=1e-5)
 
@@ -152,12 +152,23 @@ def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, corpus):
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
 
 
-def test_a_run_is_resumed_with_the_model_that_it_was_begun_with(finished):
-    other = dataclasses.replace(
-        finished.recipe(), model={**finished.recipe().model, "model_dim": 32}
-    )
-    with pytest.raises(InputError, match="another `model` section"):
-        train(other, finished.path, resume=True)
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("model", "model_dim", 32),
+        ("text", "vocabulary_size", 140),
+        ("training", "warmup_steps", 7),
+        ("training", "ema_momentum", 0.9),
+        ("training", "batch_tokens", 400),
+    ],
+)
+def test_a_run_is_resumed_as_it_was_begun(finished, section, key, value):
+    before = finished.recipe_file.read_bytes()
+    values = finished.recipe().to_dict()
+    values[section][key] = value
+    with pytest.raises(InputError, match=f"another `{section}.{key}` than"):
+        train(Recipe.from_dict(values), finished.path, resume=True)
+    assert finished.recipe_file.read_bytes() == before
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus):
