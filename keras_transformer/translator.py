@@ -58,14 +58,42 @@ class Translator:
 
         Args:
             texts: List of strings. A blank one gives the empty string.
-            **options: `beam_size` (1 is greedy search), `length_penalty`, `n_best`,
-                `batch_size`. An export takes no other beam than the one that it was made with.
+            **options: As `decoding.ModelEngine.translate` takes them: `beam_size` (1 is greedy
+                search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
+                `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
+                export takes no other search than the one that it was made with.
 
         Returns:
             A list of `Translation`, in the order of `texts`.
 
         Raises:
-            InputError: An option is out of range.
+            InputError: An option is out of range, or a text is too long.
         """
+        return self.engine.translate(texts, **self._with_defaults(options))
+
+    def score(self, sources, targets, **options):
+        """How probable the model holds given translations; see `ModelEngine.score`."""
+        defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
+        return self._of_a_run("score")(sources, targets, **{**defaults, **options})
+
+    def stream(self, text, **options):
+        """An iterator over one translation as it grows; see `ModelEngine.stream`."""
+        return self._of_a_run("stream")(text, **options)
+
+    def warmup(self, **options):
+        """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
+        return self._of_a_run("warmup")(**self._with_defaults(options))
+
+    @property
+    def compilations(self):
+        """Programs that XLA has compiled so far."""
+        return self._of_a_run("compilations")
+
+    def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}
-        return self.engine.translate(texts, **{**self.defaults, **given})
+        return {**self.defaults, **given}
+
+    def _of_a_run(self, name):
+        if not hasattr(self.engine, name):
+            raise InputError(f"`{name}` needs a run folder: an export does not have it.")
+        return getattr(self.engine, name)

@@ -122,7 +122,7 @@ def _in_order(finished, unfinished, limit, alpha, n_best):
 
 def as_lists(hypotheses):
     """What a search returned, in the shape of what the functions above return."""
-    ids, log_probabilities, scores = (np.asarray(each) for each in hypotheses)
+    ids, log_probabilities, scores = (np.asarray(each) for each in list(hypotheses)[:3])
     assert ids.dtype == "int32" and log_probabilities.dtype == scores.dtype == "float32"
     results = []
     for row in range(len(ids)):

@@ -1,18 +1,27 @@
-"""Decoding: search loops on `keras.ops`, compiled by XLA."""
+"""Decoding: one compiled loop on `keras.ops`, its strategies and constraints."""
 
-from keras_transformer.decoding.beam import beam_search
+from keras_transformer.decoding.beam import Beam
+from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.engine import ModelEngine
-from keras_transformer.decoding.greedy import greedy_search
-from keras_transformer.decoding.hypotheses import Hypotheses, length_penalty
+from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.hypotheses import Hypotheses, coverage_penalty, length_penalty
+from keras_transformer.decoding.loop import decode
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.sampling import Sampling
 from keras_transformer.decoding.search import search
 from keras_transformer.decoding.translation import Translation
 
 __all__ = [
+    "Beam",
+    "Constraints",
+    "DecodingOptions",
+    "Greedy",
     "Hypotheses",
     "ModelEngine",
+    "Sampling",
     "Translation",
-    "beam_search",
-    "greedy_search",
+    "coverage_penalty",
+    "decode",
     "length_penalty",
     "search",
 ]

@@ -1,195 +1,304 @@
-"""Beam search with finished hypotheses kept apart."""
+"""Beam search with finished hypotheses kept apart, in one group or in several that differ."""
 
 from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.hypotheses import (
     IMPOSSIBLE,
     Hypotheses,
-    forbid,
+    coverage_penalty,
     length_penalty,
 )
+from keras_transformer.decoding.loop import Decoding
+from keras_transformer.selection import largest_of_rows, take_rows
 
 
-class _State(NamedTuple):
-    position: object  # int32 scalar: tokens written so far
-    newest: object  # int32 [batch, beams]
-    alive_ids: object  # int32 [batch, beams, max_length]
-    alive_log_probabilities: object  # float32 [batch, beams]
-    finished: Hypotheses  # [batch, beams, …], best first; score IMPOSSIBLE = an empty place
-    running: object  # bool [batch]
-    cache: object
+class _Finished(NamedTuple):
+    ids: object  # int32 [batch, beams, room]
+    token_log_probabilities: object  # float32 [batch, beams, room]
+    scores: object  # float32 [batch, beams], best first; IMPOSSIBLE = an empty place
 
 
-def beam_search(
-    step,
-    reorder,
-    cache,
-    length_limits,
-    max_length,
-    beam_size,
-    alpha=0.6,
-    n_best=1,
-    forbidden_ids=(PAD_ID, BOS_ID),
-    end_id=EOS_ID,
-):
+class _Memory(NamedTuple):
+    totals: object  # float32 [batch, beams]: what alive hypotheses are ranked by
+    finished: _Finished
+    coverage: object  # float32 [batch, beams, source], or ()
+
+
+class Beam:
     """Keeps the `beam_size` most probable unfinished hypotheses of each sentence.
 
     A hypothesis that ends leaves the beam for a list of finished ones, where its score
-    (log-probability over length penalty) is final. A sentence stops when no unfinished
-    hypothesis can still enter the first `n_best` places of that list: log-probabilities only
-    fall and no hypothesis grows past the sentence's limit, so an unfinished one scores at most
-    its present log-probability over the penalty of the limit. A sentence that stopped is frozen.
+    (log-probability over length penalty, and the coverage penalty) is final. A sentence stops
+    when no unfinished hypothesis can still enter the first `n_best` places of that list:
+    log-probabilities only fall, no hypothesis grows past the sentence's limit, and the coverage
+    penalty is never above 0, so an unfinished one scores at most its present log-probability
+    over the penalty of the limit. A sentence that stopped is frozen.
+
+    A logit bias takes part in the ranking (each token's is added to its log-probability) and
+    not in the log-probabilities that are returned.
 
     Args:
-        step: `step(ids, cache) -> (logits, cache)`; ids int32 `(batch, beams)`, logits float32
-            `(batch, beams, vocabulary)`.
-        reorder: `reorder(cache, parents) -> cache`; parents int32 `(batch, beams)` says which
-            hypothesis each one now continues.
-        cache: What `step` needs for the first token of `beam_size` hypotheses.
-        length_limits: Int32 `(batch,)`: tokens that each sentence may have, the end included.
-        max_length: Tokens that the result has room for; no limit may be larger.
         beam_size: Hypotheses that stay alive.
-        alpha: Exponent of the length penalty, 0 or more.
+        length_penalty: Exponent of the length penalty, 0 or more; may be a traced scalar.
         n_best: Hypotheses to return, at most `beam_size`.
-        forbidden_ids: Ids that are never chosen.
-        end_id: Id that ends a hypothesis.
+        coverage_penalty: Weight of the coverage penalty, 0 or more; may be a traced scalar.
+        attention: From the model's cache to the last step's attention to the source, float32
+            `(batch, beams, source)`; without it there is no coverage penalty.
+        source_mask: Bool `(batch, source)`, for the coverage penalty.
+        num_groups: Groups of `beam_size / num_groups` hypotheses. A group takes
+            `diversity_penalty` off the log-probability of a token for each hypothesis of an
+            earlier group that just chose it; that decides what is kept, and is in no score.
+        diversity_penalty: See `num_groups`; may be a traced scalar.
 
-    Returns:
-        `Hypotheses`. Where fewer than `n_best` ended within the limit, the best unfinished ones
-        fill the last places.
-
-    Reference: Wu et al. 2016, section 7 (arXiv:1609.08144).
+    References: Wu et al. 2016, section 7 (arXiv:1609.08144), the penalties and the search;
+    Vijayakumar et al. 2016 (arXiv:1610.02424), the groups.
     """
-    batch = ops.shape(length_limits)[0]
-    # What an unfinished hypothesis is divided by at best: see the stop rule above.
-    limit_penalty = length_penalty(length_limits, alpha)
 
-    def unfinished(*state):
-        return ops.any(_State(*state).running)
+    def __init__(
+        self,
+        beam_size,
+        length_penalty=0.6,
+        n_best=1,
+        coverage_penalty=0.0,
+        attention=None,
+        source_mask=None,
+        num_groups=1,
+        diversity_penalty=0.5,
+    ):
+        self.beams = beam_size
+        self.width = beam_size // num_groups
+        self.num_groups = num_groups
+        self.length_penalty = length_penalty
+        self.n_best = n_best
+        self.coverage_penalty = coverage_penalty
+        self.attention = attention
+        self.source_mask = source_mask
+        self.diversity_penalty = diversity_penalty
 
-    def advance(*state):
-        state = _State(*state)
-        logits, cache = step(state.newest, state.cache)
-        tokens, parents, log_probabilities = _candidates(
-            forbid(logits, forbidden_ids),
-            ops.logsumexp(logits, axis=-1),
-            state.alive_log_probabilities,
-        )  # --> [batch, 2 * beams] each
-        ended = tokens == end_id
-        position = state.position + 1
-        ids = _extend(state.alive_ids, parents, tokens, state.position)
+    def begin(self, batch, room):
+        shape = (batch, self.beams)
+        empty = _Finished(
+            ops.full((*shape, room), PAD_ID, "int32"),
+            ops.zeros((*shape, room), "float32"),
+            ops.full(shape, IMPOSSIBLE, "float32"),
+        )
+        # All hypotheses of a group begin alike: only its first may be extended, or each would
+        # be found `width` times.
+        first = ops.arange(self.beams, dtype="int32") % self.width == 0
+        totals = ops.broadcast_to(ops.where(first, 0.0, IMPOSSIBLE), shape)
+        coverage = ()
+        if self.attention is not None:
+            coverage = ops.zeros((*shape, ops.shape(self.source_mask)[1]), "float32")
+        return _Memory(totals, empty, coverage)
 
-        running = ops.expand_dims(state.running, 1)
-        finished = _merge(
-            state.finished,
-            Hypotheses(
-                ids,
-                log_probabilities,
-                ops.where(
-                    ended & running & (log_probabilities > IMPOSSIBLE / 2),
-                    log_probabilities / length_penalty(position, alpha),
-                    IMPOSSIBLE,
-                ),
+    @staticmethod
+    def grow(memory, grown):
+        ids, token_log_probabilities, scores = memory.finished
+        return memory._replace(
+            finished=_Finished(grown(ids), grown(token_log_probabilities), scores)
+        )
+
+    def choose(self, state, logits, allowed, constraints):
+        # From here to the end of the function, the groups of a sentence are rows of their own.
+        rows, whole, memory = self._rows, self._whole, state.memory
+        running = rows(state.running)[:, :1]
+        limits = ops.expand_dims(ops.repeat(constraints.max_lengths, self.num_groups), 1)
+        position, end_id = state.position + 1, constraints.end_id
+        log_sums = rows(ops.logsumexp(logits, axis=-1))
+        tokens, parents, totals = self._extensions(
+            rows(allowed), rows(memory.totals), log_sums, end_id
+        )  # --> [rows, 2 * width] each
+        exists = totals > IMPOSSIBLE / 2
+        gained = _value_at(rows(logits), parents, tokens) - take_rows(log_sums, parents)
+        new = _Finished(
+            _extend(rows(state.ids), parents, tokens, state.position),
+            _extend(
+                rows(state.token_log_probabilities),
+                parents,
+                ops.where(exists, gained, 0.0),
+                state.position,
             ),
+            totals / length_penalty(position, self.length_penalty),
         )
-        alive, kept = ops.top_k(ops.where(ended, IMPOSSIBLE, log_probabilities), beam_size)
-        alive = ops.where(running, alive, state.alive_log_probabilities)
-        parents = ops.take_along_axis(parents, kept, axis=1)
-        best_possible = ops.max(alive, axis=1) / limit_penalty
-        can_win = best_possible > finished.scores[:, n_best - 1]
-        return _State(
+        coverage = ()
+        if self.attention is not None:
+            coverage = rows(memory.coverage + self.attention(state.cache))
+            covered = take_rows(self._coverage_scores(coverage), parents)
+            new = new._replace(scores=new.scores + covered)
+
+        ended = (tokens == end_id) & exists
+        new_scores = ops.where(ended & running, new.scores, IMPOSSIBLE)
+        finished = _merge(
+            _Finished(*(rows(each) for each in memory.finished)), new._replace(scores=new_scores)
+        )
+        # `_extensions` gives them in the order in which they are to be kept.
+        going_on = ops.cast(exists & (tokens != end_id), "int32")
+        order = ops.arange(going_on.shape[1], dtype="int32")
+        rank = ops.cast(going_on * 4 * self.width - order, "float32")
+        _, kept = ops.top_k(rank, self.width)
+        alive = ops.where(take_rows(going_on, kept) > 0, take_rows(totals, kept), IMPOSSIBLE)
+        # Where nothing at all is allowed, what is alive stays, without an end.
+        moves = running & ops.any(exists, axis=1, keepdims=True)
+        alive = ops.where(moves, alive, rows(memory.totals))
+        can_win = (
+            self._best_possible(alive, position, limits, constraints)
+            > (finished.scores[:, min(self.n_best, self.width) - 1])
+        )
+        parents = take_rows(parents, kept)
+        if self.attention is not None:
+            coverage = whole(
+                ops.where(
+                    ops.expand_dims(moves, 2),
+                    take_rows(coverage, parents),
+                    rows(memory.coverage),
+                )
+            )
+        running = moves & (position < limits) & ops.expand_dims(can_win, 1)
+
+        def moved(values, before):
+            return ops.where(ops.expand_dims(moves, 2), take_rows(values, kept), rows(before))
+
+        state = Decoding(
             position,
-            ops.take_along_axis(tokens, kept, axis=1),
-            ops.where(ops.expand_dims(running, 2), _take_rows(ids, kept), state.alive_ids),
-            alive,
-            finished,
-            state.running & (position < length_limits) & can_win,
-            reorder(cache, parents),
+            whole(take_rows(tokens, kept)),
+            whole(moved(new.ids, state.ids)),
+            whole(moved(new.token_log_probabilities, state.token_log_probabilities)),
+            whole(ops.broadcast_to(running, ops.shape(alive))),
+            _Memory(
+                whole(alive),
+                _Finished(*(whole(each) for each in finished)),
+                coverage,
+            ),
+            state.cache,
+        )
+        return state, self._parents_in_sentence(parents)
+
+    def hypotheses(self, state, constraints):
+        """The finished hypotheses, then the unfinished ones."""
+        memory = state.memory
+        penalty = length_penalty(constraints.max_lengths, self.length_penalty)
+        scores = memory.totals / ops.expand_dims(penalty, 1)
+        if self.attention is not None:
+            scores = scores + self._coverage_scores(memory.coverage)
+        scores, order = ops.top_k(ops.maximum(scores, IMPOSSIBLE), self.beams)
+        ids = take_rows(state.ids, order)
+        exists = take_rows(memory.totals, order) > IMPOSSIBLE / 2
+        unfinished = _Finished(
+            # Where fewer hypotheses exist than beams, the others hold forbidden ids.
+            ops.where(ops.expand_dims(exists, 2), ids, PAD_ID),
+            take_rows(state.token_log_probabilities, order),
+            scores,
+        )
+        # Between what ended and the empty places; `top_k` takes equal values from the left.
+        behind = ops.full_like(scores, IMPOSSIBLE / 2)
+        rank = ops.concatenate([memory.finished.scores, behind], axis=1)
+        _, chosen = ops.top_k(rank, self.n_best)
+        best = _pick(memory.finished, unfinished, chosen)
+        return Hypotheses(
+            best.ids,
+            ops.sum(best.token_log_probabilities, axis=2),
+            best.scores,
+            best.token_log_probabilities,
         )
 
-    state = _start(batch, beam_size, max_length, length_limits, cache)
-    state = _State(*ops.while_loop(unfinished, advance, tuple(state)))
-    return _best(state, length_penalty(length_limits, alpha), n_best)
+    def _extensions(self, allowed, totals, log_sums, end_id):
+        """The `2 · width` best extensions of each group, best first.
+
+        Twice the width, because at most one extension of each hypothesis ends it: `width` of
+        them stay alive whatever ends.
+        """
+        offsets = totals - log_sums
+        if self.num_groups == 1:
+            sums, parents, tokens = largest_of_rows(allowed, offsets, 2 * self.width)
+            return _as_ids(tokens), _as_ids(parents), ops.maximum(sums, IMPOSSIBLE)
+        vocabulary = allowed.shape[2]
+        by_group = (-1, self.num_groups, self.width)
+        allowed = ops.reshape(allowed, (*by_group, vocabulary))
+        offsets = ops.reshape(offsets, by_group)
+        chosen, times = [], 0.0
+        for group in range(self.num_groups):
+            values, offset = allowed[:, group], offsets[:, group]
+            penalized = values - self.diversity_penalty * times
+            _, parents, tokens = largest_of_rows(penalized, offset, 2 * self.width)
+            parents, tokens = _as_ids(parents), _as_ids(tokens)
+            sums = _value_at(values, parents, tokens) + take_rows(offset, parents)
+            chosen.append((tokens, parents, ops.maximum(sums, IMPOSSIBLE)))
+            # What the group goes on with: of its best, the first that do not end.
+            goes_on = ops.cast(tokens != end_id, "int32")
+            goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
+            counted = ops.one_hot(ops.where(goes_on > 0, tokens, -1), vocabulary)
+            times = times + ops.sum(counted, axis=1, keepdims=True)
+        return tuple(
+            self._rows(ops.concatenate(each, axis=1), 2) for each in zip(*chosen, strict=True)
+        )
+
+    def _best_possible(self, totals, position, limits, constraints):
+        """What the best unfinished hypothesis can score at most, float32 `(rows,)`."""
+        best = ops.max(totals, axis=1)
+        exists = best > IMPOSSIBLE / 2
+        at_limit = length_penalty(limits[:, 0], self.length_penalty)
+        if constraints.logit_bias is not None:
+            # A bias above 0 may lift each token that is still to come, and a score above 0 is
+            # best with the smallest penalty.
+            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
+            left = ops.cast(limits[:, 0] - position, "float32")
+            best = best + gain * left
+            at_limit = ops.where(
+                best > 0, length_penalty(position + 1, self.length_penalty), at_limit
+            )
+        return ops.where(exists, best / at_limit, IMPOSSIBLE)
+
+    def _coverage_scores(self, coverage):
+        mask = ops.expand_dims(self.source_mask, 1)
+        if self.num_groups > 1 and len(coverage.shape) == 3:
+            repeats = ops.shape(coverage)[0] // ops.shape(mask)[0]
+            mask = ops.repeat(mask, repeats, axis=0)
+        return self.coverage_penalty * coverage_penalty(coverage, mask)
+
+    def _rows(self, values, times=1):
+        """From `(batch, beams, …)` to `(batch · groups, width, …)`."""
+        if self.num_groups == 1:
+            return values
+        return ops.reshape(values, (-1, times * self.width, *ops.shape(values)[2:]))
+
+    def _whole(self, values):
+        """From `(batch · groups, width, …)` to `(batch, beams, …)`."""
+        if self.num_groups == 1:
+            return values
+        return ops.reshape(values, (-1, self.beams, *ops.shape(values)[2:]))
+
+    def _parents_in_sentence(self, parents):
+        first = ops.arange(self.beams, dtype="int32") // self.width * self.width
+        return self._whole(parents) + first
 
 
-def _start(batch, beam_size, max_length, length_limits, cache):
-    empty = ops.full((batch, beam_size), IMPOSSIBLE, "float32")
-    ids = ops.full((batch, beam_size, max_length), PAD_ID, "int32")
-    # All hypotheses begin alike: only the first may be extended, or each would be found
-    # `beam_size` times.
-    first = ops.where(ops.arange(beam_size, dtype="int32") == 0, 0.0, IMPOSSIBLE)
-    return _State(
-        position=ops.zeros((), "int32"),
-        newest=ops.full((batch, beam_size), BOS_ID, "int32"),
-        alive_ids=ids,
-        alive_log_probabilities=ops.broadcast_to(first, (batch, beam_size)),
-        finished=Hypotheses(ids, empty, empty),
-        running=length_limits > 0,
-        cache=cache,
-    )
+def _as_ids(values):
+    return ops.cast(values, "int32")
 
 
-def _candidates(logits, log_sums, alive_log_probabilities):
-    """The `2 * beams` most probable extensions of all hypotheses of a sentence.
-
-    Twice the beam, because at most one extension of each hypothesis ends it: `beams` of them
-    stay alive whatever ends. Each hypothesis first names its own best, so that nothing of the
-    size of the vocabulary is normalized, moved or sorted.
-    """
-    beams, vocabulary = logits.shape[1:]
-    width = min(2 * beams, vocabulary)
-    best, tokens = ops.top_k(logits, width)  # --> [batch, beams, width]
-    gained = ops.where(best > IMPOSSIBLE / 2, best - ops.expand_dims(log_sums, 2), IMPOSSIBLE)
-    total = ops.expand_dims(alive_log_probabilities, 2) + gained
-    total = ops.maximum(total, IMPOSSIBLE)
-    total = ops.reshape(total, (-1, beams * width))
-    total, chosen = ops.top_k(total, min(2 * beams, beams * width))
-    tokens = ops.take_along_axis(ops.reshape(tokens, (-1, beams * width)), chosen, axis=1)
-    return ops.cast(tokens, "int32"), ops.cast(chosen // width, "int32"), total
+def _value_at(values, rows, places):
+    """`values[b, rows[b, i], places[b, i]]` of `(batch, count, length)`."""
+    batch, count, length = ops.shape(values)
+    flat = ops.reshape(values, (batch, count * length, 1))
+    return take_rows(flat, rows * length + places)[..., 0]
 
 
-def _extend(ids, parents, tokens, position):
-    """`ids[parents]` with `tokens` written at `position`."""
-    return ops.slice_update(_take_rows(ids, parents), (0, 0, position), ops.expand_dims(tokens, 2))
-
-
-def _take_rows(values, rows):
-    """`values[b, rows[b, i]]` of `(batch, count, length)`."""
-    return ops.take_along_axis(values, ops.expand_dims(rows, 2), axis=1)
+def _extend(values, parents, new, position):
+    """`values[parents]` with `new` written at `position`."""
+    return ops.slice_update(take_rows(values, parents), (0, 0, position), ops.expand_dims(new, 2))
 
 
 def _merge(finished, new):
     """The best of two lists of finished hypotheses, as many as the first one holds."""
     scores = ops.concatenate([finished.scores, new.scores], axis=1)
     _, chosen = ops.top_k(scores, finished.scores.shape[1])
-    return _choose(finished, new, chosen)
+    return _pick(finished, new, chosen)
 
 
-def _best(state, limit_penalty, n_best):
-    """The finished hypotheses, then the unfinished ones."""
-    alive = state.alive_log_probabilities
-    scores = ops.maximum(alive / ops.expand_dims(limit_penalty, 1), IMPOSSIBLE)
-    # Between what ended and the empty places. The unfinished ones are in order already, and
-    # `top_k` takes equal values from the left.
-    behind = ops.full_like(scores, IMPOSSIBLE / 2)
-    rank = ops.concatenate([state.finished.scores, behind], axis=1)
-    _, chosen = ops.top_k(rank, n_best)
-    # Where fewer hypotheses exist than beams, the others hold forbidden ids.
-    exists = ops.expand_dims(alive > IMPOSSIBLE / 2, 2)
-    unfinished = Hypotheses(ops.where(exists, state.alive_ids, PAD_ID), alive, scores)
-    return _choose(state.finished, unfinished, chosen)
-
-
-def _choose(first, second, chosen):
+def _pick(first, second, chosen):
     """The `chosen` places of two lists of hypotheses, counted through both."""
-    ids, log_probabilities, scores = (
-        ops.concatenate(pair, axis=1) for pair in zip(first, second, strict=True)
-    )
-    return Hypotheses(
-        _take_rows(ids, chosen),
-        ops.take_along_axis(log_probabilities, chosen, axis=1),
-        ops.take_along_axis(scores, chosen, axis=1),
-    )
+    pairs = zip(first, second, strict=True)
+    return _Finished(*(take_rows(ops.concatenate(pair, axis=1), chosen) for pair in pairs))

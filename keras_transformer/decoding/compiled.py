@@ -1,52 +1,114 @@
-"""Compiling a function of a model and ids with XLA, on either backend."""
+"""Compiling functions of a model with XLA, on either backend."""
 
 import keras
+import numpy as np
+
+
+class Compiled:
+    """A function that may use a model's weights, compiled once for each set of shapes.
+
+    TensorFlow traces the function once for all shapes (an axis of one row apart: see `_spec`),
+    JAX once for each; XLA compiles a program for each on both. Later changes of the weights are
+    seen.
+
+    Args:
+        model: The Keras model that `function` uses.
+        function: From arrays, or structures of arrays, to a structure of tensors.
+
+    Attributes:
+        programs: The sets of shapes that have been compiled.
+    """
+
+    def __init__(self, model, function):
+        backend = keras.backend.backend()
+        if backend not in ("tensorflow", "jax"):
+            raise RuntimeError(
+                "Decoding is compiled on the TensorFlow and JAX backends. "
+                f"Received: backend={backend!r}."
+            )
+        self.programs = set()
+        self._run = (_TensorFlow if backend == "tensorflow" else _JAX)(model, function)
+
+    def __call__(self, *arguments):
+        self.programs.add(
+            tuple(
+                (tuple(np.shape(each)), str(getattr(each, "dtype", type(each))))
+                for each in keras.tree.flatten(arguments)
+                if each is not None
+            )
+        )
+        return self._run(*arguments)
+
+
+class _TensorFlow:
+    def __init__(self, model, function):
+        self._function = function
+        self._traced = {}
+
+    def __call__(self, *arguments):
+        import tensorflow as tf
+
+        flat = tf.nest.flatten(arguments)
+        specs = [None if each is None else _spec(tf, each) for each in flat]
+        key = tuple(specs)
+        if key not in self._traced:
+            # No signature is given: the arguments are flat, and their places of `None` stay so.
+            def run(*tensors):
+                given = iter(tensors)
+                structure = [None if spec is None else next(given) for spec in key]
+                return self._function(*tf.nest.pack_sequence_as(arguments, structure))
+
+            signature = [spec for spec in specs if spec is not None]
+            self._traced[key] = tf.function(run, signature, jit_compile=True, autograph=False)
+        return self._traced[key](*(each for each in flat if each is not None))
+
+
+def _spec(tf, value):
+    value = tf.convert_to_tensor(value)
+    # A batch of one sentence is traced as such: some of XLA's best choices for a matrix are its
+    # worst for a vector, and the model may then choose otherwise.
+    shape = [1 if axis == 0 and size == 1 else None for axis, size in enumerate(value.shape)]
+    if len(shape) > 2:
+        shape[1] = value.shape[1]  # heads or hypotheses: never padded
+    return tf.TensorSpec(shape, value.dtype)
+
+
+class _JAX:
+    def __init__(self, model, function):
+        import jax
+
+        # The weights are an argument: closed over, they would be constants of each program.
+        @jax.jit
+        def run(values, arguments):
+            if model is None:
+                return function(*arguments)
+            mapping = list(zip(model.variables, values, strict=True))
+            with keras.StatelessScope(state_mapping=mapping):
+                return function(*arguments)
+
+        self._model, self._jitted = model, run
+
+    def __call__(self, *arguments):
+        variables = [] if self._model is None else self._model.variables
+        return self._jitted([variable.value for variable in variables], arguments)
 
 
 def compile_for_ids(model, function):
-    """Compiles `function(ids)`, which may use the model's weights.
+    """Compiles `function(ids)`, which may use the model's weights, as one traceable function.
 
-    XLA compiles one program for each shape of `ids`; TensorFlow traces the function once for all
-    of them, JAX once for each. Later changes of the weights are seen.
+    Unlike `Compiled` it can be called while another TensorFlow function is traced, as an export
+    does.
 
     Args:
         model: The Keras model that `function` uses.
         function: From int32 `(batch, length)` to a structure of tensors.
 
     Returns:
-        A callable from a NumPy array to a structure of tensors.
-
-    Raises:
-        RuntimeError: The Keras backend is neither TensorFlow nor JAX.
+        A callable from ids to a structure of tensors.
     """
     if keras.backend.backend() == "tensorflow":
-        return _compile_with_tensorflow(function)
-    if keras.backend.backend() == "jax":
-        return _compile_with_jax(model, function)
-    raise RuntimeError(
-        "Decoding is compiled on the TensorFlow and JAX backends. "
-        f"Received: backend={keras.backend.backend()!r}."
-    )
+        import tensorflow as tf
 
-
-def _compile_with_tensorflow(function):
-    import tensorflow as tf
-
-    return tf.function(
-        function,
-        input_signature=[tf.TensorSpec((None, None), tf.int32)],
-        jit_compile=True,
-        autograph=False,
-    )
-
-
-def _compile_with_jax(model, function):
-    import jax
-
-    # The weights are an argument: closed over, they would be constants of each program.
-    @jax.jit
-    def run(values, ids):
-        with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
-            return function(ids)
-
-    return lambda ids: run([variable.value for variable in model.variables], ids)
+        signature = [tf.TensorSpec((None, None), tf.int32)]
+        return tf.function(function, signature, jit_compile=True, autograph=False)
+    return Compiled(model, function)

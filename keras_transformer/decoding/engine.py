@@ -1,18 +1,37 @@
 """Text to text with a model in memory: tokenize, batch by length, search, detokenize."""
 
-import math
+import dataclasses
+import difflib
 import warnings
 
 import numpy as np
 
-from keras_transformer.config import PAD_ID
-from keras_transformer.decoding.compiled import compile_for_ids
-from keras_transformer.decoding.search import search
+from keras_transformer.config import EOS_ID, PAD_ID
+from keras_transformer.decoding.forced import ForcedTargets
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.search import Search, settings_of
+from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
+from keras_transformer.decoding.splitting import split_text
+from keras_transformer.decoding.stages import Batch, Stages
 from keras_transformer.decoding.translation import Translation
 from keras_transformer.errors import InputError
 
-LENGTH_MULTIPLE = 16
-"""Source lengths are padded to a multiple of this, so that XLA compiles few programs."""
+LONG_INPUT = ("refuse", "split", "truncate")
+"""What may be done with a text of more tokens than the model takes."""
+
+_PREFIX_MULTIPLE = 16
+# What is part of a compiled program; the other options are arguments of it.
+_IN_THE_PROGRAM = (
+    "sampling",
+    "beams",
+    "n_best",
+    "num_groups",
+    "with_coverage",
+    "no_repeat_ngram_size",
+    "attention_layer",
+    "attention_heads",
+)
 
 
 class ModelEngine:
@@ -22,8 +41,8 @@ class ModelEngine:
         model: `Transformer`.
         source_tokenizer: `Tokenizer` of the source side.
         target_tokenizer: `Tokenizer` of the target side; the source's by default.
-        max_source_length: Tokens of a source, its end included; what is longer is cut, with a
-            warning.
+        max_source_length: Most tokens of a source, its end included; see `long_input` of
+            `translate`.
         max_target_length: Most tokens of a translation.
 
     Raises:
@@ -63,133 +82,414 @@ class ModelEngine:
             # Not a length that the model has no position for.
             self.max_source_length = min(max_source_length, model.config.max_length)
             self.max_target_length = min(max_target_length, model.config.max_length)
-        self._searches = {}
+        self._stages = {}
+        self._forced = {}
 
-    def translate(self, texts, beam_size=4, length_penalty=0.6, n_best=1, batch_size=32):
+    @property
+    def compilations(self):
+        """Programs that XLA has compiled so far: at most one for each of the few shapes."""
+        compiled = (*self._stages.values(), *self._forced.values())
+        return sum(each.compilations for each in compiled)
+
+    def translate(
+        self,
+        texts,
+        beam_size=4,
+        length_penalty=0.6,
+        n_best=1,
+        batch_size=32,
+        target_prefixes=None,
+        alignment=False,
+        long_input="refuse",
+        **options,
+    ):
         """Translates texts, in batches of similar length.
 
         Args:
             texts: A list of strings. A blank one is translated as the empty string.
             beam_size: Hypotheses that stay alive; 1 is greedy search.
             length_penalty: Exponent of the GNMT length penalty.
-            n_best: Hypotheses for each sentence, at most `beam_size`.
+            n_best: Hypotheses for each sentence, at most `beam_size`; or samples.
             batch_size: Most sentences in one call of the compiled search.
+            target_prefixes: A list of strings, what each translation must begin with, in whole
+                pieces; "" forces nothing.
+            alignment: Whether each translation gets its alignment.
+            long_input: What happens to a text of more than `max_source_length` tokens: it is
+                refused (`"refuse"`), split at sentence ends and its parts translated one by one
+                (`"split"`, with a warning), or cut (`"truncate"`, with a warning).
+            **options: The other fields of `DecodingOptions`.
 
         Returns:
             A list of `Translation`, in the order of `texts`.
 
         Raises:
-            InputError: An option is out of range.
+            InputError: An option is out of range, or a text is too long.
         """
-        _check_options(texts, beam_size, length_penalty, n_best, batch_size)
-        translations = [Translation("", 0.0)] * len(texts)
-        places = [place for place, text in enumerate(texts) if text.strip()]
-        ids = self._tokenize([texts[place] for place in places])
-        run = self._search(beam_size, length_penalty, n_best)
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            padded = pad_to_few_shapes(
-                [ids[i] for i in chosen], self.max_source_length, least_rows(beam_size)
-            )
-            hypotheses = run(padded)
-            for i, translation in zip(chosen, self._texts(hypotheses, len(chosen)), strict=True):
-                translations[places[i]] = translation
-        return translations
+        options = self._options(
+            beam_size=beam_size, length_penalty=length_penalty, n_best=n_best, **options
+        )
+        check_texts("texts", texts)
+        check_positive("batch_size", batch_size)
+        seeds = _per_text("seed", options.seed, len(texts))
+        options = dataclasses.replace(options, seed=0)
+        prefixes = self._prefixes(target_prefixes, len(texts), options)
+        sources, parts = self._sources(texts, long_input)
+        jobs = [
+            (part, sources[part], seeds[place], prefixes[place])
+            for place, places in enumerate(parts)
+            for part in places
+        ]
+        found = dict(self._search(jobs, options, batch_size))
+        translations = {
+            key: self._translation(hypotheses, sources[key], options)
+            for key, hypotheses in found.items()
+        }
+        if alignment:
+            translations = self._aligned(translations, sources, options, batch_size)
+        results = []
+        for places in parts:
+            each = [translations[place] for place in places]
+            if not each:
+                results.append(Translation("", 0.0))
+            else:
+                results.append(each[0] if len(each) == 1 else Translation.joined(each))
+        return results
 
-    def _tokenize(self, texts):
-        ids = self.source_tokenizer.tokenize(texts, add_eos=True)
-        too_long = [i for i, each in enumerate(ids) if len(each) > self.max_source_length]
-        if too_long:
+    def score(
+        self,
+        sources,
+        targets,
+        length_penalty=0.6,
+        batch_size=32,
+        alignment=False,
+        attention_layer=-1,
+        attention_heads=None,
+    ):
+        """How probable the model holds given translations.
+
+        Args:
+            sources: A list of strings.
+            targets: A list of as many strings, their translations.
+            length_penalty: Exponent of the length penalty of `score`.
+            batch_size: Most pairs in one call of the compiled model.
+            alignment: Whether each gets its alignment.
+            attention_layer: As in `DecodingOptions`.
+            attention_heads: As in `DecodingOptions`.
+
+        Returns:
+            A list of `Translation` whose texts are the targets.
+
+        Raises:
+            InputError: There are not as many targets as sources, or one is too long.
+        """
+        options = self._options(
+            length_penalty=length_penalty,
+            attention_layer=attention_layer,
+            attention_heads=attention_heads,
+        )
+        check_texts("sources", sources)
+        check_texts("targets", targets)
+        check_positive("batch_size", batch_size)
+        if len(sources) != len(targets):
+            raise InputError(
+                "There must be a target for each source. "
+                f"Received: {len(sources)} sources and {len(targets)} targets."
+            )
+        source_ids = self._ids("sources", sources, self.source_tokenizer, self.max_source_length)
+        target_ids = self._ids("targets", targets, self.target_tokenizer, self.max_target_length)
+        pairs = list(zip(source_ids, target_ids, strict=True))
+        scored = self._forced_targets(options, alignment).run(pairs, batch_size)
+        results = []
+        for text, (source, target), (by_token, attention) in zip(
+            targets, pairs, scored, strict=True
+        ):
+            results.append(self._described(text, None, by_token, target, source, options))
+            if alignment:
+                results[-1] = dataclasses.replace(results[-1], alignment=attention)
+        return results
+
+    def stream(self, text, target_prefix="", long_input="refuse", **options):
+        """Translates one text and gives it as it grows.
+
+        Args:
+            text: A string.
+            target_prefix: What the translation must begin with.
+            long_input: As in `translate`; `"split"` streams part after part.
+            **options: Fields of `DecodingOptions`: greedy search, or `sampling=True`.
+
+        Yields:
+            The text so far, each time that it has grown.
+
+        Raises:
+            InputError: An option is out of range, or the text is too long.
+        """
+        options = self._options(**{"beam_size": 1, **options})
+        if options.beams != 1 or options.n_best != 1:
+            raise InputError(
+                "Only one hypothesis can be streamed: greedy search or one sample. "
+                f"Received: beam_size={options.beam_size}, n_best={options.n_best}."
+            )
+        check_texts("text", [text])
+        seeds = _per_text("seed", options.seed, 1)
+        prefixes = self._prefixes([target_prefix], 1, options)
+        sources, parts = self._sources([text], long_input)
+        return self._stream([sources[part] for part in parts[0]], seeds, prefixes, options)
+
+    def _stream(self, sources, seeds, prefixes, options):
+        given = last = ""
+        for source in sources:
+            (batch,) = self._batches([(0, source, seeds[0], prefixes[0])], options, 1)
+            for found in self._stages_of(options).stream(batch):
+                ids = np.asarray(found.ids)[0, 0].tolist()
+                text = self.target_tokenizer.detokenize([ids])[0]
+                # A character of several bytes is held back until it is whole.
+                text = given + text.rstrip("\ufffd")
+                if text != last:
+                    yield text
+                    last = text
+            given = last + " "
+
+    def warmup(self, lengths=(16, 32, 48, 64), batch_size=32, **options):
+        """Compiles ahead what `translate` with the same options will need.
+
+        Args:
+            lengths: Tokens of the sources to come.
+            batch_size: As `translate` will be called with; also 1, for a sentence by itself.
+            **options: As for `translate`.
+
+        Returns:
+            The number of programs that were compiled.
+        """
+        before = self.compilations
+        options = self._options(**options)
+        check_positive("batch_size", batch_size)
+        if options.sampling and isinstance(options.seed, tuple):
+            options = dataclasses.replace(options, seed=0)
+        # A word that goes on to the limit: no end is allowed before it.
+        endless = dataclasses.replace(options, min_length=self.max_target_length, seed=0)
+        buckets = length_buckets(self.max_source_length)
+        for columns in sorted({bucket(length, buckets) for length in lengths}):
+            source = [PAD_ID + 3] * (columns - 1) + [EOS_ID]
+            jobs = [(i, source, 0, ()) for i in range(batch_size)]
+            for _ in self._search(jobs, endless, batch_size):
+                pass
+        return self.compilations - before
+
+    # --- from here on, steps of the above ---
+
+    def _options(self, **options):
+        known = [field.name for field in dataclasses.fields(DecodingOptions)]
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f" Did you mean `{near[0]}`?" if near else ""
+                raise InputError(f"There is no option `{name}`.{hint}")
+        options = DecodingOptions(**options)
+        config = self.model.config
+        options.check_ids(config.output_vocabulary_size)
+        options.check_attention(config.num_decoder_layers, config.num_heads)
+        if options.max_length is not None and options.max_length > self.max_target_length:
+            raise InputError(
+                f"`max_length` must be at most {self.max_target_length}, the engine's "
+                f"`max_target_length`. Received: max_length={options.max_length}."
+            )
+        return options
+
+    def _sources(self, texts, long_input):
+        """Ids of what is to be translated, and for each text the places of its parts there."""
+        if long_input not in LONG_INPUT:
+            raise InputError(
+                f"`long_input` must be one of {', '.join(LONG_INPUT)}. "
+                f"Received: long_input={long_input!r}."
+            )
+        places = [place for place, text in enumerate(texts) if text.strip()]
+        ids = self.source_tokenizer.tokenize([texts[place] for place in places], add_eos=True)
+        limit = self.max_source_length
+        sources, parts, long = [], [[] for _ in texts], []
+        for place, each in zip(places, ids, strict=True):
+            pieces = [each]
+            if len(each) > limit:
+                long.append(place)
+                if long_input == "refuse":
+                    raise InputError(
+                        f"A text must have at most {limit} tokens; longer ones can be split "
+                        f"(long_input='split'). Received: {len(each)} tokens, text {place + 1}: "
+                        f"{texts[place][:40]!r}…"
+                    )
+                pieces = self._shortened(texts[place], each, long_input)
+            parts[place] = list(range(len(sources), len(sources) + len(pieces)))
+            sources += pieces
+        if long:
+            done = "cut there" if long_input == "truncate" else "split at sentence ends"
             warnings.warn(
-                f"{len(too_long)} of {len(ids)} texts are longer than "
-                f"{self.max_source_length} tokens and were cut there.",
+                f"{len(long)} of {len(texts)} texts are longer than {limit} tokens and "
+                f"were {done}.",
                 stacklevel=3,
             )
-        for i in too_long:
-            ids[i] = [*ids[i][: self.max_source_length - 1], ids[i][-1]]
+        return sources, parts
+
+    def _shortened(self, text, ids, long_input):
+        if long_input == "truncate":
+            return [[*ids[: self.max_source_length - 1], EOS_ID]]
+
+        def tokenize(part):
+            return self.source_tokenizer.tokenize([part], add_eos=True)[0]
+
+        parts = split_text(text, lambda part: len(tokenize(part)) <= self.max_source_length)
+        return [tokenize(part) for part in parts]
+
+    def _ids(self, name, texts, tokenizer, limit):
+        ids = tokenizer.tokenize(texts, add_eos=True)
+        for place, each in enumerate(ids):
+            if len(each) > limit:
+                raise InputError(
+                    f"Each of `{name}` must have at most {limit} tokens. "
+                    f"Received: {len(each)} tokens, text {place + 1}: {texts[place][:40]!r}…"
+                )
         return ids
 
-    def _search(self, beam_size, length_penalty, n_best):
-        key = (beam_size, length_penalty, n_best)
-        if key not in self._searches:
-
-            def run(source_ids):
-                return search(
-                    self.model,
-                    source_ids,
-                    beam_size=beam_size,
-                    alpha=length_penalty,
-                    n_best=n_best,
-                    max_length=self.max_target_length,
-                )
-
-            self._searches[key] = compile_for_ids(self.model, run)
-        return self._searches[key]
-
-    def _texts(self, hypotheses, count):
-        ids, log_probabilities, scores = (np.asarray(each)[:count] for each in hypotheses)
-        for row in range(count):
-            texts = self.target_tokenizer.detokenize(ids[row].tolist())
-            best, *others = (
-                Translation(text, float(score), float(log_probability))
-                for text, score, log_probability in zip(
-                    texts, scores[row], log_probabilities[row], strict=True
-                )
+    def _prefixes(self, prefixes, count, options):
+        if prefixes is None:
+            return [()] * count
+        check_texts("target_prefixes", prefixes)
+        if len(prefixes) != count:
+            raise InputError(
+                "There must be a target prefix for each text. "
+                f"Received: {len(prefixes)} prefixes and {count} texts."
             )
-            yield Translation(best.text, best.score, best.log_probability, tuple(others))
+        limit = self._longest(options)
+        ids = self.target_tokenizer.tokenize(prefixes, add_eos=False)
+        for place, each in enumerate(ids):
+            if len(each) >= limit:
+                raise InputError(
+                    f"A target prefix must have fewer tokens than a translation may, {limit}. "
+                    f"Received: {len(each)} tokens, prefix {place + 1}."
+                )
+        return ids
+
+    def _longest(self, options):
+        return self.max_target_length if options.max_length is None else options.max_length
+
+    def _search(self, jobs, options, batch_size):
+        if jobs:
+            yield from self._stages_of(options).run(self._batches(jobs, options, batch_size))
+
+    def _batches(self, jobs, options, batch_size):
+        """Batches by falling length; all have the same number of rows."""
+        jobs = sorted(jobs, key=lambda job: len(job[1]), reverse=True)
+        rows = row_count(min(len(jobs), batch_size))
+        buckets = length_buckets(self.max_source_length)
+        longest_prefix = max(len(job[3]) for job in jobs)
+        prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
+        bias = self._bias(options)
+        for start in range(0, len(jobs), batch_size):
+            keys, sources, seeds, prefixes = zip(*jobs[start : start + batch_size], strict=True)
+            settings = settings_of(options, self._longest(options), rows, logit_bias=bias)
+            if options.sampling:
+                padded_seeds = np.zeros(rows, "int32")
+                padded_seeds[: len(seeds)] = seeds
+                settings = settings._replace(seeds=padded_seeds)
+            if prefix_columns:
+                settings = settings._replace(prefixes=pad(prefixes, rows, prefix_columns))
+            yield Batch(list(keys), pad(sources, rows, bucket(len(sources[0]), buckets)), settings)
+
+    def _bias(self, options):
+        if not options.banned_ids and not options.logit_bias:
+            return None
+        bias = np.zeros(self.model.config.output_vocabulary_size, "float32")
+        for each, value in options.logit_bias:
+            bias[each] = max(value, IMPOSSIBLE)
+        bias[list(options.banned_ids)] = IMPOSSIBLE
+        return bias
+
+    def _stages_of(self, options):
+        key = tuple(getattr(options, name) for name in _IN_THE_PROGRAM)
+        if key not in self._stages:
+            self._stages[key] = Stages(Search(self.model, options), self.max_target_length)
+        return self._stages[key]
+
+    def _forced_targets(self, options, alignment):
+        key = (options.attention_layer, options.attention_heads, alignment)
+        if key not in self._forced:
+            self._forced[key] = ForcedTargets(
+                self.model, *key, self.max_source_length, self.max_target_length
+            )
+        return self._forced[key]
+
+    def _translation(self, hypotheses, source, options):
+        ids = [_without_padding(row) for row in hypotheses.ids.tolist()]
+        texts = self.target_tokenizer.detokenize(ids)
+        best, *others = (
+            self._described(text, float(score), by_token[: len(row)].tolist(), row, source, options)
+            for text, score, by_token, row in zip(
+                texts, hypotheses.scores, hypotheses.token_log_probabilities, ids, strict=True
+            )
+        )
+        return dataclasses.replace(best, alternatives=tuple(others))
+
+    def _described(self, text, score, by_token, ids, source, options):
+        total = float(np.sum(np.array(by_token, "float32")))
+        if score is None:
+            score = total / ((5 + len(ids)) / 6) ** options.length_penalty
+        return Translation(
+            text,
+            score,
+            total,
+            tokens=tuple(self.target_tokenizer.pieces_of(ids)),
+            ids=tuple(ids),
+            token_log_probabilities=tuple(by_token),
+            source_tokens=tuple(self.source_tokenizer.pieces_of(source)),
+        )
+
+    def _aligned(self, translations, sources, options, batch_size):
+        """The same with alignments: one more pass, in which the targets are given."""
+        each = [
+            (key, place, hypothesis)
+            for key, best in translations.items()
+            for place, hypothesis in enumerate((best, *best.alternatives))
+        ]
+        pairs = [(sources[key], list(hypothesis.ids)) for key, _, hypothesis in each]
+        scored = self._forced_targets(options, True).run(pairs, batch_size)
+        aligned = {key: [] for key in translations}
+        for (key, _, hypothesis), (_, attention) in zip(each, scored, strict=True):
+            aligned[key].append(dataclasses.replace(hypothesis, alignment=attention))
+        return {
+            key: dataclasses.replace(best, alternatives=tuple(others))
+            for key, (best, *others) in aligned.items()
+        }
 
 
-def least_rows(beam_size):
-    """Rows that a search should have at least.
-
-    XLA compiles the products of a single row on a CPU to plain loops, half as fast as the
-    library call that two rows get: greedy search of one sentence goes beside a row of padding.
-    """
-    return 2 if beam_size == 1 else 1
-
-
-def pad_to_few_shapes(ids, max_length=None, min_rows=1):
-    """Pads rows of ids to a power of two of rows and a multiple of 16 of columns.
-
-    Args:
-        ids: A list of lists of integers.
-        max_length: No more columns than this, which is what a learned position table has.
-        min_rows: No fewer rows than this.
-
-    Returns:
-        Int32 array.
-    """
-    rows = max(min_rows, 1 << max(len(ids) - 1, 0).bit_length())
-    longest = max(len(each) for each in ids)
-    columns = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-    if max_length is not None:
-        columns = min(columns, max_length)
-    padded = np.full((rows, columns), PAD_ID, "int32")
-    for row, each in enumerate(ids):
-        padded[row, : len(each)] = each
-    return padded
-
-
-def _check_options(texts, beam_size, length_penalty, n_best, batch_size):
+def check_texts(name, texts):
+    """Raises an `InputError` unless `texts` is a list of strings."""
     if isinstance(texts, str):
-        raise InputError("`texts` must be a list of strings. Received: one string.")
+        raise InputError(f"`{name}` must be a list of strings. Received: one string.")
     for text in texts:
         if not isinstance(text, str):
             raise InputError(
-                f"`texts` must be a list of strings. Received: one {type(text).__name__} in it."
+                f"`{name}` must be a list of strings. Received: one {type(text).__name__} in it."
             )
-    for name, value in (("beam_size", beam_size), ("n_best", n_best), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
-    if n_best > beam_size:
+
+
+def check_positive(name, value):
+    """Raises an `InputError` unless `value` is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+
+
+def _per_text(name, value, count):
+    if not isinstance(value, tuple):
+        return [value] * count
+    if len(value) != count:
         raise InputError(
-            "`n_best` must be at most `beam_size`. "
-            f"Received: n_best={n_best}, beam_size={beam_size}."
+            f"There must be one `{name}`, or one for each text. "
+            f"Received: {len(value)} for {count} texts."
         )
-    number = isinstance(length_penalty, (int, float)) and not isinstance(length_penalty, bool)
-    if not number or not 0 <= length_penalty < math.inf:
-        raise InputError(
-            "`length_penalty` must be a number, 0 or more. "
-            f"Received: length_penalty={length_penalty!r}."
-        )
+    return list(value)
+
+
+def _without_padding(ids):
+    """What comes before the padding."""
+    length = len(ids)
+    while length and ids[length - 1] == PAD_ID:
+        length -= 1
+    return ids[:length]

@@ -1,75 +1,65 @@
 """Greedy search: the most probable token at each step."""
 
-from typing import NamedTuple
-
 from keras import ops
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.hypotheses import Hypotheses, forbid
+from keras_transformer import masks
+from keras_transformer.config import PAD_ID
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, Hypotheses, length_penalty
 from keras_transformer.selection import first_argmax
 
 
-class _State(NamedTuple):
-    position: object  # int32 scalar: tokens written so far
-    newest: object  # int32 [batch, 1]
-    ids: object  # int32 [batch, max_length]
-    log_probabilities: object  # float32 [batch]
-    running: object  # bool [batch]
-    cache: object
-
-
-def greedy_search(
-    step, cache, length_limits, max_length, forbidden_ids=(PAD_ID, BOS_ID), end_id=EOS_ID
-):
-    """Extends each sentence by its most probable token until all have ended.
+class Greedy:
+    """Extends each sentence by its most probable token.
 
     Args:
-        step: `step(ids, cache) -> (logits, cache)`; ids int32 `(batch, 1)`, logits float32
-            `(batch, 1, vocabulary)`.
-        cache: What `step` needs for the first token.
-        length_limits: Int32 `(batch,)`: tokens that each sentence may have, the end included.
-            A sentence's own limit, so that its batch-mates cannot change its result.
-        max_length: Tokens that the result has room for; no limit may be larger.
-        forbidden_ids: Ids that are never chosen.
-        end_id: Id that ends a sentence; a negative one ends none.
-
-    Returns:
-        `Hypotheses` with one hypothesis a sentence; the scores are the log-probabilities.
+        length_penalty: Exponent of the length penalty, which changes the score alone.
     """
-    batch = ops.shape(length_limits)[0]
 
-    def unfinished(*state):
-        return ops.any(_State(*state).running)
+    beams = 1
 
-    def advance(*state):
-        state = _State(*state)
-        logits, cache = step(state.newest, state.cache)
-        logits = logits[:, 0]  # --> [batch, vocabulary]
-        chosen = first_argmax(forbid(logits, forbidden_ids))
+    def __init__(self, length_penalty=0.0):
+        self.length_penalty = length_penalty
+
+    def begin(self, batch, room):
+        return ()
+
+    @staticmethod
+    def grow(memory, grown):
+        return memory
+
+    def pick(self, allowed, position):
+        """The next token of each hypothesis, int32 `(batch, beams)`."""
+        return first_argmax(allowed)
+
+    def choose(self, state, logits, allowed, constraints):
+        chosen = self.pick(allowed, state.position)
+        # Where nothing is allowed, the hypothesis stays as it is, without an end.
+        going = state.running & (_value_at(allowed, chosen) > IMPOSSIBLE / 2)
         gained = _value_at(logits, chosen) - ops.logsumexp(logits, axis=-1)
-        chosen = ops.where(state.running, chosen, PAD_ID)
+        chosen = ops.where(going, chosen, PAD_ID)
         position = state.position + 1
-        return _State(
-            position,
-            ops.expand_dims(chosen, 1),
-            ops.slice_update(state.ids, (0, state.position), ops.expand_dims(chosen, 1)),
-            state.log_probabilities + ops.where(state.running, gained, 0.0),
-            state.running & (chosen != end_id) & (position < length_limits),
-            cache,
+        limits = ops.expand_dims(constraints.max_lengths, 1)
+        state = state._replace(
+            position=position,
+            newest=chosen,
+            ids=_write(state.ids, chosen, state.position),
+            token_log_probabilities=_write(
+                state.token_log_probabilities, ops.where(going, gained, 0.0), state.position
+            ),
+            running=going & (chosen != constraints.end_id) & (position < limits),
         )
+        return state, None
 
-    state = _State(
-        ops.zeros((), "int32"),
-        ops.full((batch, 1), BOS_ID, "int32"),
-        ops.full((batch, max_length), PAD_ID, "int32"),
-        ops.zeros((batch,), "float32"),
-        length_limits > 0,
-        cache,
-    )
-    state = _State(*ops.while_loop(unfinished, advance, tuple(state)))
-    log_probabilities = ops.expand_dims(state.log_probabilities, 1)
-    return Hypotheses(ops.expand_dims(state.ids, 1), log_probabilities, log_probabilities)
+    def hypotheses(self, state, constraints):
+        log_probabilities = ops.sum(state.token_log_probabilities, axis=2)
+        lengths = ops.sum(ops.cast(masks.padding_mask(state.ids), "int32"), axis=2)
+        scores = log_probabilities / length_penalty(lengths, self.length_penalty)
+        return Hypotheses(state.ids, log_probabilities, scores, state.token_log_probabilities)
 
 
-def _value_at(logits, ids):
-    return ops.take_along_axis(logits, ops.expand_dims(ids, -1), axis=-1)[..., 0]
+def _value_at(values, ids):
+    return ops.take_along_axis(values, ops.expand_dims(ids, -1), axis=-1)[..., 0]
+
+
+def _write(values, column, position):
+    return ops.slice_update(values, (0, 0, position), ops.expand_dims(column, 2))

@@ -9,18 +9,22 @@ IMPOSSIBLE = -1e30
 
 
 class Hypotheses(NamedTuple):
-    """The best hypotheses of each sentence, best first.
+    """The hypotheses of each sentence: a beam's best first, samples in the order of drawing.
 
     Attributes:
         ids: Int32 `(batch, n_best, max_length)`: no beginning-of-sentence id; the
             end-of-sentence id (where the hypothesis ended in time), then padding.
-        log_probabilities: Float32 `(batch, n_best)`, the sum over all tokens, in nats.
-        scores: Float32 `(batch, n_best)`, the sum over the length penalty.
+        log_probabilities: Float32 `(batch, n_best)`, the model's own, summed over all tokens, in
+            nats: neither constraints nor a temperature change them.
+        scores: Float32 `(batch, n_best)`, what the strategy ranks by: the log-probability over
+            the length penalty, with what else the strategy adds.
+        token_log_probabilities: Float32 `(batch, n_best, max_length)`, 0 after the end.
     """
 
     ids: object
     log_probabilities: object
     scores: object
+    token_log_probabilities: object
 
 
 def length_penalty(length, alpha):
@@ -36,6 +40,23 @@ def length_penalty(length, alpha):
     Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
     """
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
+
+
+def coverage_penalty(coverage, source_mask):
+    """`Σ log(min(coverage, 1))` over the source: 0 where all was attended to, else below.
+
+    Args:
+        coverage: Float32 `(…, source)`, attention to each source token summed over the target.
+        source_mask: Bool, broadcastable to `coverage`, True = a real token.
+
+    Returns:
+        Float32 `(…)`.
+
+    Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
+    """
+    # What was never attended to would give -inf, whatever the weight.
+    terms = ops.log(ops.clip(coverage, 1e-6, 1.0))
+    return ops.sum(ops.where(source_mask, terms, 0.0), axis=-1)
 
 
 def forbid(logits, ids):

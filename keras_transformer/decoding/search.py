@@ -1,62 +1,249 @@
-"""From padded source ids to hypotheses: encode once, then one search loop."""
+"""From padded source ids to hypotheses: a strategy, its constraints, and the loop."""
 
+from typing import NamedTuple
+
+import keras
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.decoding.beam import beam_search
-from keras_transformer.decoding.greedy import greedy_search
-from keras_transformer.decoding.hypotheses import length_penalty
+from keras_transformer.decoding import loop
+from keras_transformer.decoding.beam import Beam
+from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.sampling import Sampling
 
 _ROOM_MULTIPLE = 16
 
 
-def length_limits(source_ids, max_length):
-    """Tokens that each translation may have: twice its source's and 10 more.
+class Settings(NamedTuple):
+    """The options that a compiled search takes as arguments: other values, the same program.
+
+    Attributes:
+        numbers: Float32 `(9,)`: length, coverage and diversity penalty, temperature, top-p,
+            min-p, least and largest length as a multiple of the source's, and what is added to
+            the latter.
+        integers: Int32 `(3,)`: top-k, least and largest length in tokens.
+        seeds: Int32 `(batch,)`, or `None`.
+        prefixes: Int32 `(batch, prefix)`, padded with 0, or `None`.
+        logit_bias: Float32 `(vocabulary,)`, or `None`.
+    """
+
+    numbers: object
+    integers: object
+    seeds: object = None
+    prefixes: object = None
+    logit_bias: object = None
+
+
+def length_limits(lengths, ratio, extra, max_length):
+    """Tokens that each translation may have.
 
     Args:
-        source_ids: Integer `(batch, source)`.
+        lengths: Int32 `(batch,)`, tokens of each source. A limit depends on the sentence's own
+            tokens alone, not on the padding that its batch-mates need.
+        ratio: Multiple of the source's tokens.
+        extra: Tokens more than that, a scalar or `(batch,)`.
         max_length: No limit is larger.
 
     Returns:
-        Int32 `(batch,)`; 0 for a row of padding. A limit depends on the row's own tokens
-        alone, not on the padding that its batch-mates need.
+        Int32 `(batch,)`; 0 for a source without tokens.
     """
-    lengths = ops.sum(ops.cast(masks.padding_mask(source_ids), "int32"), axis=1)
-    limits = ops.minimum(2 * lengths + 10, max_length)
-    return ops.where(lengths > 0, limits, 0)
+    limits = ops.cast(ops.cast(lengths, "float32") * ratio + extra, "int32")
+    return ops.where(lengths > 0, ops.minimum(limits, max_length), 0)
 
 
-def _room(padded_source_length, max_length):
-    """The largest limit that a padded source can have, rounded up to a multiple of 16."""
-    room = 2 * padded_source_length + 10
-    room = (room + _ROOM_MULTIPLE - 1) // _ROOM_MULTIPLE * _ROOM_MULTIPLE
-    if isinstance(room, int):
-        return min(room, max_length)
-    return ops.minimum(room, max_length)
-
-
-def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256):
-    """Translates ids, by beam search or (`beam_size=1`) by greedy search.
+class Search:
+    """The compiled part of decoding with a `Transformer`, as functions to be compiled.
 
     Args:
-        model: A `Transformer`, or anything with its `start_decoding`, `step` and `reorder`.
+        model: A `Transformer`, or anything with its `start_decoding`, `step_function`,
+            `reorder` and `grow`.
+        options: `DecodingOptions`.
+    """
+
+    def __init__(self, model, options):
+        self.model = model
+        self.options = options
+
+    def begin(self, source_ids, settings, room, until=None):
+        """Encodes, and decodes until all have ended or have `until` tokens.
+
+        Args:
+            source_ids: Integer `(batch, source)`, padded with 0.
+            settings: `Settings`.
+            room: Tokens that the state has room for.
+            until: Integer scalar, `room` by default.
+
+        Returns:
+            `Decoding` and the `Hypotheses` that it holds.
+        """
+        cache = self.model.start_decoding(
+            source_ids, room, self.options.beams, with_attention=self.options.with_coverage
+        )
+        strategy, constraints = self._parts(cache, settings)
+        state = loop.start(strategy, cache, constraints, room)
+        return self._advance(strategy, constraints, state, room if until is None else until)
+
+    def proceed(self, state, settings, until):
+        """Goes on from a state that `begin` or `proceed` left.
+
+        Args:
+            state: `Decoding`.
+            settings: As it was begun with.
+            until: Integer scalar, at most the state's room.
+
+        Returns:
+            As `begin`.
+        """
+        strategy, constraints = self._parts(state.cache, settings)
+        state = _with_static_beams(state, self.options.beams)
+        return self._advance(strategy, constraints, state, until)
+
+    def grow(self, state, room):
+        """The state with room for more tokens."""
+        strategy = Beam if self.options.beams > 1 and not self.options.sampling else Greedy
+        grown = loop.grow(strategy, state, room)
+        return grown._replace(cache=self.model.grow(state.cache, room))
+
+    def _advance(self, strategy, constraints, state, until):
+        step = self.model.step_function(self.options.attention_layer, self.options.attention_heads)
+        state = loop.advance(strategy, step, state, constraints, until, self.model.reorder)
+        return state, strategy.hypotheses(state, constraints)
+
+    def _parts(self, cache, settings):
+        source_mask = cache.memory_mask[:, 0, 0]
+        return self._strategy(source_mask, settings), self._constraints(source_mask, settings)
+
+    def _strategy(self, source_mask, settings):
+        options, numbers = self.options, settings.numbers
+        if options.sampling:
+            return Sampling(
+                settings.seeds,
+                options.n_best,
+                temperature=numbers[3],
+                top_k=settings.integers[0],
+                top_p=numbers[4],
+                min_p=numbers[5],
+                length_penalty=numbers[0],
+            )
+        if options.beam_size == 1:
+            return Greedy(length_penalty=numbers[0])
+        return Beam(
+            options.beam_size,
+            length_penalty=numbers[0],
+            n_best=options.n_best,
+            coverage_penalty=numbers[1],
+            attention=(lambda cache: cache.attention) if options.with_coverage else None,
+            source_mask=source_mask,
+            num_groups=options.num_groups,
+            diversity_penalty=numbers[2],
+        )
+
+    def _constraints(self, source_mask, settings):
+        numbers, integers = settings.numbers, settings.integers
+        lengths = ops.sum(ops.cast(source_mask, "int32"), axis=1)
+        max_lengths = length_limits(lengths, numbers[7], numbers[8], integers[2])
+        min_lengths = ops.cast(ops.cast(lengths, "float32") * numbers[6], "int32")
+        if settings.prefixes is not None:
+            # What is forced comes on top of what may follow, up to the absolute limit.
+            forced = ops.sum(ops.cast(masks.padding_mask(settings.prefixes), "int32"), axis=1)
+            max_lengths = length_limits(lengths, numbers[7], numbers[8] + forced, integers[2])
+        return Constraints(
+            max_lengths,
+            ops.maximum(min_lengths, integers[1]),
+            settings.prefixes,
+            settings.logit_bias,
+            self.options.no_repeat_ngram_size,
+        )
+
+
+def _with_static_beams(state, beams):
+    """A state that came through a compiled function's border, where axes lose their sizes."""
+
+    def static(values):
+        return ops.reshape(values, (-1, beams)) if len(values.shape) == 2 else values
+
+    return keras.tree.map_structure(static, state._replace(cache=()))._replace(cache=state.cache)
+
+
+def settings_of(options, max_length, batch=None, prefixes=None, logit_bias=None):
+    """`Settings` as NumPy arrays.
+
+    Args:
+        options: `DecodingOptions`; its `seed` must be an integer.
+        max_length: Most tokens of a translation, where the options name no other.
+        batch: Sentences in a batch, for the seeds.
+        prefixes: As in `Settings`.
+        logit_bias: As in `Settings`.
+    """
+    import numpy as np
+
+    ratio, extra = options.max_length_ratio, 10
+    if ratio is None:
+        ratio, extra = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
+    numbers = (
+        options.length_penalty,
+        options.coverage_penalty,
+        options.diversity_penalty,
+        options.temperature,
+        options.top_p,
+        options.min_p,
+        options.min_length_ratio,
+        ratio,
+        extra,
+    )
+    longest = max_length if options.max_length is None else options.max_length
+    seeds = np.full((batch,), options.seed, "int32") if options.sampling else None
+    return Settings(
+        np.array(numbers, "float32"),
+        np.array((options.top_k, options.min_length, longest), "int32"),
+        seeds,
+        prefixes,
+        logit_bias,
+    )
+
+
+def _room(padded_source_length, ratio, max_length):
+    """The largest limit that a padded source can have, rounded up to a multiple of 16."""
+    if ratio is None:
+        return max_length
+    if isinstance(padded_source_length, int):
+        room = int(ratio * padded_source_length) + 10
+    else:
+        room = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32") + 10
+    room = (room + _ROOM_MULTIPLE - 1) // _ROOM_MULTIPLE * _ROOM_MULTIPLE
+    return min(room, max_length) if isinstance(room, int) else ops.minimum(room, max_length)
+
+
+def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256, **options):
+    """Translates ids in one graph, by any strategy.
+
+    Args:
+        model: A `Transformer`, or anything that `Search` takes.
         source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
-        beam_size: Hypotheses that stay alive.
+        beam_size: Hypotheses that stay alive; 1 is greedy search.
         alpha: Exponent of the length penalty. It ranks the hypotheses of a beam; of greedy
             search it changes the score alone.
         n_best: Hypotheses to return, at most `beam_size`.
         max_length: Most tokens of a translation, whatever its source.
+        **options: Fields of `DecodingOptions`, and `settings`: `Settings` that may hold tensors,
+            instead of those that the options make.
 
     Returns:
         `Hypotheses`.
     """
-    limits = length_limits(source_ids, max_length)
-    room = _room(ops.shape(source_ids)[1], max_length)
-    cache = model.start_decoding(source_ids, room, beam_size)
-    if beam_size == 1:
-        greedy = greedy_search(model.step, cache, limits, room)
-        lengths = ops.sum(ops.cast(masks.padding_mask(greedy.ids), "int32"), axis=-1)
-        return greedy._replace(scores=greedy.scores / length_penalty(lengths, alpha))
-    return beam_search(
-        model.step, model.reorder, cache, limits, room, beam_size, alpha=alpha, n_best=n_best
+    settings = options.pop("settings", None)
+    options = DecodingOptions(
+        beam_size=beam_size, length_penalty=float(alpha), n_best=n_best, **options
     )
+    if settings is None:
+        settings = settings_of(options, max_length)
+        if options.sampling:
+            seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
+            settings = settings._replace(seeds=seeds)
+    longest = max_length if options.max_length is None else options.max_length
+    room = _room(ops.shape(source_ids)[1], options.max_length_ratio, longest)
+    if settings.prefixes is not None:
+        room = ops.minimum(room + ops.shape(settings.prefixes)[1], longest)
+    return Search(model, options).begin(source_ids, settings, room)[1]

@@ -3,7 +3,7 @@
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding import search
 from keras_transformer.decoding.compiled import compile_for_ids
-from keras_transformer.decoding.engine import LENGTH_MULTIPLE, least_rows
+from keras_transformer.decoding.shapes import length_buckets
 
 CHUNK_SIZE = 32
 """Most sentences in one call of the compiled search, a power of two: it bounds the memory of a
@@ -26,7 +26,7 @@ def text_to_text(engine, beam_size, length_penalty):
     """Traces what `ModelEngine.translate` does as one TensorFlow function.
 
     The search is compiled by XLA, once for each padded shape that occurs: a power of two of
-    sentences up to `CHUNK_SIZE` and a multiple of 16 tokens. Longer batches are translated
+    sentences up to `CHUNK_SIZE` and one of the `length_buckets`. Longer batches are translated
     `CHUNK_SIZE` sentences at a time, sorted by length, exactly as the engine does.
 
     Args:
@@ -66,13 +66,7 @@ def text_to_text(engine, beam_size, length_penalty):
             chosen = places[start : start + CHUNK_SIZE]
             count = tf.size(chosen)
             target_ids, chunk_scores = compiled(
-                _pad(
-                    tf,
-                    tf.gather(ids, chosen),
-                    count,
-                    engine.max_source_length,
-                    least_rows(beam_size),
-                )
+                _pad(tf, tf.gather(ids, chosen), count, engine.max_source_length)
             )
             texts = target_tokenizer.detokenize(target_ids[:count])
             at = tf.expand_dims(chosen, 1)
@@ -109,12 +103,12 @@ def _longest_first(tf, text, lengths):
     return tf.gather(present, order)
 
 
-def _pad(tf, ids, count, max_length, min_rows):
+def _pad(tf, ids, count, max_length):
     """Ragged rows to the few shapes that `pad_to_few_shapes` makes."""
     powers = tf.constant([2**i for i in range(CHUNK_SIZE.bit_length())])
-    rows = tf.reduce_min(tf.boolean_mask(powers, powers >= tf.maximum(count, min_rows)))
+    rows = tf.reduce_min(tf.boolean_mask(powers, powers >= count))
     dense = ids.to_tensor(default_value=PAD_ID)
     longest = tf.shape(dense)[1]
-    columns = (longest + LENGTH_MULTIPLE - 1) // LENGTH_MULTIPLE * LENGTH_MULTIPLE
-    columns = tf.minimum(columns, max_length)
+    buckets = tf.constant(length_buckets(max_length))
+    columns = tf.reduce_min(tf.boolean_mask(buckets, buckets >= longest))
     return tf.pad(dense, [[0, rows - count], [0, columns - longest]], constant_values=PAD_ID)

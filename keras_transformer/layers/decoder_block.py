@@ -1,10 +1,20 @@
 """One layer of the decoder, with or without an encoder."""
 
+from typing import NamedTuple
+
 import keras
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.layers.block import Block
+
+
+class StepWeights(NamedTuple):
+    """What `DecoderBlock.step` multiplies by: pairs of `Linear`, into and out of each sublayer."""
+
+    self_attention: tuple
+    cross_attention: tuple | None
+    feed_forward: tuple
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -101,9 +111,21 @@ class DecoderBlock(Block):
                 training=training,
             )
 
-        return self._run(decoder_sequence, attend, attend_to_encoder, training)
+        def feed(x):
+            return self.feed_forward(x, training=training)
 
-    def step(self, inputs, cache, position, mask, memory=None, memory_mask=None):
+        return self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
+
+    def step_weights(self):
+        """The weights laid out for `step`, once before a loop."""
+        cross = self.cross_attention
+        return StepWeights(
+            self.self_attention.step_weights(with_key_value=True),
+            None if cross is None else cross.step_weights(with_key_value=False),
+            self.feed_forward.step_weights(),
+        )
+
+    def step(self, inputs, cache, position, mask, memory=None, memory_mask=None, weights=None):
         """Runs positions that follow those whose keys and values stand in `cache`.
 
         Args:
@@ -114,32 +136,39 @@ class DecoderBlock(Block):
             memory: `KeyValue` of the encoder's sequence, from
                 `cross_attention.project_key_value`.
             memory_mask: Bool `(batch, 1, 1, source)`.
+            weights: What `step_weights` gave; a loop makes them before it begins.
 
         Returns:
-            Float `(batch, new, model_dim)` and the `KeyValue` with the new entries.
+            Float `(batch, new, model_dim)`, the `KeyValue` with the new entries, and the
+            attention to the encoder, `(batch, heads, new, source)` or `None`.
         """
         self._check_encoder_sequence(memory)
-        written = None
+        weights = self.step_weights() if weights is None else weights
+        written = attention = None
 
         def attend(x):
             nonlocal written
-            written = cache.write(self.self_attention.project_key_value(x), position)
-            return self.self_attention.attend(x, written, mask)[0]
+            output, _, written = self.self_attention.step(
+                x, weights.self_attention, lambda new: cache.write(new, position), mask=mask
+            )
+            return output
 
         def attend_to_encoder(x):
-            return self.cross_attention.attend(x, memory, memory_mask)[0]
+            nonlocal attention
+            output, attention, _ = self.cross_attention.step(
+                x, weights.cross_attention, key_value=memory, mask=memory_mask
+            )
+            return output
 
-        outputs = self._run(inputs, attend, attend_to_encoder)
-        return outputs, written
+        def feed(x):
+            return self.feed_forward.step(x, weights.feed_forward)
 
-    def _run(self, hidden, attend, attend_to_encoder, training=None):
+        return self._run(inputs, attend, attend_to_encoder, feed), written, attention
+
+    def _run(self, hidden, attend, attend_to_encoder, feed, training=None):
         hidden = self._add(hidden, self.self_attention_norm, attend, training)
         if self.cross_attention is not None:
             hidden = self._add(hidden, self.cross_attention_norm, attend_to_encoder, training)
-
-        def feed(x):
-            return self.feed_forward(x, training=training)
-
         return self._add(hidden, self.feed_forward_norm, feed, training)
 
     def _check_encoder_sequence(self, encoder_sequence):

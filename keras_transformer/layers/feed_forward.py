@@ -1,8 +1,10 @@
 """The position-wise feed-forward sublayer."""
 
 import keras
+from keras import ops
 
 from keras_transformer.config import check_rate
+from keras_transformer.layers.projection import as_linear
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -57,6 +59,21 @@ class FeedForward(keras.layers.Layer):
     def call(self, inputs, training=None):
         inner = self._dropout_layer(self._inner_dense(inputs), training=training)
         return self._outer_dense(inner)
+
+    def step_weights(self):
+        """The two projections laid out for `step`, once before a loop."""
+        inner, outer = (
+            as_linear(each.kernel, each.bias, each.kernel.shape[0], self.compute_dtype)
+            for each in self.projections
+        )
+        return inner, outer
+
+    def step(self, inputs, weights):
+        """What `call` gives, with the weights that `step_weights` gave."""
+        inner, outer = weights
+        rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        outputs = outer(self.activation(inner(rows)))
+        return ops.reshape(outputs, ops.shape(inputs))
 
     @property
     def projections(self):

@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import check_rate
-from keras_transformer.layers.projection import Projection
+from keras_transformer.layers.projection import Linear, Projection
 
 # Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
 _MASKED_SCORE = -1e30
@@ -156,6 +156,54 @@ class MultiHeadAttention(keras.layers.Layer):
             Output `(batch, query, query_features)` and weights `(batch, heads, query, key)`.
         """
         query = ops.transpose(self._query_dense(query), (0, 2, 1, 3))
+        output, weights = self._attend_by_head(query, key_value, mask, training)
+        return self._output_dense(output), weights
+
+    def step_weights(self, with_key_value):
+        """The projections laid out for `step`, once before a loop.
+
+        Args:
+            with_key_value: Whether `step` projects keys and values too (self-attention).
+
+        Returns:
+            A pair of `Linear`: into the heads, and out of them.
+        """
+        query, key, value, output = (each.linear() for each in self.projections)
+        inner = Linear.beside(query, key, value) if with_key_value else query
+        return inner, output
+
+    def step(self, inputs, weights, write=None, key_value=None, mask=None):
+        """Attends from new positions, in self-attention after writing their keys and values.
+
+        Args:
+            inputs: Float `(batch, new, query_features)`.
+            weights: What `step_weights` gave.
+            write: For self-attention: from the new positions' `KeyValue` to the one to attend to.
+            key_value: For attention to something else: its `KeyValue`.
+            mask: Bool, True = may attend, broadcastable to `(batch, heads, new, key)`.
+
+        Returns:
+            Output `(batch, new, query_features)`, weights `(batch, heads, new, key)`, and the
+            `KeyValue` that was attended to.
+        """
+        inner, outer = weights
+        new = ops.shape(inputs)[1]
+        projected = inner(ops.reshape(inputs, (-1, inputs.shape[2])))
+        heads, key_dim = self.num_heads, self.key_dim
+
+        def by_head(start, width):
+            part = projected[:, heads * start : heads * (start + width)]
+            return ops.transpose(ops.reshape(part, (-1, new, heads, width)), (0, 2, 1, 3))
+
+        if write is not None:
+            value_dim = self.value_dim or key_dim
+            key_value = write(KeyValue(by_head(key_dim, key_dim), by_head(2 * key_dim, value_dim)))
+        output, attention = self._attend_by_head(by_head(0, key_dim), key_value, mask)
+        output = outer(ops.reshape(output, (-1, outer.matrix.shape[0])))
+        return ops.reshape(output, (-1, new, output.shape[-1])), attention, key_value
+
+    def _attend_by_head(self, query, key_value, mask, training=None):
+        """From queries `(batch, heads, query, key_dim)` to `(batch, query, heads, value_dim)`."""
         query = ops.multiply(query, 1.0 / math.sqrt(self.key_dim))
         key = key_value.key
         if self.compute_dtype == "float16":
@@ -173,7 +221,7 @@ class MultiHeadAttention(keras.layers.Layer):
             weights = ops.where(mask, weights, 0.0)
         weights = ops.cast(weights, self.compute_dtype)
         output = ops.matmul(self._dropout_layer(weights, training=training), key_value.value)
-        return self._output_dense(ops.transpose(output, (0, 2, 1, 3))), weights
+        return ops.transpose(output, (0, 2, 1, 3)), weights
 
     def get_config(self):
         return {

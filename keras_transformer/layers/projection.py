@@ -1,9 +1,45 @@
 """A matrix product over one or several axes."""
 
 import math
+from typing import NamedTuple
 
 import keras
 from keras import ops
+
+# Below anything that a product can be, and finite in float32.
+_LOWEST = -3e38
+
+
+class Linear(NamedTuple):
+    """A projection laid out for decoding: `x · matrix + bias` on rows.
+
+    Made once before a loop (`ops.reshape` of a weight inside it would be fused into each product)
+    in the compute dtype.
+
+    Attributes:
+        matrix: Float `(inputs, outputs)`.
+        bias: Float `(outputs,)`, or `None`.
+    """
+
+    matrix: object
+    bias: object
+
+    @classmethod
+    def beside(cls, *linears):
+        """One product for several with the same input: their outputs stand side by side."""
+        matrix = ops.concatenate([each.matrix for each in linears], axis=1)
+        if linears[0].bias is None:
+            return cls(matrix, None)
+        return cls(matrix, ops.concatenate([each.bias for each in linears], axis=0))
+
+    def __call__(self, inputs):
+        """From `(rows, inputs)` to `(rows, outputs)`."""
+        outputs = ops.matmul(inputs, self.matrix)
+        if self.bias is None:
+            return outputs
+        # XLA on a CPU fuses "product of one row, then add" into a plain loop on one thread, at a
+        # third of the speed that memory allows. An operation between the two keeps them apart.
+        return ops.maximum(outputs, _LOWEST) + self.bias
 
 
 class Projection(keras.layers.Layer):
@@ -54,6 +90,10 @@ class Projection(keras.layers.Layer):
             outputs = outputs + ops.reshape(self.bias, (self._fan_out,))
         return ops.reshape(outputs, (batch, length, *self.output_axes))
 
+    def linear(self):
+        """The weights as a `Linear` in the compute dtype."""
+        return as_linear(self.kernel, self.bias, self._fan_in, self.compute_dtype)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -61,3 +101,11 @@ class Projection(keras.layers.Layer):
             "input_axes": self.input_axes,
             "use_bias": self.use_bias,
         }
+
+
+def as_linear(kernel, bias, inputs, dtype):
+    """A kernel of any axes and its bias as a `Linear` of `inputs` rows."""
+    matrix = ops.reshape(ops.cast(ops.convert_to_tensor(kernel), dtype), (inputs, -1))
+    if bias is None:
+        return Linear(matrix, None)
+    return Linear(matrix, ops.reshape(ops.cast(ops.convert_to_tensor(bias), dtype), (-1,)))

@@ -55,14 +55,23 @@ class Decoder(Stack):
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
 
-    def step(self, inputs, caches, position, mask, memory, memory_mask):
+    def step_weights(self):
+        """The blocks' weights laid out for `step`, once before a loop."""
+        return tuple(block.step_weights() for block in self.blocks)
+
+    def step(self, inputs, caches, position, mask, memory, memory_mask, weights):
         """One step of every block; see `DecoderBlock.step`.
 
         Returns:
-            Float `(batch, new, model_dim)` and the tuple of written caches.
+            Float `(batch, new, model_dim)`, the tuple of written caches, and the tuple of each
+            block's attention to the encoder.
         """
-        hidden, written = inputs, []
-        for block, cache, key_value in zip(self.blocks, caches, memory, strict=True):
-            hidden, cache = block.step(hidden, cache, position, mask, key_value, memory_mask)
+        hidden, written, attention = inputs, [], []
+        parts = zip(self.blocks, caches, memory, weights, strict=True)
+        for block, cache, key_value, block_weights in parts:
+            hidden, cache, seen = block.step(
+                hidden, cache, position, mask, key_value, memory_mask, block_weights
+            )
             written.append(cache)
-        return self._finish(hidden), tuple(written)
+            attention.append(seen)
+        return self._finish(hidden), tuple(written), tuple(attention)

@@ -31,6 +31,8 @@ class DecodingCache(NamedTuple):
         memory_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
+        attention: Float32 `(batch, beams, source)`, what the last step attended to in the source,
+            or `()` where nobody asked.
     """
 
     layers: tuple
@@ -38,6 +40,7 @@ class DecodingCache(NamedTuple):
     memory_mask: object
     lineage: object
     position: object
+    attention: object = ()
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -163,13 +166,14 @@ class Transformer(keras.Model):
             return self.output_projection(hidden)
         return self.target_embedding.project(hidden)
 
-    def start_decoding(self, source_ids, max_length, num_beams=1):
+    def start_decoding(self, source_ids, max_length, num_beams=1, with_attention=False):
         """Encodes once and makes the cache that `step` goes on from.
 
         Args:
             source_ids: Integer `(batch, source)`.
             max_length: Steps that the cache has room for.
             num_beams: Hypotheses for each sentence.
+            with_attention: Whether each step leaves its attention to the source in the cache.
 
         Returns:
             `DecodingCache`.
@@ -184,12 +188,16 @@ class Transformer(keras.Model):
         encoded, source_mask = self.encode(source_ids)
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
         empty = ops.zeros((batch, config.num_heads, slots, config.key_dim), self.compute_dtype)
+        attention = ()
+        if with_attention:
+            attention = ops.zeros((batch, num_beams, ops.shape(source_ids)[1]), "float32")
         return DecodingCache(
             layers=tuple(KeyValue(empty, empty) for _ in self.decoder.blocks),
             memory=self.decoder.project_memory(encoded),
             memory_mask=masks.key_mask(source_mask),
             lineage=ops.zeros((batch, num_beams, slots), "bool"),
             position=ops.zeros((), "int32"),
+            attention=attention,
         )
 
     def step(self, ids, cache):
@@ -202,26 +210,107 @@ class Transformer(keras.Model):
         Returns:
             Logits, float32 `(batch, beams, target vocabulary)`, and the next `DecodingCache`.
         """
-        beams, width = ids.shape[1], self.config.model_dim
-        embedded = self._embed(
-            ops.reshape(ids, (-1, 1)),
-            self.target_embedding,
-            self.target_positions,
-            start_index=cache.position,
+        return self.step_function()(ids, cache)
+
+    def step_function(self, attention_layer=-1, attention_heads=None):
+        """`step` for a loop: the weights are laid out here, once, and not at each step.
+
+        Args:
+            attention_layer: The block whose attention to the source is left in the cache, where
+                the cache was made for it; counted from 0, negative from the last.
+            attention_heads: A tuple of the heads whose mean that is; all by default.
+        """
+        weights = self.decoder.step_weights()
+        project = self._output_function()
+
+        def step(ids, cache):
+            beams, width = cache.lineage.shape[1], self.config.model_dim
+            embedded = self._embed(
+                ops.reshape(ids, (-1, 1)),
+                self.target_embedding,
+                self.target_positions,
+                start_index=cache.position,
+            )
+            slot = cache.position * beams
+            own = ops.broadcast_to(ops.eye(beams, dtype="bool"), (ops.shape(ids)[0], beams, beams))
+            lineage = ops.slice_update(cache.lineage, (0, 0, slot), own)
+            hidden, layers, attention = self.decoder.step(
+                ops.reshape(embedded, (-1, beams, width)),
+                cache.layers,
+                slot,
+                ops.expand_dims(lineage, 1),
+                cache.memory,
+                cache.memory_mask,
+                weights,
+            )
+            if not isinstance(cache.attention, tuple):
+                cache = cache._replace(
+                    attention=mean_of_heads(attention[attention_layer], attention_heads)
+                )
+            logits = project(ops.reshape(hidden, (-1, width)))
+            logits = ops.reshape(logits, (-1, beams, self.config.output_vocabulary_size))
+            cache = cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)
+            return ops.cast(logits, "float32"), cache
+
+        return step
+
+    def _output_function(self):
+        """From rows to logits, the matrix laid out once."""
+        if self.output_projection is not None:
+            matrix = ops.cast(
+                ops.convert_to_tensor(self.output_projection.kernel), self.compute_dtype
+            )
+        else:
+            matrix = self.target_embedding.output_matrix()
+        return lambda rows: ops.matmul(rows, matrix)
+
+    def call_with_attention(self, source_ids, target_ids):
+        """What `call` gives, and what each block attends to in the source.
+
+        Args:
+            source_ids: Integer `(batch, source)`.
+            target_ids: Integer `(batch, target)`, from the beginning of the sentence, padding
+                at the end only.
+
+        Returns:
+            Logits, float32 `(batch, target, target vocabulary)`, and for each decoder block float
+            `(batch, heads, target, source)`.
+        """
+        encoded, source_mask = self.encode(source_ids)
+        batch, length = ops.shape(target_ids)[0], ops.shape(target_ids)[1]
+        config = self.config
+        empty = ops.zeros((batch, config.num_heads, length, config.key_dim), self.compute_dtype)
+        hidden, _, attention = self.decoder.step(
+            self._embed(target_ids, self.target_embedding, self.target_positions),
+            (KeyValue(empty, empty),) * len(self.decoder.blocks),
+            0,
+            masks.causal_mask(length),
+            self.decoder.project_memory(encoded),
+            masks.key_mask(source_mask),
+            self.decoder.step_weights(),
         )
-        slot = cache.position * beams
-        own = ops.broadcast_to(ops.eye(beams, dtype="bool"), (ops.shape(ids)[0], beams, beams))
-        lineage = ops.slice_update(cache.lineage, (0, 0, slot), own)
-        hidden, layers = self.decoder.step(
-            ops.reshape(embedded, (-1, beams, width)),
-            cache.layers,
-            slot,
-            ops.expand_dims(lineage, 1),
-            cache.memory,
-            cache.memory_mask,
+        return ops.cast(self._logits(hidden), "float32"), attention
+
+    def grow(self, cache, max_length):
+        """Makes room for more steps; what was written stays.
+
+        Args:
+            cache: `DecodingCache`.
+            max_length: Steps that the new cache has room for.
+
+        Returns:
+            `DecodingCache`.
+        """
+        beams = cache.lineage.shape[1]
+        more = max_length * beams - ops.shape(cache.lineage)[2]
+
+        def grown(entries):
+            return ops.pad(entries, ((0, 0), (0, 0), (0, more), (0, 0)))
+
+        return cache._replace(
+            layers=tuple(KeyValue(grown(key), grown(value)) for key, value in cache.layers),
+            lineage=ops.pad(cache.lineage, ((0, 0), (0, 0), (0, more))),
         )
-        logits = ops.cast(self._logits(hidden), "float32")
-        return logits, cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)
 
     def reorder(self, cache, parents):
         """Lets each hypothesis go on from another one of the same sentence.
@@ -243,6 +332,22 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
+
+
+def mean_of_heads(attention, heads=None):
+    """From `(batch, heads, query, key)` to the mean over some heads, float32.
+
+    Args:
+        attention: Float `(batch, heads, query, key)`.
+        heads: Tuple of integers; all heads by default.
+
+    Returns:
+        Float32 `(batch, query, key)`.
+    """
+    attention = ops.cast(attention, "float32")
+    if heads is None:
+        return ops.mean(attention, axis=1)
+    return sum(attention[:, head] for head in heads) / len(heads)
 
 
 def _two_sequences(inputs):

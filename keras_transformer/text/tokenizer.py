@@ -146,6 +146,14 @@ class Tokenizer:
         """The pieces of one text as strings; `"▁"` stands for a space."""
         return self._processor.encode(check_texts([text]), out_type=str)[0]
 
+    def pieces_of(self, ids):
+        """The pieces of some ids as strings, special ones included.
+
+        Args:
+            ids: A list of integers.
+        """
+        return self._processor.id_to_piece([int(each) for each in ids])
+
     def detokenize(self, ids):
         """Text of one sequence of ids or of several.
 

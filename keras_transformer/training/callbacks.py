@@ -183,7 +183,7 @@ class SampleTranslations(keras.callbacks.Callback):
         self.references = list(references)
 
     def on_epoch_end(self, epoch, logs=None):
-        translations = self.engine.translate(self.sources, beam_size=1)
+        translations = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
         lines = [f"epoch {epoch + 1}"]
         for source, reference, translation in zip(
             self.sources, self.references, translations, strict=True

@@ -17,22 +17,26 @@ from decoding_oracles import (
 )
 from keras import ops
 
-from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.decoding import Beam, Constraints, Greedy, decode
 
 SENTENCES, VOCABULARY, ROOM = 29, 7, 11
 ALPHAS = (0.0, 0.6, 1.0, 2.0)
 
 
-def run(model, limits, beam_size, room=ROOM, **arguments):
-    return beam_search(
+def run(model, limits, beam_size, room=ROOM, alpha=0.6, n_best=1, **constraints):
+    return decode(
         model.step,
-        model.reorder,
         model.start(beam_size),
-        ops.convert_to_tensor(limits, "int32"),
+        Beam(beam_size, length_penalty=alpha, n_best=n_best),
+        Constraints(ops.convert_to_tensor(limits, "int32"), **constraints),
         room,
-        beam_size,
-        **arguments,
+        model.reorder,
     )
+
+
+def run_greedy(model, limits, **constraints):
+    limits = ops.convert_to_tensor(limits, "int32")
+    return decode(model.step, model.start(1), Greedy(), Constraints(limits, **constraints), ROOM)
 
 
 def test_two_beams_find_what_one_passes_by():
@@ -44,12 +48,15 @@ def test_two_beams_find_what_one_passes_by():
         },
         vocabulary=5,
     )
-    ids, log_probabilities, scores = (
+    ids, log_probabilities, scores, by_token = (
         np.asarray(each) for each in run(model, [3], 2, room=3, alpha=1.0, n_best=2)
     )
     np.testing.assert_array_equal(ids, [[[4, EOS, 0], [3, EOS, 0]]])
     expected = [[math.log(0.4 * 0.9), math.log(0.5 * 0.4)]]
     np.testing.assert_allclose(log_probabilities, expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        by_token, np.log([[[0.4, 0.9, 1.0], [0.5, 0.4, 1.0]]]), rtol=1e-6, atol=1e-7
+    )
     # Two tokens: (5 + 2) / 6.
     np.testing.assert_allclose(scores, np.array(expected) * 6 / 7, rtol=1e-6)
 
@@ -102,7 +109,7 @@ def test_compiled_it_gives_the_same(rng, compiled):
 def test_a_beam_of_one_without_an_end_is_greedy_search(rng):
     limits = [1 + row % ROOM for row in range(SENTENCES)]
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    greedy = greedy_search(model.step, model.start(1), ops.array(limits), ROOM, end_id=-1)
+    greedy = run_greedy(model, limits, end_id=-1)
     check_equal(run(model, limits, 1, alpha=0.0, end_id=-1), as_lists(greedy), 1e-5)
 
 
@@ -111,9 +118,7 @@ def test_a_beam_of_one_is_never_worse_than_greedy_search(rng, alpha):
     # It keeps the hypotheses that end beside the greedy one, so it may find a better one.
     limits = [ROOM] * SENTENCES
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=1.0)
-    greedy = as_lists(
-        greedy_search(model.step, model.start(1), ops.convert_to_tensor(limits, "int32"), ROOM)
-    )
+    greedy = as_lists(run_greedy(model, limits))
     ended = [row for row in range(SENTENCES) if EOS in greedy[row][0].ids]
     assert len(ended) > SENTENCES // 2
     ours = as_lists(run(model, limits, 1, alpha=alpha))

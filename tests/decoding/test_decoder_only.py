@@ -9,7 +9,7 @@ from decoding_oracles import BOS, EOS, check_equal, log_softmax, naive_beam, nai
 from keras import ops
 
 from keras_transformer.cache import KeyValue
-from keras_transformer.decoding import beam_search, greedy_search
+from keras_transformer.decoding import Beam, Constraints, Greedy, decode
 from keras_transformer.layers import DecoderBlock, LearnedPositionalEmbedding, TokenEmbedding
 
 VOCABULARY, WIDTH, HEADS, LAYERS, PROMPT, ROOM = 13, 10, 2, 2, 3, 11
@@ -51,7 +51,7 @@ class LanguageModel(keras.Model):
         mask = ops.broadcast_to(visible, (ids.shape[0], 1, new, PROMPT + ROOM))
         written = []
         for block, layer in zip(self.blocks, cache.layers, strict=True):
-            hidden, layer = block.step(hidden, layer, cache.position, mask)
+            hidden, layer, _ = block.step(hidden, layer, cache.position, mask)
             written.append(layer)
         return self.output_layer(hidden), _Cache(tuple(written), cache.position + new)
 
@@ -105,8 +105,8 @@ def test_greedy_search_goes_on_from_a_prompt(language_model, prompts):
     expected = naive_greedy(scorer_of(language_model, prompts), LIMITS)
     assert len({each[0].ids for each in expected}) >= 6
     assert len({token for each in expected for token in each[0].ids}) >= 5
-    cache = language_model.start(prompts, 1)
-    check_equal(greedy_search(language_model.step, cache, ops.array(LIMITS), ROOM), expected)
+    cache, constraints = language_model.start(prompts, 1), Constraints(ops.array(LIMITS))
+    check_equal(decode(language_model.step, cache, Greedy(), constraints, ROOM), expected)
 
 
 @pytest.mark.parametrize("beam_size, alpha", [(2, 0.6), (4, 1.0)])
@@ -114,14 +114,12 @@ def test_beam_search_goes_on_from_a_prompt(language_model, prompts, beam_size, a
     model = language_model
     expected = naive_beam(scorer_of(model, prompts), LIMITS, beam_size, alpha, beam_size)
     assert any(EOS in each[0].ids for each in expected)
-    result = beam_search(
+    result = decode(
         model.step,
-        model.reorder,
         model.start(prompts, beam_size),
-        ops.array(LIMITS),
+        Beam(beam_size, length_penalty=alpha, n_best=beam_size),
+        Constraints(ops.array(LIMITS)),
         ROOM,
-        beam_size,
-        alpha=alpha,
-        n_best=beam_size,
+        model.reorder,
     )
     check_equal(result, expected)

@@ -9,7 +9,7 @@ from decoding_oracles import EOS, PAD, VOCABULARY, varied_transformer
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import ModelEngine, Translation, search
-from keras_transformer.decoding.engine import pad_to_few_shapes
+from keras_transformer.decoding.shapes import pad_to_few_shapes
 from keras_transformer.errors import InputError
 
 FIRST, LAST = 4, VOCABULARY - 1
@@ -26,6 +26,9 @@ class NumberTokenizer:
 
     def detokenize(self, ids):
         return [self._text(row) for row in ids]
+
+    def pieces_of(self, ids):
+        return [str(each) for each in ids]
 
     def _text(self, row):
         row = row[: row.index(EOS)] if EOS in row else row
@@ -50,7 +53,7 @@ def expected(engine, texts, beam_size, n_best=1):
     hypotheses = search(
         engine.model, ids, beam_size, n_best=n_best, max_length=engine.max_target_length
     )
-    rows, _, scores = (np.asarray(each)[: len(texts)].tolist() for each in hypotheses)
+    rows, _, scores, _ = (np.asarray(each)[: len(texts)].tolist() for each in hypotheses)
     detokenize = engine.target_tokenizer.detokenize
     return [list(zip(detokenize(r), s, strict=True)) for r, s in zip(rows, scores, strict=True)]
 
@@ -117,7 +120,7 @@ def test_the_best_does_not_depend_on_how_many_are_asked_for(engine, texts):
 
 def test_the_length_penalty_divides_the_score(engine, texts):
     for each in engine.translate(texts, beam_size=3, length_penalty=0.0):
-        assert each.score == each.log_probability < 0
+        assert each.score == pytest.approx(each.log_probability, rel=1e-6) and each.score < 0
     for each in engine.translate(texts, beam_size=3, length_penalty=0.6):
         assert each.log_probability <= each.score < 0
 
@@ -128,17 +131,28 @@ def test_no_translation_is_longer_than_the_longest_target(varied, texts):
     assert max(lengths) == 3
 
 
-def test_a_longer_text_is_cut_with_a_warning(varied):
-    engine = ModelEngine(
+@pytest.fixture(scope="module")
+def short_engine(varied):
+    return ModelEngine(
         varied("pre_norm"), NumberTokenizer(), max_source_length=5, max_target_length=11
     )
-    # Five tokens, the end included.
-    cut, long = "4 5 6 7", "4 5 6 7 8 9 10"
+
+
+# Five tokens, the end included, and more.
+FITTING, LONG = "4 5 6 7", "4 5 6 7 8 9 10"
+
+
+def test_a_longer_text_is_refused_by_name(short_engine):
+    with pytest.raises(InputError, match="at most 5 tokens.* 8 tokens, text 2: '4 5 6 7"):
+        short_engine.translate(["9", LONG], beam_size=1)
+
+
+def test_a_longer_text_is_cut_with_a_warning_where_that_was_asked_for(short_engine):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        wanted = engine.translate([cut, "9"], beam_size=1)
-    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 5 tokens") as caught:
-        check_same(engine.translate([long, "9"], beam_size=1), wanted)
+        wanted = short_engine.translate([FITTING, "9"], beam_size=1)
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 5 tokens.* cut") as caught:
+        check_same(short_engine.translate([LONG, "9"], beam_size=1, long_input="truncate"), wanted)
     assert caught[0].filename == __file__
 
 
@@ -227,7 +241,7 @@ def test_learned_positions_bound_the_lengths():
     short = engine.translate(["5 6"], beam_size=1)
     assert np.isfinite(short[0].score)
     with pytest.warns(UserWarning, match="longer than 13"):
-        engine.translate([" ".join(["7"] * 19), "5 6"], beam_size=1)
+        engine.translate([" ".join(["7"] * 19), "5 6"], beam_size=1, long_input="truncate")
 
 
 def test_changed_weights_are_seen(texts):
@@ -240,34 +254,6 @@ def test_changed_weights_are_seen(texts):
     after = engine.translate(texts[:2], beam_size=1)
     assert after[0].text == text and after[0].score == pytest.approx(score, abs=1e-5)
     assert abs(after[0].score - before[0].score) > 1e-3
-
-
-@pytest.mark.parametrize(
-    "rows, columns, shape",
-    [
-        (1, 1, (1, 16)),
-        (2, 16, (2, 16)),
-        (3, 17, (4, 32)),
-        (5, 33, (8, 48)),
-        (8, 3, (8, 16)),
-    ],
-)
-def test_few_shapes_are_powers_of_two_by_multiples_of_sixteen(rows, columns, shape):
-    ids = [[3 + i] * columns for i in range(rows)]
-    ids[-1] = [7]
-    padded = pad_to_few_shapes(ids)
-    wanted = {
-        (1, 1): (1, 16),
-        (2, 16): (2, 16),
-        (3, 17): (4, 32),
-        (5, 33): (8, 48),
-        (8, 3): (8, 16),
-    }
-    assert padded.shape == wanted[rows, columns] and padded.dtype == "int32"
-    assert [[token for token in row if token] for row in padded[:rows].tolist()] == ids
-    for row, each in zip(padded, ids, strict=False):
-        assert not row[len(each) :].any()
-    assert not padded[rows:].any()
 
 
 def test_a_real_tokenizer_turns_ids_into_words():

@@ -5,15 +5,14 @@ import pytest
 from decoding_oracles import EOS, HistoryModel, as_lists, check_equal, naive_greedy
 from keras import ops
 
-from keras_transformer.decoding import greedy_search
+from keras_transformer.decoding import Constraints, Greedy, decode
 
 SENTENCES, VOCABULARY, ROOM = 31, 7, 11
 
 
-def run(model, limits, room=ROOM, **arguments):
-    return greedy_search(
-        model.step, model.start(1), ops.convert_to_tensor(limits, "int32"), room, **arguments
-    )
+def run(model, limits, room=ROOM, **constraints):
+    limits = ops.convert_to_tensor(limits, "int32")
+    return decode(model.step, model.start(1), Greedy(), Constraints(limits, **constraints), room)
 
 
 def test_it_takes_the_most_probable_token_even_where_that_ends_badly():
@@ -22,10 +21,13 @@ def test_it_takes_the_most_probable_token_even_where_that_ends_badly():
         {(): {EOS: 0.6, 3: 0.4}},
         vocabulary=5,
     )
-    ids, log_probabilities, scores = (np.asarray(each) for each in run(model, [3, 3], room=3))
+    ids, log_probabilities, scores, by_token = (
+        np.asarray(each) for each in run(model, [3, 3], room=3)
+    )
     np.testing.assert_array_equal(ids, [[[3, EOS, 0]], [[EOS, 0, 0]]])
     np.testing.assert_allclose(np.exp(log_probabilities), [[0.5 * 0.4], [0.6]], rtol=1e-6)
     np.testing.assert_array_equal(scores, log_probabilities)
+    np.testing.assert_allclose(np.exp(by_token), [[[0.5, 0.4, 1.0]], [[0.6, 1.0, 1.0]]], rtol=1e-6)
 
 
 def test_it_equals_a_search_that_scores_every_prefix_anew(rng, compiled):

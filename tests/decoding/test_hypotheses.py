@@ -32,9 +32,8 @@ def test_forbidden_ids_become_impossible_and_the_others_stay():
     np.testing.assert_array_equal(forbid(logits, ()), logits)
 
 
-def test_a_limit_is_twice_the_tokens_and_ten_whatever_the_padding():
-    source = [[5, 2, 0, 0, 0], [0, 0, 0, 0, 0], [5, 5, 5, 5, 2], [2, 0, 0, 0, 0]]
-    for columns in (0, 13):
-        padded = np.pad(np.array(source, "int32"), ((0, 0), (0, columns)))
-        np.testing.assert_array_equal(length_limits(padded, 31), [14, 0, 20, 12])
-        np.testing.assert_array_equal(length_limits(padded, 13), [13, 0, 13, 12])
+def test_a_limit_is_a_multiple_of_the_source_and_more_up_to_the_largest():
+    lengths = np.array([2, 0, 5, 1], "int32")
+    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 31), [14, 0, 20, 12])
+    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 13), [13, 0, 13, 12])
+    np.testing.assert_array_equal(length_limits(lengths, 1.5, [0, 0, 3, 1], 31), [3, 0, 10, 2])

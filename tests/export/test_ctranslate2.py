@@ -5,7 +5,7 @@ from decoding_oracles import log_softmax
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.config import BOS_ID, EOS_ID
-from keras_transformer.decoding import greedy_search
+from keras_transformer.decoding import Constraints, Greedy, decode
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
@@ -42,7 +42,8 @@ def test_the_other_engine_finds_the_same_translations(
     limit = 24
     cache = model.start_decoding(keras.ops.convert_to_tensor(ids.astype("int32")), limit)
     limits = keras.ops.full((len(ids),), limit, "int32")
-    found = greedy_search(model.step, cache, limits, limit, forbidden_ids=())
+    constraints = Constraints(limits, forbidden_ids=())
+    found = decode(model.step, cache, Greedy(), constraints, limit)
     theirs = translator.translate_batch(
         source, beam_size=1, max_decoding_length=limit, min_decoding_length=0
     )

@@ -259,7 +259,7 @@ def test_steps_through_the_cache_equal_one_call(
     cache, begin = KeyValue(empty, empty), 0
     for end in (1, 3, 4, TARGET):  # One or two positions at a time.
         mask = np.arange(TARGET + 2) <= np.arange(begin, end)[:, None]
-        outputs, cache = block.step(target[:, begin:end], cache, begin, mask[None, None], memory)
+        outputs, cache, _ = block.step(target[:, begin:end], cache, begin, mask[None, None], memory)
         np.testing.assert_allclose(
             float64(outputs), expected[:, begin:end], atol=tolerance * np.abs(expected).max()
         )

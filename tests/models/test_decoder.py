@@ -131,15 +131,20 @@ def test_steps_through_the_caches_equal_one_call(target, source, randomize, norm
     empty = ops.zeros((BATCH, HEADS, TARGET, KEY_DIM))
     caches = (KeyValue(empty, empty),) * 2
     for i in range(TARGET):
-        outputs, caches = decoder.step(
+        outputs, caches, attention = decoder.step(
             ops.convert_to_tensor(target[:, i : i + 1]),
             caches,
             i,
             (np.arange(TARGET) <= i)[None, None, None],
             memory,
             SOURCE_REAL[:, None, None],
+            decoder.step_weights(),
         )
         np.testing.assert_allclose(float64(outputs), expected[:, i : i + 1], atol=1e-5)
+        for seen in attention:
+            assert tuple(seen.shape) == (BATCH, HEADS, 1, SOURCE)
+            np.testing.assert_allclose(float64(seen).sum(axis=-1), 1, atol=1e-5)
+            assert not (float64(seen) * ~SOURCE_REAL[:, None, None]).any()
 
 
 def test_config_round_trip_keeps_the_sizes_and_the_policy(randomize):

@@ -1,0 +1,121 @@
+"""What a search may choose: lengths, forced beginnings, biases, no repeated n-grams."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE, forbid
+
+
+class Constraints(NamedTuple):
+    """What the hypotheses of each sentence may hold.
+
+    The Python values decide what is traced: close over them, do not pass them to a compiled
+    function as arguments.
+
+    Attributes:
+        max_lengths: Int32 `(batch,)`: tokens that each sentence may have, its end included. The
+            search loop stops there; `constrain` does not look at it.
+        min_lengths: Int32 `(batch,)`: tokens that it must have, its end included.
+        prefixes: Int32 `(batch, prefix)`: ids that each target must begin with, padded with 0;
+            a row of padding forces nothing.
+        logit_bias: Float32 `(vocabulary,)`, in nats: added to the logits before choosing. Below
+            `IMPOSSIBLE / 2` it bans the id.
+        no_repeat_ngram_size: No n-gram of this many tokens occurs twice in a hypothesis; 0 allows
+            all.
+        forbidden_ids: A tuple of ids that are never chosen.
+        end_id: Id that ends a hypothesis; a negative one ends none.
+    """
+
+    max_lengths: object
+    min_lengths: object = None
+    prefixes: object = None
+    logit_bias: object = None
+    no_repeat_ngram_size: int = 0
+    forbidden_ids: tuple = (PAD_ID, BOS_ID)
+    end_id: int = EOS_ID
+
+
+def constrain(logits, ids, position, constraints):
+    """Takes what a hypothesis may not continue with out of the choice.
+
+    A token forced by a prefix overrides all else: it alone is allowed, with its logit as it is.
+    After the prefix the other constraints hold, and its n-grams count as used.
+
+    Args:
+        logits: Float32 `(batch, beams, vocabulary)`. They stay what probabilities are computed
+            from; the result is only for choosing.
+        ids: Int32 `(batch, beams, room)`: what each hypothesis holds, in its first `position`
+            places. The others are not looked at.
+        position: Int scalar: tokens that each hypothesis holds, at most `room`.
+        constraints: `Constraints`.
+
+    Returns:
+        Float32 `(batch, beams, vocabulary)`: `IMPOSSIBLE` where a token is not allowed. Where a
+        hypothesis may continue with nothing, as all its words are used up, all are.
+    """
+    _, min_lengths, prefixes, logit_bias, ngram_size, forbidden_ids, end_id = constraints
+    vocabulary = ops.arange(logits.shape[-1], dtype="int32")
+    allowed = logits
+    if logit_bias is not None:
+        logit_bias = ops.convert_to_tensor(logit_bias, "float32")
+        allowed = ops.where(logit_bias < IMPOSSIBLE / 2, IMPOSSIBLE, allowed + logit_bias)
+    allowed = forbid(allowed, forbidden_ids)
+    if min_lengths is not None:
+        too_short = _per_sentence(position + 1 < min_lengths)
+        allowed = ops.where(too_short & (vocabulary == end_id), IMPOSSIBLE, allowed)
+    if ngram_size > 0:
+        repeated = _repeated(ids, position, ngram_size, logits.shape[-1])
+        allowed = ops.where(repeated, IMPOSSIBLE, allowed)
+    if prefixes is not None:
+        token = _per_sentence(_token_at(prefixes, position))
+        forced = ops.where(vocabulary == token, logits, IMPOSSIBLE)
+        allowed = ops.where(token != PAD_ID, forced, allowed)
+    return allowed
+
+
+def _per_sentence(values):
+    """`(batch,)` against `(batch, beams, vocabulary)`."""
+    return ops.expand_dims(values, (1, 2))
+
+
+def _token_at(prefixes, position):
+    """`prefixes[:, position]`, and padding after their end. --> [batch]"""
+    batch, width = ops.shape(prefixes)
+    # One column of padding more: what each position past the end reads.
+    padded = ops.pad(prefixes, ((0, 0), (0, 1)))
+    return ops.slice(padded, (0, ops.minimum(position, width)), (batch, 1))[:, 0]
+
+
+def _repeated(ids, position, size, vocabulary_size):
+    """Tokens that would end an n-gram of `size` tokens that the hypothesis already holds.
+
+    Each earlier place is compared with the last `size - 1` tokens, and what followed a match is
+    scattered into a mask: nothing of `room` times the vocabulary is built. Padding is never
+    marked.
+
+    Reference: Paulus et al. 2017, section 2.5 (arXiv:1705.04304).
+    """
+    batch, beams, room = ops.shape(ids)
+    context = size - 1
+    # So that each place begins a window, also where the room is smaller than an n-gram.
+    padded = ops.pad(ids, ((0, 0), (0, 0), (0, context)))
+    # Before the first whole n-gram the start is negative; then no window is whole either.
+    start = ops.maximum(position - context, 0)
+    newest = ops.slice(padded, (0, 0, start), (batch, beams, context))
+    match = ops.arange(room, dtype="int32") + context < position  # --> [room]
+    for k in range(context):
+        match = match & (padded[:, :, k : k + room] == newest[:, :, k : k + 1])
+    # All windows write True, those that do not match into the column of padding: had they
+    # written False, the last one to write the same token would win.
+    tokens = ops.where(match, padded[:, :, context:], PAD_ID)  # --> [batch, beams, room]
+    rows = ops.expand_dims(ops.arange(batch * beams, dtype="int32"), 1)
+    rows = ops.reshape(ops.broadcast_to(rows, (batch * beams, room)), (-1,))
+    mask = ops.scatter_update(
+        ops.zeros((batch * beams, vocabulary_size), "bool"),
+        ops.stack([rows, ops.reshape(tokens, (-1,))], axis=1),
+        ops.ones_like(rows, dtype="bool"),
+    )
+    mask = mask & (ops.arange(vocabulary_size, dtype="int32") != PAD_ID)
+    return ops.reshape(mask, (batch, beams, vocabulary_size))

@@ -1,0 +1,157 @@
+"""How to decode: the options of `Translator.translate`, checked."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from keras_transformer.config import PAD_ID
+from keras_transformer.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodingOptions:
+    """Options of a search. Only those marked with * are part of the compiled program.
+
+    Attributes:
+        beam_size*: Hypotheses that stay alive; 1 is greedy search.
+        length_penalty: Exponent of the GNMT length penalty.
+        coverage_penalty: Weight of the GNMT coverage penalty; 0 for none (* whether it is 0).
+        num_groups*: Groups of a diverse beam search; must divide `beam_size`.
+        diversity_penalty: What a group pays for a token that an earlier group just chose, nats.
+        n_best*: Translations of each sentence: at most `beam_size`, or any number of samples.
+        sampling*: Draw at random instead of searching; `beam_size` is then not looked at.
+        temperature: What the logits are divided by in sampling, above 0.
+        top_k: Sample from this many most probable tokens; 0 = all.
+        top_p: Sample from the smallest set of most probable tokens with this probability.
+        min_p: Sample from tokens at least this many times as probable as the best one.
+        seed: Seed of each sentence's samples: an integer for all sentences, or one for each.
+            The same sentence with the same seed gives the same samples in any batch.
+        min_length: Fewest tokens of a translation, the end included.
+        max_length: Most tokens, the end included; the engine's `max_target_length` by default.
+        min_length_ratio: Fewest tokens, as a multiple of the source's.
+        max_length_ratio: Most tokens, as a multiple of the source's, and 10 more; `None` = no
+            such limit.
+        banned_ids: Ids that are never chosen.
+        logit_bias: A dict from id to what is added to its logit before choosing.
+        no_repeat_ngram_size*: No n-gram of this many tokens occurs twice; 0 = off.
+        attention_layer*: The decoder block whose attention to the source is the alignment and
+            feeds the coverage penalty; negative counts from the last.
+        attention_heads*: The heads whose mean is taken; all by default.
+    """
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    coverage_penalty: float = 0.0
+    num_groups: int = 1
+    diversity_penalty: float = 0.5
+    n_best: int = 1
+    sampling: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | tuple = 0
+    min_length: int = 0
+    max_length: int | None = None
+    min_length_ratio: float = 0.0
+    max_length_ratio: float | None = 2.0
+    banned_ids: tuple = ()
+    logit_bias: Mapping | tuple = ()
+    no_repeat_ngram_size: int = 0
+    attention_layer: int = -1
+    attention_heads: tuple | None = None
+
+    def __post_init__(self):
+        for name in ("banned_ids", "attention_heads"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.seed, list):
+            object.__setattr__(self, "seed", tuple(self.seed))
+        if isinstance(self.logit_bias, Mapping):
+            object.__setattr__(self, "logit_bias", tuple(sorted(self.logit_bias.items())))
+        for name, least in (("beam_size", 1), ("num_groups", 1), ("n_best", 1)):
+            _check_integer(name, getattr(self, name), least, "a positive integer")
+        for name in ("top_k", "min_length", "no_repeat_ngram_size"):
+            _check_integer(name, getattr(self, name), 0, "an integer, 0 or more")
+        if self.max_length is not None:
+            _check_integer("max_length", self.max_length, 1, "a positive integer")
+        for name in ("length_penalty", "coverage_penalty", "diversity_penalty"):
+            _check_number(name, getattr(self, name), 0, math.inf, "a number, 0 or more")
+        _check_number("min_length_ratio", self.min_length_ratio, 0, math.inf, "0 or more")
+        if self.max_length_ratio is not None:
+            _check_number("max_length_ratio", self.max_length_ratio, 0, math.inf, "0 or more")
+        _check_number("temperature", self.temperature, 1e-6, math.inf, "a number above 0")
+        _check_number("top_p", self.top_p, 1e-9, 1 + 1e-9, "above 0 and at most 1")
+        _check_number("min_p", self.min_p, 0, 1 + 1e-9, "between 0 and 1")
+        self._check_together()
+
+    def _check_together(self):
+        if not self.sampling and self.n_best > self.beam_size:
+            raise InputError(
+                "`n_best` must be at most `beam_size`. "
+                f"Received: n_best={self.n_best}, beam_size={self.beam_size}."
+            )
+        if self.beam_size % self.num_groups:
+            raise InputError(
+                "`num_groups` must divide `beam_size`. "
+                f"Received: num_groups={self.num_groups}, beam_size={self.beam_size}."
+            )
+        for seed in self.seed if isinstance(self.seed, tuple) else (self.seed,):
+            _check_integer("seed", seed, -(2**31), "an integer of 32 bits")
+            if seed >= 2**31:
+                raise InputError(f"`seed` must be an integer of 32 bits. Received: seed={seed!r}.")
+
+    @property
+    def beams(self):
+        """Hypotheses that go on at once for each sentence."""
+        return self.n_best if self.sampling else self.beam_size
+
+    @property
+    def with_coverage(self):
+        """Whether the search needs the attention of each step."""
+        return self.coverage_penalty > 0 and self.beam_size > 1 and not self.sampling
+
+    def check_ids(self, vocabulary_size):
+        """Checks what depends on the model's target vocabulary."""
+        for name, ids in (
+            ("banned_ids", self.banned_ids),
+            ("logit_bias", [each for each, _ in self.logit_bias]),
+        ):
+            for each in ids:
+                if isinstance(each, bool) or not isinstance(each, int):
+                    raise InputError(f"`{name}` must name ids, integers. Received: {each!r}.")
+                if not PAD_ID <= each < vocabulary_size:
+                    raise InputError(
+                        f"`{name}` must name ids of the vocabulary, 0 to {vocabulary_size - 1}. "
+                        f"Received: {each}."
+                    )
+        for each, bias in self.logit_bias:
+            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
+                raise InputError(
+                    f"`logit_bias` must give numbers. Received: {bias!r} for the id {each}."
+                )
+
+    def check_attention(self, num_layers, num_heads):
+        """Checks what depends on the model's decoder."""
+        if not -num_layers <= self.attention_layer < num_layers:
+            raise InputError(
+                f"`attention_layer` must be one of the {num_layers} decoder blocks, counted from "
+                f"0. Received: attention_layer={self.attention_layer}."
+            )
+        for head in self.attention_heads or ():
+            if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < num_heads:
+                raise InputError(
+                    f"`attention_heads` must be among the {num_heads} heads, counted from 0. "
+                    f"Received: {head!r}."
+                )
+
+
+def _check_integer(name, value, least, expected):
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")
+
+
+def _check_number(name, value, least, below, expected):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not least <= value < below:
+        raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")

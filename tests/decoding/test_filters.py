@@ -1,0 +1,297 @@
+"""The filters by hand and against a sort; the draws against a NumPy oracle, on each backend."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_transformer.decoding import filters
+from keras_transformer.decoding.filters import filter_logits, sample
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.random_numbers import uniform
+
+NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+def logits_of(probabilities):
+    """Logits that are no log-probabilities: a constant is added."""
+    return (np.log(np.array(probabilities)) + 3.0).astype("float32")
+
+
+def tensors(options):
+    """All four options as scalar tensors, in the order of the arguments."""
+    dtypes = {name: "int32" if name == "top_k" else "float32" for name in NEUTRAL}
+    return [ops.convert_to_tensor(v, dtypes[name]) for name, v in (NEUTRAL | options).items()]
+
+
+def kept(logits):
+    return np.asarray(logits) != np.float32(IMPOSSIBLE)
+
+
+def kept_by_a_sort(logits, temperature, top_k, top_p, min_p):
+    """Bool, one row; float64 from the differences on."""
+    allowed = logits > np.float32(IMPOSSIBLE)
+    differences = (logits - logits.max()) / np.float32(temperature)
+    probabilities = np.where(allowed, np.exp(differences.astype("float64")), 0.0)
+    left = allowed.copy()
+    if top_k:
+        least = np.sort(differences[left])[::-1][:top_k][-1]
+        left &= differences >= least
+    if top_p < 1:
+        descending = np.sort(differences[left])[::-1]
+        shares = np.cumsum(np.exp(descending.astype("float64")))
+        crossing = np.argmax(shares >= top_p * shares[-1])
+        left &= differences >= descending[crossing]
+    return left & (probabilities >= min_p)
+
+
+def chi_square(ids, probabilities):
+    """The statistic less its mean, in its standard deviations; no id of probability 0 is there."""
+    probabilities = np.array(probabilities)
+    counts = np.bincount(np.ravel(ids), minlength=len(probabilities))
+    possible = probabilities > 0
+    assert counts[~possible].sum() == 0
+    expected = probabilities[possible] / probabilities.sum() * counts.sum()
+    freedom = possible.sum() - 1
+    return (np.sum((counts[possible] - expected) ** 2 / expected) - freedom) / np.sqrt(2 * freedom)
+
+
+# Of the probabilities 0.4, 0.3, 0.2 and 0.1: options, and how many stay.
+BY_HAND = [
+    ({}, 4),
+    *[({"top_k": k}, count) for k, count in [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (99, 4)]],
+    # Shares: 0.4, 0.7, 0.9, 1.
+    *[({"top_p": p}, n) for p, n in [(0.0, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3)]],
+    *[({"top_p": p}, n) for p, n in [(0.89, 3), (0.91, 4), (1.0, 4)]],
+    # Relative to the largest: 1, 0.75, 0.5, 0.25.
+    *[({"min_p": p}, n) for p, n in [(1.0, 1), (0.76, 1), (0.74, 2), (0.51, 2), (0.49, 3)]],
+    *[({"min_p": p}, n) for p, n in [(0.26, 3), (0.24, 4), (0.0, 4)]],
+    # Squared: 16, 9, 4 and 1 of 30.
+    *[({"temperature": 0.5, "top_p": p}, n) for p, n in [(0.53, 1), (0.54, 2), (0.84, 3)]],
+    # Square roots, relative to the largest: 1, 0.866, 0.707, 0.5.
+    *[({"temperature": 2.0, "min_p": p}, n) for p, n in [(0.87, 1), (0.86, 2), (0.7, 3)]],
+    # Of the two that are left the first holds 4/7 = 0.571; of three, the first two 7/9 = 0.778.
+    ({"top_k": 2, "top_p": 0.57}, 1),
+    ({"top_k": 2, "top_p": 0.58}, 2),
+    ({"top_k": 3, "top_p": 0.77}, 2),
+    ({"top_k": 3, "top_p": 0.78}, 3),
+    # The filter that leaves least decides.
+    ({"top_k": 3, "min_p": 0.6}, 2),
+    ({"top_k": 1, "min_p": 0.2}, 1),
+    ({"top_p": 0.8, "min_p": 0.7}, 2),
+    ({"top_p": 0.6, "min_p": 0.2}, 2),
+    ({"temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.5}, 2),
+]
+# In a second row in another order: a token is known by its probability, not by its place.
+ROWS = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.4, 0.3]]
+
+
+@pytest.mark.parametrize("options, count", BY_HAND)
+def test_what_stays_is_what_was_worked_out_by_hand(options, count):
+    logits = logits_of(ROWS)
+    filtered = np.asarray(filter_logits(logits, **options))
+    np.testing.assert_array_equal(kept(filtered), np.array(ROWS) > [0.35, 0.25, 0.15, 0][count - 1])
+    scaled = logits / np.float32(options.get("temperature", 1.0))
+    np.testing.assert_allclose(filtered[kept(filtered)], scaled[kept(filtered)], rtol=1e-6)
+
+
+def test_one_program_does_it_for_all_values_of_the_options(compiled):
+    compilations = []
+
+    def function(*arguments):
+        compilations.append(1)
+        return filter_logits(*arguments)
+
+    program = compiled(function)
+    logits = ops.convert_to_tensor(logits_of(ROWS))
+    for options, count in BY_HAND:
+        filtered = program(logits, *tensors(options))
+        assert (kept(filtered).sum(axis=-1) == count).all()
+    assert len(compilations) == 1
+
+
+@pytest.mark.parametrize(
+    "options, count",
+    [
+        ({"top_k": 1}, 2),
+        ({"top_k": 2}, 2),
+        ({"top_k": 3}, 3),
+        ({"top_k": 4}, 5),
+        ({"top_p": 0.29}, 2),
+        ({"top_p": 0.61}, 3),
+        ({"top_p": 0.81}, 5),
+        ({"min_p": 1.0}, 2),
+        ({"min_p": 0.33}, 5),
+        # Both of 0.3 and the 0.2 are left: 0.6 of 0.8.
+        ({"top_k": 3, "top_p": 0.74}, 2),
+    ],
+)
+def test_equally_probable_tokens_stay_or_go_together(options, count):
+    probabilities = np.array([0.1, 0.3, 0.2, 0.1, 0.3])
+    filtered = filter_logits(logits_of(probabilities), **options)
+    expected = probabilities >= np.sort(probabilities)[-count]
+    np.testing.assert_array_equal(kept(filtered), expected)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 0.1}, {"min_p": 1.0}])
+@pytest.mark.parametrize("logit", [0.0, 5.0, -7.0])
+def test_of_a_row_of_equals_all_stay(options, logit):
+    assert kept(filter_logits(np.full((1, 7), logit, "float32"), **options)).all()
+
+
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_zero_and_minus_zero_are_equally_probable(zeros):
+    filtered = filter_logits(np.array([*zeros, -1.0], "float32"), top_k=1)
+    np.testing.assert_array_equal(kept(filtered), [True, True, False])
+
+
+def test_the_neutral_values_keep_the_most_improbable_token_also_as_tensors():
+    # 1 + e^-20 is 1 in float32: by the sum alone the first token would do.
+    logits = np.array([[0.0, -20.0, -50.0, -3000.0]], "float32")
+    assert kept(filter_logits(logits, *tensors(NEUTRAL))).all()
+    assert kept(filter_logits(logits)).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.25}, {"temperature": 1e28}, {"top_k": 2}, {"top_k": 3}]
+    + [{"top_p": 0.9999}, {"min_p": 1e-30}],
+)
+def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
+    logits = np.array([[IMPOSSIBLE, -2.0, IMPOSSIBLE, -1.0, -np.inf]], "float32")
+    filtered = np.asarray(filter_logits(logits, **options))
+    np.testing.assert_array_equal(kept(filtered), [[False, True, False, True, False]])
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.5}])
+def test_where_nothing_is_allowed_nothing_is_kept(options):
+    logits = np.full((1, 1, 5), IMPOSSIBLE, "float32")
+    assert not kept(filter_logits(logits, **options)).any()
+    assert 0 <= int(sample(logits, np.array([3], "int32"), 0, **options)[0, 0]) < 5
+
+
+def test_random_rows_keep_what_a_sort_keeps(compiled):
+    program = compiled(filter_logits)
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(
+        seed=st.integers(0, 2**31),
+        spread=st.sampled_from([1e-3, 1.0, 5.0, 100.0]),
+        decimals=st.sampled_from([0, 1, 7]),
+        temperature=st.sampled_from([0.3, 1.0, 1.7]),
+        top_k=st.integers(0, 40),
+        top_p=st.one_of(st.just(1.0), st.floats(0.0, 1.0)),
+        min_p=st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
+    )
+    def check(seed, spread, decimals, temperature, top_k, top_p, min_p):
+        rng = np.random.default_rng(seed)
+        # Few decimals: many equal ones.
+        logits = rng.normal(size=(3, 5, 37)).round(decimals).astype("float32") * np.float32(spread)
+        logits[rng.random(logits.shape) < 0.2] = IMPOSSIBLE
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        result = kept(program(ops.convert_to_tensor(logits), *tensors(options)))
+        for row, found in zip(logits.reshape(-1, 37), result.reshape(-1, 37), strict=True):
+            # float32 may round a sum or a ratio to the other side of its threshold: what is found
+            # lies between the sets of a slightly stricter and of a slightly laxer filter.
+            fewest = kept_by_a_sort(row, temperature, top_k, top_p - 1e-5, min_p * (1 + 1e-5))
+            most = kept_by_a_sort(row, temperature, top_k, top_p + 1e-5, min_p * (1 - 1e-5))
+            fewest |= row == row.max()
+            assert (fewest <= found).all() and (found <= most).all()
+
+    check()
+
+
+@pytest.mark.parametrize("options", [{"top_k": 40}, {"top_p": 0.8}, {"top_k": 3000, "top_p": 0.5}])
+def test_a_long_row_keeps_exactly_what_a_sort_keeps(rng, compiled, options):
+    logits = rng.normal(scale=2.5, size=(3, 1, 8009)).astype("float32")
+    found = kept(compiled(lambda logits: filter_logits(logits, **options))(logits))
+    for row, result in zip(logits[:, 0], found[:, 0], strict=True):
+        expected = kept_by_a_sort(row, **(NEUTRAL | options))
+        assert 1 < expected.sum() < 3001
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    "options, probabilities",
+    [
+        ({}, [0.2, 0.1, 0.4, 0.3]),
+        ({"temperature": 0.5}, [0.04, 0.01, 0.16, 0.09]),
+        ({"temperature": 2.0}, np.sqrt([0.2, 0.1, 0.4, 0.3])),
+        ({"top_k": 3}, [0.2, 0.0, 0.4, 0.3]),
+        ({"top_p": 0.6}, [0.0, 0.0, 0.4, 0.3]),
+        ({"min_p": 0.4}, [0.2, 0.0, 0.4, 0.3]),
+    ],
+)
+def test_tokens_are_drawn_as_often_as_they_are_probable(options, probabilities):
+    seeds = np.arange(-2000, 3003, dtype="int32")
+    logits = np.broadcast_to(logits_of([0.2, 0.1, 0.4, 0.3]), (len(seeds), 3, 4))
+    ids = np.asarray(sample(logits, seeds, 5, **options))
+    assert ids.shape == (len(seeds), 3) and ids.dtype == "int32"
+    assert chi_square(ids, probabilities) < 4
+
+
+def test_samples_and_positions_are_drawn_independently():
+    seeds = np.arange(5003, dtype="int32")
+    p = np.array([0.5, 0.3, 0.2])
+    logits = np.broadcast_to(logits_of(p), (len(seeds), 2, 3))
+    here, later = (np.asarray(sample(logits, seeds, position)) for position in (0, 1))
+    pairs = np.outer(p, p).ravel()
+    assert chi_square(3 * here[:, 0] + here[:, 1], pairs) < 4
+    assert chi_square(3 * here[:, 0] + later[:, 0], pairs) < 4
+    assert chi_square(3 * here[:-1, 0] + here[1:, 0], pairs) < 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 0.7}, {"top_k": 5, "top_p": 0.9}, {"temperature": 1.3, "min_p": 0.1}],
+)
+def test_the_draws_are_those_of_the_numpy_oracle(rng, options):
+    # `uniform` gives the same bits on each backend (see test_random_numbers.py), the rest is here.
+    logits = rng.normal(scale=2.0, size=(101, 3, 29)).astype("float32")
+    seeds = rng.integers(-(2**31), 2**31, size=101).astype("int32")
+    options = NEUTRAL | options
+    noise = -np.log(-np.log(np.asarray(uniform(seeds, 3, 7, 29)).astype("float64")))
+    allowed = np.apply_along_axis(kept_by_a_sort, -1, logits, **options)
+    expected = np.where(allowed, logits / options["temperature"] + noise, -np.inf).argmax(axis=-1)
+    np.testing.assert_array_equal(sample(logits, seeds, 7, **options), expected)
+
+
+def test_a_sentence_draws_the_same_alone_and_among_others(rng, compiled):
+    logits = ops.convert_to_tensor(rng.normal(size=(7, 3, 31)).astype("float32"))
+    seeds = ops.convert_to_tensor(np.arange(7, dtype="int32"))
+    program = compiled(lambda logits, seeds: sample(logits, seeds, 2, top_k=11, top_p=0.8))
+    together = np.asarray(program(logits, seeds))
+    for i in (0, 3, 6):
+        alone = program(logits[i : i + 1], seeds[i : i + 1])
+        np.testing.assert_array_equal(alone, together[i : i + 1])
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1.0, 1e28])
+def test_a_token_that_is_not_allowed_is_never_drawn(monkeypatch, temperature):
+    # The worst case: the least noise for what is allowed, the most for what is not.
+    numbers = np.array([[[1 - 2.0**-24, 2.0**-24, 1 - 2.0**-24, 1 - 2.0**-24]]], "float32")
+    monkeypatch.setattr(filters, "uniform", lambda *_: ops.convert_to_tensor(numbers))
+    logits = np.array([[[IMPOSSIBLE, -50.0, IMPOSSIBLE, -np.inf]]], "float32")
+    seeds = np.zeros(1, "int32")
+    assert int(sample(logits, seeds, 0, temperature)[0, 0]) == 1
+
+
+@pytest.mark.tensorflow
+def test_one_compiled_program_draws_as_without_compiling_in_every_batch_size(rng):
+    import tensorflow as tf
+
+    signature = [
+        tf.TensorSpec([None, 2, 53], "float32"),
+        tf.TensorSpec([None], "int32"),
+        *[
+            tf.TensorSpec([], dtype)
+            for dtype in ("int32", "float32", "int32", "float32", "float32")
+        ],
+    ]
+    program = tf.function(sample, signature, jit_compile=True)
+    for batch, options in [(1, {}), (3, {"top_k": 7}), (5, {"temperature": 0.6, "top_p": 0.9})]:
+        logits = rng.normal(scale=2.0, size=(batch, 2, 53)).astype("float32")
+        seeds = np.arange(-1, batch - 1, dtype="int32")
+        drawn = program(logits, seeds, tf.constant(3), *tensors(options))
+        np.testing.assert_array_equal(drawn, sample(logits, seeds, 3, **options))
