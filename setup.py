@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
-PEERS = ["ctranslate2>=4.8,<5"]
+PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
 TEST = [
     "pytest>=9,<10",
     "hypothesis>=6.170,<7",

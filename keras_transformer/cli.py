@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+from keras_transformer.benchmark.command import add_command as _add_benchmark
 from keras_transformer.errors import InputError, VerificationError
 
 _LINES_AT_ONCE = 1024
@@ -59,6 +60,7 @@ def _parser():
     _add_translate(commands)
     _add_evaluate(commands)
     _add_export(commands)
+    _add_benchmark(commands)
     return parser
 
 

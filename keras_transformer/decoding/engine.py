@@ -169,7 +169,8 @@ class ModelEngine:
 
         Args:
             sources: A list of strings.
-            targets: A list of as many strings, their translations.
+            targets: A list of as many strings, their translations; or of lists of ids, the end
+                of the sentence included.
             length_penalty: Exponent of the length penalty of `score`.
             batch_size: Most pairs in one call of the compiled model.
             alignment: Whether each gets its alignment.
@@ -188,7 +189,6 @@ class ModelEngine:
             attention_heads=attention_heads,
         )
         check_texts("sources", sources)
-        check_texts("targets", targets)
         check_positive("batch_size", batch_size)
         if len(sources) != len(targets):
             raise InputError(
@@ -196,7 +196,7 @@ class ModelEngine:
                 f"Received: {len(sources)} sources and {len(targets)} targets."
             )
         source_ids = self._ids("sources", sources, self.source_tokenizer, self.max_source_length)
-        target_ids = self._ids("targets", targets, self.target_tokenizer, self.max_target_length)
+        target_ids, targets = self._targets(targets)
         pairs = list(zip(source_ids, target_ids, strict=True))
         scored = self._forced_targets(options, alignment).run(pairs, batch_size)
         results = []
@@ -338,15 +338,17 @@ class ModelEngine:
         parts = split_text(text, lambda part: len(tokenize(part)) <= self.max_source_length)
         return [tokenize(part) for part in parts]
 
+    def _targets(self, targets):
+        """Ids and texts of targets that are given as either."""
+        if targets and not any(isinstance(each, str) for each in targets):
+            ids = [[int(each) for each in target] for target in targets]
+            texts = self.target_tokenizer.detokenize(ids)
+            return _within("targets", ids, texts, self.max_target_length), texts
+        check_texts("targets", targets)
+        return self._ids("targets", targets, self.target_tokenizer, self.max_target_length), targets
+
     def _ids(self, name, texts, tokenizer, limit):
-        ids = tokenizer.tokenize(texts, add_eos=True)
-        for place, each in enumerate(ids):
-            if len(each) > limit:
-                raise InputError(
-                    f"Each of `{name}` must have at most {limit} tokens. "
-                    f"Received: {len(each)} tokens, text {place + 1}: {texts[place][:40]!r}…"
-                )
-        return ids
+        return _within(name, tokenizer.tokenize(texts, add_eos=True), texts, limit)
 
     def _prefixes(self, prefixes, count, options):
         if prefixes is None:
@@ -474,6 +476,17 @@ def check_positive(name, value):
     """Raises an `InputError` unless `value` is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+
+
+def _within(name, ids, texts, limit):
+    """The ids, none of more than `limit` tokens."""
+    for place, each in enumerate(ids):
+        if len(each) > limit:
+            raise InputError(
+                f"Each of `{name}` must have at most {limit} tokens. "
+                f"Received: {len(each)} tokens, text {place + 1}: {texts[place][:40]!r}…"
+            )
+    return ids
 
 
 def _per_text(name, value, count):

@@ -1,0 +1,133 @@
+"""What is measured, and how: threads, turns, arithmetic."""
+
+import os
+import pathlib
+import platform
+import statistics
+import time
+
+import keras
+
+from keras_transformer.errors import InputError
+
+MAX_POSITIONS = 1024
+"""Longest source and longest target, in tokens, that every engine has positions for."""
+
+_MATRIX_SIZE = 2048
+# The threads of an engine spin for some milliseconds after its last work: they must not take a
+# core from the next one.
+_PAUSE_SECONDS = 0.05
+
+
+def use_threads(threads):
+    """Gives TensorFlow its number of threads.
+
+    Raises:
+        InputError: TensorFlow has begun with another number, or is not Keras' backend.
+    """
+    check_positive(threads=threads)
+    if keras.backend.backend() != "tensorflow":
+        raise InputError(
+            "The benchmark runs on Keras' TensorFlow backend. "
+            f"Received: backend={keras.backend.backend()!r}."
+        )
+    import tensorflow as tf
+
+    begun = tf.config.threading.get_intra_op_parallelism_threads()
+    if begun == threads:
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    except RuntimeError:
+        raise InputError(
+            "`threads` must be set before TensorFlow's first operation. "
+            f"Received: threads={threads}, TensorFlow runs with {begun or 'its default'}."
+        ) from None
+
+
+def check_positive(**values):
+    """Raises `InputError` unless each value, or each of a list of values, is 1 or more."""
+    for name, value in values.items():
+        each = value if isinstance(value, (list, tuple)) else [value]
+        if not each or any(isinstance(x, bool) or not isinstance(x, int) or x < 1 for x in each):
+            raise InputError(f"`{name}` must be positive integers. Received: {name}={value!r}.")
+
+
+def in_turns(calls, rounds):
+    """Times functions against each other.
+
+    Args:
+        calls: Dict of name to a function without arguments, warmed up.
+        rounds: Calls of each. Each round begins with another one.
+
+    Returns:
+        A dict of name to the list of seconds, one for each round.
+    """
+    names = list(calls)
+    seconds = {name: [] for name in names}
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            time.sleep(_PAUSE_SECONDS)
+            start = time.perf_counter()
+            calls[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def ratio(ours, peer):
+    """Median over the rounds of how many times faster ours is; `None` without both."""
+    if ours is None or peer is None:
+        return None
+    return round(statistics.median(b / a for a, b in zip(ours, peer, strict=True)), 3)
+
+
+def matrix_product():
+    """A function that multiplies two float32 matrices, and its floating-point operations."""
+    import tensorflow as tf
+
+    left, right = (tf.random.normal((_MATRIX_SIZE, _MATRIX_SIZE)) for _ in range(2))
+    return lambda: (left @ right).numpy(), 2 * _MATRIX_SIZE**3
+
+
+def multiply_adds(config, batch, beams, source_length, steps):
+    """Multiply-adds of the matrix products that a forced search needs.
+
+    The encoder and the projection of its output to keys and values count once a sentence, a
+    step once for each hypothesis; step `t` attends to `t` tokens. Padding, and what attention
+    computes and then masks, do not count: this is the work, not what an engine makes of it.
+
+    Args:
+        config: `TransformerConfig`.
+        batch: Sentences.
+        beams: Hypotheses of each.
+        source_length: Tokens of each source.
+        steps: Tokens of each hypothesis.
+
+    Returns:
+        An integer; a multiply-add is two floating-point operations.
+    """
+    width, source = config.model_dim, source_length
+    square, feed_forward = width**2, 2 * width * config.intermediate_dim
+    # Query, key, value and output of each token; scores and weighted sums of each pair.
+    encoder_block = source * (4 * square + feed_forward) + 2 * source**2 * width
+    memory = 2 * source * square  # keys and values
+    # Self-attention as above; of cross-attention the query and the output.
+    step_of_block = 6 * square + feed_forward + 2 * source * width
+    pairs = steps * (steps + 1) // 2
+    decoder_block = steps * step_of_block + 2 * pairs * width
+    logits = steps * width * config.output_vocabulary_size
+    once = config.num_encoder_layers * encoder_block + config.num_decoder_layers * memory
+    each_beam = config.num_decoder_layers * decoder_block + logits
+    return batch * (once + beams * each_beam)
+
+
+def machine():
+    """The processor and its number of cores."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {"processor": names[0] if names else platform.machine(), "cores": os.cpu_count()}

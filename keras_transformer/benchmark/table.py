@@ -1,0 +1,92 @@
+"""A report as a Markdown table."""
+
+
+def table(report):
+    """Renders a report.
+
+    Args:
+        report: What `benchmark_decode` or `benchmark_corpus` returned.
+
+    Returns:
+        A string: an aligned Markdown table, and below it what one must know to read it.
+    """
+    lines = _corpus_lines(report) if report["benchmark"] == "corpus" else _decode_lines(report)
+    return "\n".join([*lines, "", *_reading_aid(report)])
+
+
+def _decode_lines(report):
+    names = list(report["notes"])
+    peers = [name for name in names if name != "ours"]
+    header = ["sentences", "search"]
+    for name in names:
+        header += [name, "ratio"] if name in peers else [name]
+    rows = []
+    for row in report["rows"]:
+        cells = [str(row["batch"]), _search(row["beam_size"])]
+        for name in names:
+            engine = row["engines"][name]
+            cells.append(f"{engine['tokens_per_second']:,.0f}")
+            if name in peers:
+                cells.append(_number(engine["ratio"], ".2f"))
+        cells.append(_number(row["matrix_product_gflops_per_second"], ",.0f"))
+        cells.append(_number(row["ours_share_of_matrix_product"], ".0%"))
+        rows.append(cells)
+    return _markdown([*header, "matrix product", "our share"], rows)
+
+
+def _corpus_lines(report):
+    header = ["engine", "batch", "seconds", "sentences/s", "ratio", "same as ours"]
+    rows = []
+    for name, engine in report["engines"].items():
+        rows.append(
+            [
+                name,
+                str(engine["batch_size"]),
+                _number(report["sentences"] / engine["sentences_per_second"], ",.2f"),
+                _number(engine["sentences_per_second"], ",.1f"),
+                _number(engine["ratio"], ".2f"),
+                _number(engine["same_as_ours"], ".1%"),
+            ]
+        )
+    return _markdown(header, rows)
+
+
+def _reading_aid(report):
+    turns = (
+        f"medians of {report['rounds']} rounds in turns, {report['threads']} threads; "
+        "a ratio above 1 says that ours is faster."
+    )
+    if report["benchmark"] == "corpus":
+        yield (
+            f"{report['sentences']:,} sentences of {report['source']}, "
+            f"{_search(report['beam_size'])}, length penalty {report['length_penalty']}; {turns}"
+        )
+    else:
+        yield (
+            f"Tokens per second, {report['preset'] or 'a model given'}, sources of "
+            f"{report['length']} tokens, {report['steps']} forced steps; {turns} "
+            "Matrix product: float32 GFLOP/s of this machine in the same rounds."
+        )
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    yield f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."
+    for name, note in report["notes"].items():
+        yield f"- {name}: {note}."
+    if report["not_installed"]:
+        names = ", ".join(report["not_installed"])
+        yield f'- not installed: {names} (pip install "keras_transformer[peers]").'
+
+
+def _search(beam_size):
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def _number(value, form):
+    return "" if value is None else format(value, form)
+
+
+def _markdown(header, rows):
+    widths = [max(3, *(len(row[i]) for row in [header, *rows])) for i in range(len(header))]
+    rule = ["-" * (width - 1) + ":" for width in widths]
+    for row in (header, rule, *rows):
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"| {' | '.join(cells)} |"

@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from keras_transformer import config
+from keras_transformer.benchmark import corpus, table
+from keras_transformer.benchmark.engines import choose_engines
+from keras_transformer.cli import run
+
+pytestmark = pytest.mark.tensorflow
+
+DECODE = ["benchmark", "decode"]
+
+
+def test_all_engines_installed_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
+    tmp_path, capsys, monkeypatch
+):
+    sizes = dict(model_dim=8, num_heads=2, intermediate_dim=6)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    monkeypatch.setitem(config._PRESETS, "transformer_tiny", {**sizes, **layers})
+    output = tmp_path / "report.json"
+    options = ["--preset", "transformer_tiny", "--vocabulary-size", "23", "--length", "5"]
+    options += ["--steps", "3", "--batch-sizes", "2", "--beam-sizes", "1", "--rounds", "2"]
+    options += ["--threads", "2", "--output", str(output)]
+    assert run([*DECODE, *options]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert report == json.loads(output.read_text())
+    assert report["config"]["vocabulary_size"] == 23
+    chosen, not_installed = choose_engines()
+    assert report["not_installed"] == not_installed
+    (row,) = report["rows"]
+    assert (row["batch"], row["beam_size"]) == (2, 1)
+    assert list(row["engines"]) == list(report["notes"]) == list(chosen)
+    for name, engine in row["engines"].items():
+        assert len(engine["seconds"]) == 2 and min(engine["seconds"]) > 0
+        assert (engine["ratio"] is None) == (name == "ours")
+    assert row["matrix_product_gflops_per_second"] > 0
+    assert table.table(report) in captured.err
+
+
+def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
+    asked = []
+
+    def measured(**options):
+        asked.append({**options, "log": None})
+        return {"told": "so"}
+
+    monkeypatch.setattr(corpus, "benchmark_corpus", measured)
+    monkeypatch.setattr(table, "table", lambda report: "a table")
+    arguments = ["--model", "r", "--source", "s", "--beam-sizes", "2", "--batch-sizes", "8", "16"]
+    assert run([*DECODE, *arguments]) == 0
+    names = {"run_folder": "r", "source_file": "s", "beam_size": 2, "batch_sizes": [8, 16]}
+    assert asked == [{**names, "log": None}]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"told": "so"}
+    assert captured.err == "a table\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--engines", "marian"], "engine='marian'"),
+        (["--preset", "small"], "preset='small'"),
+        (["--model", "run"], "--model and --source go together"),
+        (["--source", "text"], "--model and --source go together"),
+        (["--model", "run", "--source", "text", "--steps", "4"], "--steps does not go with"),
+        (["--model", "run", "--source", "text", "--beam-sizes", "1", "4"], "one beam size"),
+        (["--model", "run", "--source", "text"], "run: no such run folder"),
+        (["--output", "no/such/report.json"], "no/such/report.json: cannot be written"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_code_2(arguments, expected, capsys):
+    assert run([*DECODE, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("keras-transformer: ")
+    assert expected in captured.err.splitlines()[-1]

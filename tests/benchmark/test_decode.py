@@ -1,0 +1,126 @@
+import sys
+
+import pytest
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.benchmark import decode
+from keras_transformer.benchmark.decode import benchmark_decode
+from keras_transformer.benchmark.engines import ENGINES
+from keras_transformer.benchmark.measure import multiply_adds
+from keras_transformer.errors import InputError
+
+pytestmark = pytest.mark.tensorflow
+
+
+class Fake:
+    """An engine that gives `steps + more` ids and takes no time."""
+
+    package = None
+    distribution = "keras"
+    note = "made up"
+    more = 0
+
+    def __init__(self, model, threads):
+        self.threads = threads
+
+    def translate(self, source_ids, beam_size, steps):
+        assert self.threads == 2
+        assert [len(ids) for ids in source_ids] == [5] * len(source_ids)
+        return [[4] * (steps + self.more) for _ in source_ids]
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    monkeypatch.setitem(ENGINES, "ours", Fake)
+    monkeypatch.setitem(ENGINES, "keras_hub", type("Other", (Fake,), {}))
+    return ENGINES
+
+
+def test_rates_ratios_and_shares_follow_from_the_seconds(fakes, model, monkeypatch):
+    def turns(calls, rounds):
+        assert rounds == 3
+        return {"ours": [0.5, 0.25, 0.2], "keras_hub": [1.0, 1.0, 1.0], "matrix product": [0.1] * 3}
+
+    monkeypatch.setattr(decode, "in_turns", turns)
+    monkeypatch.setattr(decode, "matrix_product", lambda: (lambda: None, 4_000_000))
+    report = benchmark_decode(
+        model=model,
+        length=5,
+        steps=7,
+        batch_sizes=[3],
+        beam_sizes=[4],
+        rounds=3,
+        engines=["ours", "keras_hub"],
+    )
+    (row,) = report["rows"]
+    assert row["engines"]["ours"]["tokens_per_second"] == 3 * 7 / 0.25
+    assert row["engines"]["keras_hub"]["tokens_per_second"] == 3 * 7
+    assert row["engines"]["keras_hub"]["ratio"] == 4  # of 2, 4 and 5
+    operations = 2 * multiply_adds(model.config, 3, 4, 5, 7)
+    assert row["gigaflops"] == round(operations / 1e9, 3)
+    # The machine makes 4e6 operations in 0.1 s; ours made these in 0.25 s.
+    assert row["ours_share_of_matrix_product"] == round(operations / 0.25 / 4e7, 3)
+
+
+def test_a_row_for_each_batch_and_beam(fakes, model):
+    told = []
+    report = benchmark_decode(
+        model=model,
+        length=5,
+        steps=1,
+        batch_sizes=(1, 2),
+        beam_sizes=(1, 3),
+        rounds=1,
+        engines=["ours"],
+        log=told.append,
+    )
+    shapes = [(row["batch"], row["beam_size"]) for row in report["rows"]]
+    assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    assert told[0] == "making ours" and len(told) == 5
+
+
+def test_an_engine_that_takes_other_steps_is_not_measured(fakes, model, monkeypatch):
+    monkeypatch.setattr(fakes["keras_hub"], "more", 1)
+    with pytest.raises(RuntimeError, match=r"keras_hub took \[3\] steps where 2 were asked for"):
+        benchmark_decode(model=model, length=5, steps=2, engines=["keras_hub"])
+
+
+def test_an_engine_that_is_missing_is_reported_and_no_error(fakes, model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    report = benchmark_decode(
+        model=model,
+        length=5,
+        steps=1,
+        batch_sizes=[1],
+        beam_sizes=[1],
+        rounds=1,
+        engines=["ours", "ctranslate2"],
+    )
+    assert report["not_installed"] == ["ctranslate2"]
+    assert list(report["rows"][0]["engines"]) == ["ours"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"engines": ["marian"]}, "engine='marian'"),
+        ({"preset": "base"}, "preset='base'"),
+        ({"steps": 0}, "steps=0"),
+        ({"length": 1025}, "`length` must be at most 1024"),
+        ({"batch_sizes": (1, -1)}, "batch_sizes=(1, -1)"),
+        ({"vocabulary_size": 4, "preset": "transformer_tiny"}, "vocabulary_size=4"),
+    ],
+)
+def test_a_wrong_option_is_a_users_mistake(options, expected):
+    with pytest.raises(InputError) as caught:
+        benchmark_decode(**{"preset": "transformer_tiny", "vocabulary_size": 7, **options})
+    assert expected in str(caught.value)
+
+
+def test_learned_positions_bound_the_lengths():
+    sizes = dict(model_dim=4, num_heads=2, intermediate_dim=3)
+    config = TransformerConfig(
+        13, **sizes, num_encoder_layers=1, num_decoder_layers=1, positions="learned", max_length=11
+    )
+    with pytest.raises(InputError, match="`steps` must be at most 11"):
+        benchmark_decode(model=Transformer(config), length=5, steps=12)
