@@ -12,6 +12,7 @@ the exit code is 1 if greedy search differs anywhere without a tie, or beam sear
 
 import argparse
 import json
+import math
 import sys
 
 import ctranslate2
@@ -30,8 +31,7 @@ def theirs(folder, sentences, beam_size):
         beam_size=beam_size,
         length_penalty=0,
         min_decoding_length=0,
-        # Its limit does not count the end, ours does.
-        max_decoding_length=LONGEST - 1,
+        max_decoding_length=LONGEST,
         max_batch_size=32,
     )
     return [result.hypotheses[0] for result in results]
@@ -44,7 +44,7 @@ def compare(translator, folder, texts, beam_size):
         beam_size=beam_size,
         length_penalty=0.0,
         max_length=LONGEST,
-        max_length_ratio=None,
+        max_length_ratio=math.inf,
     )
     tokenizer = translator.engine.source_tokenizer
     others = theirs(folder, [tokenizer.pieces(text) for text in texts], beam_size)
@@ -52,7 +52,7 @@ def compare(translator, folder, texts, beam_size):
     id_of = {piece: id for id, piece in enumerate(vocabulary)}
     ties, different = [], []
     for text, our, pieces in zip(texts, ours, others, strict=True):
-        if list(our.tokens) == [*pieces, "</s>"]:
+        if [token for token in our.tokens if token != "</s>"] == pieces:
             continue
         ids = [id_of[piece] for piece in (*pieces, "</s>")]
         (scored,) = translator.score([text], [ids])

@@ -57,8 +57,8 @@ def naive_greedy(scorer, limits):
 def naive_beam(scorer, limits, beam_size, alpha, n_best):
     """Beam search that never stops before the limit, every prefix scored from scratch.
 
-    Of the `2 · beam_size` best extensions of a sentence's hypotheses, those that end are
-    finished, and the best `beam_size` others go on.
+    Of the `beam_size` best extensions of a sentence's hypotheses, those that end are finished,
+    and the best `beam_size` that do not end go on.
     """
     alive = [[((), 0.0)] for _ in limits]
     finished = [[] for _ in limits]
@@ -73,10 +73,10 @@ def naive_beam(scorer, limits, beam_size, alpha, n_best):
                 for token, gained in enumerate(next(table))
                 if token not in FORBIDDEN
             ]
-            best = sorted(extensions, key=lambda each: -each[1])[: 2 * beam_size]
+            best = sorted(extensions, key=lambda each: -each[1])
             finished[r] += [
                 Hypothesis(ids, total, total / penalty(length, alpha))
-                for ids, total in best
+                for ids, total in best[:beam_size]
                 if ids[-1] == EOS
             ]
             alive[r] = [each for each in best if each[0][-1] != EOS][:beam_size]

@@ -30,8 +30,9 @@ class _Memory(NamedTuple):
 class Beam:
     """Keeps the `beam_size` most probable unfinished hypotheses of each sentence.
 
-    A hypothesis that ends leaves the beam for a list of finished ones, where its score
-    (log-probability over length penalty, and the coverage penalty) is final. A sentence stops
+    Of the extensions of all hypotheses, the best `beam_size` count. Those that end leave the beam
+    for a list of finished hypotheses, where their score (log-probability over length penalty, and
+    the coverage penalty) is final, and the next best ones that do not end take their places. A sentence stops
     when no unfinished hypothesis can still enter the first `n_best` places of that list:
     log-probabilities only fall, no hypothesis grows past the sentence's limit, and the coverage
     penalty is never above 0, so an unfinished one scores at most its present log-probability
@@ -129,14 +130,14 @@ class Beam:
             covered = take_rows(self._coverage_scores(coverage), parents)
             new = new._replace(scores=new.scores + covered)
 
-        ended = (tokens == end_id) & exists
+        order = ops.arange(exists.shape[1], dtype="int32")
+        ended = (tokens == end_id) & exists & (order < self.width)
         new_scores = ops.where(ended & running, new.scores, IMPOSSIBLE)
         finished = _merge(
             _Finished(*(rows(each) for each in memory.finished)), new._replace(scores=new_scores)
         )
         # `_extensions` gives them in the order in which they are to be kept.
         going_on = ops.cast(exists & (tokens != end_id), "int32")
-        order = ops.arange(going_on.shape[1], dtype="int32")
         rank = ops.cast(going_on * 4 * self.width - order, "float32")
         _, kept = ops.top_k(rank, self.width)
         alive = ops.where(take_rows(going_on, kept) > 0, take_rows(totals, kept), IMPOSSIBLE)

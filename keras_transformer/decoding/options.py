@@ -29,7 +29,7 @@ class DecodingOptions:
         min_length: Fewest tokens of a translation, the end included.
         max_length: Most tokens, the end included; the engine's `max_target_length` by default.
         min_length_ratio: Fewest tokens, as a multiple of the source's.
-        max_length_ratio: Most tokens, as a multiple of the source's, and 10 more; `None` = no
+        max_length_ratio: Most tokens, as a multiple of the source's, and 10 more; infinity = no
             such limit.
         banned_ids: Ids that are never chosen.
         logit_bias: A dict from id to what is added to its logit before choosing.
@@ -54,7 +54,7 @@ class DecodingOptions:
     min_length: int = 0
     max_length: int | None = None
     min_length_ratio: float = 0.0
-    max_length_ratio: float | None = 2.0
+    max_length_ratio: float = 2.0
     banned_ids: tuple = ()
     logit_bias: Mapping | tuple = ()
     no_repeat_ngram_size: int = 0
@@ -78,7 +78,7 @@ class DecodingOptions:
         for name in ("length_penalty", "coverage_penalty", "diversity_penalty"):
             _check_number(name, getattr(self, name), 0, math.inf, "a number, 0 or more")
         _check_number("min_length_ratio", self.min_length_ratio, 0, math.inf, "0 or more")
-        if self.max_length_ratio is not None:
+        if self.max_length_ratio != math.inf:
             _check_number("max_length_ratio", self.max_length_ratio, 0, math.inf, "0 or more")
         _check_number("temperature", self.temperature, 1e-6, math.inf, "a number above 0")
         _check_number("top_p", self.top_p, 1e-9, 1 + 1e-9, "above 0 and at most 1")

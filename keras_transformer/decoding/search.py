@@ -1,5 +1,6 @@
 """From padded source ids to hypotheses: a strategy, its constraints, and the loop."""
 
+import math
 from typing import NamedTuple
 
 import keras
@@ -180,7 +181,7 @@ def settings_of(options, max_length, batch=None, prefixes=None, logit_bias=None)
     import numpy as np
 
     ratio, extra = options.max_length_ratio, 10
-    if ratio is None:
+    if ratio == math.inf:
         ratio, extra = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
     numbers = (
         options.length_penalty,
@@ -206,7 +207,7 @@ def settings_of(options, max_length, batch=None, prefixes=None, logit_bias=None)
 
 def _room(padded_source_length, ratio, max_length):
     """The largest limit that a padded source can have, rounded up to a multiple of 16."""
-    if ratio is None:
+    if ratio == math.inf:
         return max_length
     if isinstance(padded_source_length, int):
         room = int(ratio * padded_source_length) + 10
