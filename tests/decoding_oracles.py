@@ -1,123 +1,15 @@
-"""Search once more, in plain Python and float64, and models whose probabilities are known.
+"""Models whose probabilities are known, and checks against the searches in `naive_search`."""
 
-Between the two stands a scorer: `scorer(rows, prefixes)` gives the log-probabilities of what
-follows each prefix (a tuple of ids) in sentence `rows[i]`, float64 `(prefixes, vocabulary)`.
-"""
-
+import copy
+import math
 from typing import NamedTuple
 
 import numpy as np
 from keras import ops
+from naive_search import ANYTHING, BOS, EOS, PAD, Hypothesis, log_softmax, token_log_probabilities
 
 from keras_transformer import Transformer, TransformerConfig
-
-PAD, BOS, EOS = 0, 1, 2
-FORBIDDEN = (PAD, BOS)
-
-
-class Hypothesis(NamedTuple):
-    ids: tuple
-    log_probability: float
-    score: float
-
-
-def log_softmax(logits):
-    """Over the last axis, in float64."""
-    logits = np.asarray(logits).astype("float64")
-    logits = logits - logits.max(axis=-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-
-
-def penalty(length, alpha):
-    """Equation 14 of Wu et al. 2016."""
-    return ((5 + length) / (5 + 1)) ** alpha
-
-
-def log_probability(scorer, row, ids):
-    """Of one sequence: the sum over its own tokens."""
-    table = scorer([row] * len(ids), [ids[:i] for i in range(len(ids))])
-    return sum(table[i, token] for i, token in enumerate(ids))
-
-
-def naive_greedy(scorer, limits):
-    """The most probable token again and again, every prefix scored from scratch."""
-    ids = [() for _ in limits]
-    totals = [0.0 for _ in limits]
-    for length in range(max(limits)):
-        rows = [r for r, limit in enumerate(limits) if length < limit and EOS not in ids[r]]
-        if not rows:
-            break
-        for r, scores in zip(rows, scorer(rows, [ids[r] for r in rows]), strict=True):
-            token = max((t for t in range(len(scores)) if t not in FORBIDDEN), key=scores.item)
-            ids[r] += (token,)
-            totals[r] += scores[token]
-    return [[Hypothesis(i, total, total)] for i, total in zip(ids, totals, strict=True)]
-
-
-def naive_beam(scorer, limits, beam_size, alpha, n_best):
-    """Beam search that never stops before the limit, every prefix scored from scratch.
-
-    Of the `beam_size` best extensions of a sentence's hypotheses, those that end are finished,
-    and the best `beam_size` that do not end go on.
-    """
-    alive = [[((), 0.0)] for _ in limits]
-    finished = [[] for _ in limits]
-    for length in range(1, max(limits) + 1):
-        rows = [r for r, limit in enumerate(limits) if length <= limit for _ in alive[r]]
-        prefixes = [ids for r, limit in enumerate(limits) if length <= limit for ids, _ in alive[r]]
-        table = iter(scorer(rows, prefixes))
-        for r in sorted(set(rows)):
-            extensions = [
-                ((*ids, token), total + gained)
-                for ids, total in alive[r]
-                for token, gained in enumerate(next(table))
-                if token not in FORBIDDEN
-            ]
-            best = sorted(extensions, key=lambda each: -each[1])
-            finished[r] += [
-                Hypothesis(ids, total, total / penalty(length, alpha))
-                for ids, total in best[:beam_size]
-                if ids[-1] == EOS
-            ]
-            alive[r] = [each for each in best if each[0][-1] != EOS][:beam_size]
-    return [
-        _in_order(finished[r], alive[r], limit, alpha, n_best) for r, limit in enumerate(limits)
-    ]
-
-
-def exhaustive_search(scorer, limits, alpha, n_best):
-    """Looks at every sequence that there is."""
-    results = []
-    for row, limit in enumerate(limits):
-        finished, level = [], [((), 0.0)]
-        for length in range(1, limit + 1):
-            table = scorer([row] * len(level), [ids for ids, _ in level])
-            extended = []
-            for (ids, total), scores in zip(level, table, strict=True):
-                for token, gained in enumerate(scores):
-                    if token == EOS:
-                        finished.append(
-                            Hypothesis(
-                                (*ids, token),
-                                total + gained,
-                                (total + gained) / penalty(length, alpha),
-                            )
-                        )
-                    elif token not in FORBIDDEN:
-                        extended.append(((*ids, token), total + gained))
-            level = extended
-        results.append(_in_order(finished, level, limit, alpha, n_best))
-    return results
-
-
-def _in_order(finished, unfinished, limit, alpha, n_best):
-    """What ended, best first, then what did not."""
-    finished = sorted(finished, key=lambda each: -each.score)
-    unfinished = [
-        Hypothesis(ids, total, total / penalty(limit, alpha))
-        for ids, total in sorted(unfinished, key=lambda each: -each[1])
-    ]
-    return (finished + unfinished)[:n_best]
+from keras_transformer.decoding import Constraints, Hypotheses, loop
 
 
 def as_lists(hypotheses):
@@ -156,6 +48,31 @@ def check_equal(received, expected, tolerance=1e-4):
             )
 
 
+def check_tokens(hypotheses, scorer):
+    """The log-probability of each token is the scorer's, 0 after the last, and they add up."""
+    totals, by_token = np.asarray(hypotheses[1]), np.asarray(hypotheses[3])
+    assert by_token.dtype == "float32" and by_token.shape == np.shape(hypotheses[0])
+    np.testing.assert_allclose(by_token.sum(axis=2, dtype="float64"), totals, atol=1e-5)
+    for row, found in enumerate(as_lists(hypotheses)):
+        for place, (ids, *_) in enumerate(found):
+            if ids:
+                expected = token_log_probabilities(scorer, row, ids)
+                ours = by_token[row, place, : len(ids)]
+                np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
+            assert not by_token[row, place, len(ids) :].any()
+
+
+def check_found(hypotheses, expected, scorer):
+    """What a beam found, token by token; where too little exists, its last places are empty."""
+    ours = as_lists(hypotheses)
+    for mine, theirs in zip(ours, expected, strict=True):
+        for empty in mine[len(theirs) :]:
+            assert (empty.ids, empty.log_probability) == ((), 0.0) and empty.score <= -1e29
+        del mine[len(theirs) :]
+    check_equal(ours, expected)
+    check_tokens(hypotheses, scorer)
+
+
 def check_varied(hypotheses):
     """That a comparison says something: sentences end at different lengths, or not at all."""
     best = [each[0].ids for each in hypotheses]
@@ -167,6 +84,7 @@ def check_varied(hypotheses):
 class _State(NamedTuple):
     node: object  # int32 [batch, beams]
     position: object
+    attention: object = ()  # float32 [batch, beams, source]
 
 
 class HistoryModel:
@@ -176,20 +94,38 @@ class HistoryModel:
     two short ones share a row, and no long one has the row of its last tokens alone.
 
     Args:
-        logits: `(sentences, histories, vocabulary)`.
+        logits: `(sentences, histories, vocabulary)`. A batch of more sentences than that has
+            them over and over.
+        attention: `(sentences, histories, source)`: what the step after each history attends to,
+            by default nothing.
+        source_mask: Bool `(sentences, source)`, for `coverage`.
     """
 
-    def __init__(self, logits):
+    def __init__(self, logits, attention=None, source_mask=None):
         self.logits = np.asarray(logits, "float32")
-        self.table = ops.convert_to_tensor(self.logits.reshape(-1, self.logits.shape[-1]))
+        self.attention, self.source_mask = attention, source_mask
+        tables = [self.logits] if attention is None else [self.logits, attention]
+        self.tables = tuple(
+            ops.convert_to_tensor(each.reshape(-1, each.shape[-1]), "float32") for each in tables
+        )
         self.calls = 0
 
     @classmethod
-    def random(cls, rng, sentences, vocabulary, histories=1009, scale=2.0, end=0.0):
-        """Normal logits; `end` is added to those of the end of the sentence."""
+    def random(
+        cls, rng, sentences, vocabulary, histories=1009, scale=2.0, end=0.0, source_mask=None
+    ):
+        """Normal logits; `end` is added to those of the end of the sentence.
+
+        With a source mask there is attention: a random share of 1 for each token of the source.
+        """
         logits = scale * rng.normal(size=(sentences, histories, vocabulary))
         logits[..., EOS] += end
-        return cls(logits)
+        if source_mask is None:
+            return cls(logits)
+        shares = rng.gamma(0.3, size=(sentences, histories, source_mask.shape[1]))
+        shares = np.where(source_mask[:, None], shares + 1e-3, 0.0)
+        attention = shares / np.maximum(shares.sum(axis=2, keepdims=True), 1e-9)
+        return cls(logits, attention, source_mask)
 
     @classmethod
     def of_probabilities(cls, *sentences, vocabulary, histories=1009):
@@ -215,20 +151,81 @@ class HistoryModel:
         nodes = [self._node(prefix) for prefix in prefixes]
         return log_softmax(self.logits[rows, nodes])
 
-    def start(self, beams):
-        shape = (len(self.logits), beams)
-        return _State(ops.zeros(shape, "int32"), ops.zeros((), "int32"))
+    def coverage(self, weight):
+        """From a sentence and ids to the coverage penalty, equation 14 of Wu et al. 2016."""
+
+        def coverage(row, ids):
+            nodes = [self._node(ids[:i]) for i in range(len(ids))]
+            summed = self.attention[row, nodes].sum(axis=0)[self.source_mask[row]]
+            return weight * sum(math.log(min(max(each, 1e-6), 1.0)) for each in summed)
+
+        return coverage
+
+    def with_tables(self, tables):
+        """The same model with other numbers, which may be the arguments of a program."""
+        other = copy.copy(self)
+        other.tables = tables
+        return other
+
+    def start(self, beams, sentences=None):
+        shape = (sentences or len(self.logits), beams)
+        attention = ()
+        if self.attention is not None:
+            attention = ops.zeros((*shape, self.attention.shape[2]), "float32")
+        return _State(ops.zeros(shape, "int32"), ops.zeros((), "int32"), attention)
 
     def step(self, ids, state):
         self.calls += 1
         sentences, histories, vocabulary = self.logits.shape
         following = (state.node * vocabulary + ids + 1) % histories
         node = ops.where(state.position == 0, 0, following)
-        first = ops.expand_dims(ops.arange(sentences, dtype="int32"), 1) * histories
-        return ops.take(self.table, first + node, axis=0), _State(node, state.position + 1)
+        row = ops.arange(ids.shape[0], dtype="int32") % sentences
+        taken = [
+            ops.take(each, ops.expand_dims(row, 1) * histories + node, axis=0)
+            for each in self.tables
+        ]
+        return taken[0], _State(node, state.position + 1, *taken[1:])
 
     def reorder(self, state, parents):
         return state._replace(node=ops.take_along_axis(state.node, parents, axis=1))
+
+
+def search_program(compiled, model, strategy, room, ngram_size=0, columns=5, sentences=None):
+    """A search as one program for all models of the shape of `model`.
+
+    Args:
+        compiled: The fixture.
+        model: `HistoryModel`.
+        strategy: From keyword arguments, which are traced, to `Greedy`, `Sampling` or `Beam`.
+        room: As in `loop.start`.
+        ngram_size: As in `Constraints`.
+        columns: Columns of the prefixes.
+        sentences: Sentences in a batch; as many as the model has by default.
+
+    Returns:
+        A function of a model, the limits, `Rules` and the keyword arguments, which gives the
+        `Hypotheses` and the number of steps taken.
+    """
+
+    def traced(tables, arrays, numbers):
+        chosen, ours = strategy(**numbers), model.with_tables(tables)
+        constraints = Constraints(*arrays, no_repeat_ngram_size=ngram_size)
+        state = loop.start(chosen, ours.start(chosen.beams, sentences), constraints, room)
+        state = loop.advance(chosen, ours.step, state, constraints, room, ours.reorder)
+        return chosen.hypotheses(state, constraints), state.position
+
+    program = compiled(traced)
+
+    def run(model, limits, rules=ANYTHING, **numbers):
+        arrays = rules.arrays(limits, model.logits.shape[2], columns)
+        numbers = {
+            name: np.asarray(value, "float32" if isinstance(value, float) else None)
+            for name, value in numbers.items()
+        }
+        found, steps = program(model.tables, arrays, numbers)
+        return Hypotheses(*found), int(steps)
+
+    return run
 
 
 class FullPass:

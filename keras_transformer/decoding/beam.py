@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_transformer import masks
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.hypotheses import (
     IMPOSSIBLE,
@@ -110,7 +111,7 @@ class Beam:
         position, end_id = state.position + 1, constraints.end_id
         log_sums = rows(ops.logsumexp(logits, axis=-1))
         tokens, parents, totals = self._extensions(
-            rows(allowed), rows(memory.totals), log_sums, end_id
+            rows(allowed), rows(memory.totals), log_sums, running, end_id
         )  # --> [rows, 2 * width] each
         exists = totals > IMPOSSIBLE / 2
         gained = _value_at(rows(logits), parents, tokens) - take_rows(log_sums, parents)
@@ -144,10 +145,14 @@ class Beam:
         # Where nothing at all is allowed, what is alive stays, without an end.
         moves = running & ops.any(exists, axis=1, keepdims=True)
         alive = ops.where(moves, alive, rows(memory.totals))
-        can_win = (
+        can_win = moves[:, 0] & (
             self._best_possible(alive, position, limits, constraints)
-            > (finished.scores[:, min(self.n_best, self.width) - 1])
+            > finished.scores[:, min(self.n_best, self.width) - 1]
         )
+        if self.num_groups > 1:
+            # The later groups avoid what a group chooses: it goes on as long as they do.
+            can_win = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)
+            can_win = ops.repeat(can_win, self.num_groups)
         parents = take_rows(parents, kept)
         if self.attention is not None:
             coverage = whole(
@@ -180,17 +185,18 @@ class Beam:
     def hypotheses(self, state, constraints):
         """The finished hypotheses, then the unfinished ones."""
         memory = state.memory
-        penalty = length_penalty(constraints.max_lengths, self.length_penalty)
-        scores = memory.totals / ops.expand_dims(penalty, 1)
+        # Less than the limit where nothing could follow.
+        lengths = ops.sum(ops.cast(masks.padding_mask(state.ids), "int32"), axis=2)
+        scores = memory.totals / length_penalty(lengths, self.length_penalty)
         if self.attention is not None:
             scores = scores + self._coverage_scores(memory.coverage)
-        scores, order = ops.top_k(ops.maximum(scores, IMPOSSIBLE), self.beams)
-        ids = take_rows(state.ids, order)
-        exists = take_rows(memory.totals, order) > IMPOSSIBLE / 2
+        # Where fewer hypotheses exist than beams, the others hold forbidden ids.
+        scores = ops.where(memory.totals > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
+        scores, order = ops.top_k(scores, self.beams)
+        exists = ops.expand_dims(scores > IMPOSSIBLE / 2, 2)
         unfinished = _Finished(
-            # Where fewer hypotheses exist than beams, the others hold forbidden ids.
-            ops.where(ops.expand_dims(exists, 2), ids, PAD_ID),
-            take_rows(state.token_log_probabilities, order),
+            ops.where(exists, take_rows(state.ids, order), PAD_ID),
+            ops.where(exists, take_rows(state.token_log_probabilities, order), 0.0),
             scores,
         )
         # Between what ended and the empty places; `top_k` takes equal values from the left.
@@ -205,7 +211,7 @@ class Beam:
             best.token_log_probabilities,
         )
 
-    def _extensions(self, allowed, totals, log_sums, end_id):
+    def _extensions(self, allowed, totals, log_sums, running, end_id):
         """The `2 · width` best extensions of each group, best first.
 
         Twice the width, because at most one extension of each hypothesis ends it: `width` of
@@ -218,7 +224,7 @@ class Beam:
         vocabulary = allowed.shape[2]
         by_group = (-1, self.num_groups, self.width)
         allowed = ops.reshape(allowed, (*by_group, vocabulary))
-        offsets = ops.reshape(offsets, by_group)
+        offsets, running = ops.reshape(offsets, by_group), ops.reshape(running, by_group[:2])
         chosen, times = [], 0.0
         for group in range(self.num_groups):
             values, offset = allowed[:, group], offsets[:, group]
@@ -228,7 +234,8 @@ class Beam:
             sums = _value_at(values, parents, tokens) + take_rows(offset, parents)
             chosen.append((tokens, parents, ops.maximum(sums, IMPOSSIBLE)))
             # What the group goes on with: of its best, the first that do not end.
-            goes_on = ops.cast(tokens != end_id, "int32")
+            exists = running[:, group : group + 1] & (sums > IMPOSSIBLE / 2)
+            goes_on = ops.cast(exists & (tokens != end_id), "int32")
             goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
             counted = ops.one_hot(ops.where(goes_on > 0, tokens, -1), vocabulary)
             times = times + ops.sum(counted, axis=1, keepdims=True)

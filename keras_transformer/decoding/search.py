@@ -50,7 +50,8 @@ def length_limits(lengths, ratio, extra, max_length):
     Returns:
         Int32 `(batch,)`; 0 for a source without tokens.
     """
-    limits = ops.cast(ops.cast(lengths, "float32") * ratio + extra, "int32")
+    limits = ops.cast(lengths, "float32") * ratio + ops.cast(extra, "float32")
+    limits = ops.cast(limits, "int32")
     return ops.where(lengths > 0, ops.minimum(limits, max_length), 0)
 
 
@@ -149,7 +150,7 @@ class Search:
         if settings.prefixes is not None:
             # What is forced comes on top of what may follow, up to the absolute limit.
             forced = ops.sum(ops.cast(masks.padding_mask(settings.prefixes), "int32"), axis=1)
-            max_lengths = length_limits(lengths, numbers[7], numbers[8] + forced, integers[2])
+            max_lengths = length_limits(lengths, numbers[7], numbers[8] + ops.cast(forced, "float32"), integers[2])
         return Constraints(
             max_lengths,
             ops.maximum(min_lengths, integers[1]),

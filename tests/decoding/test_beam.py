@@ -5,17 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from decoding_oracles import (
-    EOS,
-    HistoryModel,
-    as_lists,
-    check_equal,
-    exhaustive_search,
-    log_probability,
-    naive_beam,
-    penalty,
-)
+from decoding_oracles import HistoryModel, as_lists, check_equal
 from keras import ops
+from naive_search import EOS, exhaustive_search, log_probability, naive_beam, penalty
 
 from keras_transformer.decoding import Beam, Constraints, Greedy, decode
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
-from decoding_oracles import BOS, EOS, check_equal, log_softmax, naive_beam, naive_greedy
+from decoding_oracles import check_equal
 from keras import ops
+from naive_search import BOS, EOS, log_softmax, naive_beam, naive_greedy
 
 from keras_transformer.cache import KeyValue
 from keras_transformer.decoding import Beam, Constraints, Greedy, decode

@@ -10,19 +10,15 @@ import keras
 import numpy as np
 import pytest
 from decoding_oracles import (
-    EOS,
     MAX_LENGTH,
     VOCABULARY,
     FullPass,
     as_lists,
     check_equal,
     check_varied,
-    log_probability,
-    naive_beam,
-    naive_greedy,
-    penalty,
     varied_sources,
 )
+from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 
 from keras_transformer.decoding import search
 

@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from keras_transformer import pipeline
+from keras_transformer.cli import run
+
+EXPORT = ["export", "--model", "run", "--output", "new"]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    asked = []
+    for name in ("export_run", "export_ctranslate2"):
+
+        def export(run, output, name=name, **options):
+            asked.append((name, run, output, options))
+            return {"output": output}
+
+        monkeypatch.setattr(pipeline, name, export)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["saved_model"], ("export_run", {"overwrite": False})),
+        (
+            ["saved_model", "--beam-size", "3", "--length-penalty", "1", "--verify-with", "f"],
+            (
+                "export_run",
+                {"overwrite": False, "beam_size": 3, "length_penalty": 1.0, "verify_with": "f"},
+            ),
+        ),
+        (["ctranslate2", "--overwrite"], ("export_ctranslate2", {"overwrite": True})),
+    ],
+)
+def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsys):
+    assert run([*EXPORT, "--format", *arguments]) == 0
+    name, options = expected
+    assert asked == [(name, "run", "new", options)]
+    assert json.loads(capsys.readouterr().out) == {"output": "new"}
+
+
+@pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--verify-with"])
+def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
+    assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
+    assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err
+    assert asked == []

@@ -1,0 +1,176 @@
+"""Beam search with penalties, biases and groups, on models whose probabilities are known."""
+
+import math
+
+import numpy as np
+import pytest
+from decoding_oracles import HistoryModel, as_lists, check_found, search_program
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_search import EOS, Rules, exhaustive_search, naive_beam
+
+from keras_transformer.decoding import Beam
+
+SENTENCES, VOCABULARY, SOURCE, ROOM = 5, 7, 3, 11
+# Always the same seeds: of thousands of sums, some pair may be equal up to float32's rounding.
+many_seeds = settings(max_examples=40, deadline=None, derandomize=True)
+seeds = given(seed=st.integers(0, 2**32 - 1))
+
+
+def random_case(seed, longest):
+    """A model, limits, a bias and the penalties; a source without tokens has the limit 0."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, SOURCE + 1, size=SENTENCES)
+    source_mask = np.arange(SOURCE) < lengths[:, None]
+    limits = np.where(lengths > 0, rng.integers(1, longest + 1, size=SENTENCES), 0).tolist()
+    scale, end = rng.choice([0.5, 1.0, 2.0]), rng.choice([-1.0, 0.0, 1.0, 3.0])
+    model = HistoryModel.random(
+        rng, SENTENCES, VOCABULARY, scale=scale, end=end, source_mask=source_mask
+    )
+    bias = rng.choice([0.0, 0.3, 2.0]) * rng.normal(size=VOCABULARY) + rng.choice([-1.0, 0.0, 0.5])
+    bias[rng.random(VOCABULARY) < 0.1] = -np.inf
+    penalties = {
+        "alpha": float(rng.choice([0.0, 0.6, 1.0, 2.0])),
+        "weight": float(rng.choice([0.0, 0.2, 1.0])),
+    }
+    return model, limits, Rules(bias=tuple(bias.tolist())), penalties
+
+
+def program(compiled, beam_size, room, n_best, num_groups=1):
+    def strategy(alpha, weight, source_mask, diversity=0.0):
+        return Beam(
+            beam_size,
+            length_penalty=alpha,
+            n_best=n_best,
+            coverage_penalty=weight,
+            attention=lambda cache: cache.attention,
+            source_mask=source_mask,
+            num_groups=num_groups,
+            diversity_penalty=diversity,
+        )
+
+    return search_program(compiled, random_case(0, 1)[0], strategy, room)
+
+
+def test_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(compiled):
+    # The last of four steps has 4^3 hypotheses of 5 extensions each.
+    run = program(compiled, 5 * 4**3, room=5, n_best=13)
+
+    @many_seeds
+    @seeds
+    def check(seed):
+        model, limits, rules, penalties = random_case(seed, longest=4)
+        found, _ = run(model, limits, rules, source_mask=model.source_mask, **penalties)
+        coverage = model.coverage(penalties["weight"])
+        expected = exhaustive_search(model, limits, penalties["alpha"], 13, rules, coverage)
+        check_found(found, expected, model)
+
+    check()
+
+
+def test_stopping_early_is_safe_under_every_penalty(compiled):
+    run, early = program(compiled, 3, ROOM, n_best=2), []
+
+    @many_seeds
+    @seeds
+    def check(seed):
+        model, limits, rules, penalties = random_case(seed, ROOM)
+        found, steps = run(model, limits, rules, source_mask=model.source_mask, **penalties)
+        coverage = model.coverage(penalties["weight"])
+        expected = naive_beam(model, limits, 3, penalties["alpha"], 2, rules, coverage)
+        check_found(found, expected, model)
+        early.append(steps < max(limits))
+
+    check()
+    assert sum(early) > 7
+
+
+@pytest.mark.parametrize("num_groups, width, n_best", [(3, 2, 6), (2, 3, 1)])
+def test_groups_equal_a_plain_diverse_beam_search(compiled, num_groups, width, n_best):
+    run, early = program(compiled, num_groups * width, ROOM, n_best, num_groups), []
+
+    @many_seeds
+    @seeds
+    def check(seed):
+        model, limits, rules, penalties = random_case(seed, ROOM)
+        diversity = float(np.random.default_rng(seed + 1).choice([0.0, 0.3, 1.0, 10.0]))
+        found, steps = run(
+            model,
+            limits,
+            rules,
+            source_mask=model.source_mask,
+            diversity=diversity,
+            **penalties,
+        )
+        expected = naive_beam(
+            model,
+            limits,
+            num_groups * width,
+            penalties["alpha"],
+            n_best,
+            rules,
+            model.coverage(penalties["weight"]),
+            num_groups,
+            diversity,
+        )
+        check_found(found, expected, model)
+        early.append(steps < max(limits))
+
+    check()
+    assert sum(early) > 3
+
+
+def of_probabilities(probabilities):
+    return HistoryModel.of_probabilities(probabilities, vocabulary=5)
+
+
+def test_a_bias_is_in_the_score_and_not_in_the_log_probabilities(compiled):
+    model = of_probabilities({(): {3: 0.6, 4: 0.4}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}})
+    run = search_program(compiled, model, lambda: Beam(2, length_penalty=1.0, n_best=2), 2)
+    found, _ = run(model, [2], Rules(bias=(0.0, 0.0, -0.1, 0.0, 1.0)))
+    (first, second) = as_lists(found)[0]
+    assert first.ids == (4, EOS) and second.ids == (3, EOS)
+    assert first.log_probability == pytest.approx(math.log(0.4), rel=1e-6)
+    assert second.log_probability == pytest.approx(math.log(0.6), rel=1e-6)
+    # Two tokens: (5 + 2) / 6.
+    assert first.score == pytest.approx((math.log(0.4) + 1.0 - 0.1) * 6 / 7, rel=1e-5)
+    assert second.score == pytest.approx((math.log(0.6) - 0.1) * 6 / 7, rel=1e-5)
+
+
+def test_it_goes_on_only_as_long_as_a_bias_may_still_turn_the_order(compiled):
+    model = of_probabilities(
+        {(): {EOS: 0.9, 3: 0.06, 4: 0.04}} | {(3,) * n: {3: 1.0} for n in range(1, ROOM)}
+    )
+    run = search_program(compiled, model, lambda: Beam(2, length_penalty=0.0), ROOM)
+    # ln 0.06 = -2.81, and at most eleven times the bias, against ln 0.9 = -0.11.
+    for bias, steps in ((-5.0, 1), (0.0, 1), (0.24, 1), (0.25, ROOM)):
+        assert run(model, [ROOM], Rules(bias=(0.0, 0.0, 0.0, bias, 0.0)))[1] == steps
+
+
+def test_a_later_group_avoids_what_an_earlier_one_chose(compiled):
+    # ln 0.5 = -0.69, ln 0.4 = -0.92: 0.22 between them.
+    model = of_probabilities(
+        {(): {3: 0.5, 4: 0.4, EOS: 0.1}, (3,): {EOS: 1.0}, (4,): {EOS: 1.0}},
+    )
+    run = search_program(
+        compiled,
+        model,
+        lambda diversity: Beam(2, 0.0, n_best=2, num_groups=2, diversity_penalty=diversity),
+        3,
+    )
+    for diversity, second in ((0.2, (3, EOS)), (0.25, (4, EOS)), (9.0, (4, EOS))):
+        found = as_lists(run(model, [3], diversity=diversity)[0])[0]
+        assert [each.ids for each in found] == [(3, EOS), second]
+        # What the group paid is in no score.
+        expected = [math.log(0.5), math.log({3: 0.5, 4: 0.4}[second[0]])]
+        np.testing.assert_allclose([each.score for each in found], expected, rtol=1e-5)
+
+
+def test_in_a_vocabulary_of_several_blocks_it_finds_the_same(rng, compiled):
+    # 257 is prime: three blocks of 128, the last one padded (see `largest_of_rows`).
+    limits = [5, 1, 4]
+    model = HistoryModel.random(rng, 3, 257, histories=101, scale=3.0, end=4.0)
+    run = search_program(compiled, model, lambda: Beam(3, n_best=3), 5)
+    expected = naive_beam(model, limits, 3, 0.6, 3)
+    assert {EOS in each.ids for each in sum(expected, [])} == {True, False}
+    check_found(run(model, limits)[0], expected, model)

@@ -1,0 +1,102 @@
+"""`DecodingOptions`: what is refused, and how it is said."""
+
+import math
+
+import pytest
+
+from keras_transformer.decoding import DecodingOptions
+from keras_transformer.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 0},
+        {"beam_size": 2.0},
+        {"n_best": True},
+        {"num_groups": 0},
+        {"top_k": -1},
+        {"min_length": -1},
+        {"max_length": 0},
+        {"no_repeat_ngram_size": 1.5},
+        {"length_penalty": -0.1},
+        {"length_penalty": math.nan},
+        {"coverage_penalty": math.inf},
+        {"diversity_penalty": "1"},
+        {"temperature": 0},
+        {"temperature": -1.0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": 1.5},
+        {"min_length_ratio": -1},
+        {"max_length_ratio": math.nan},
+        {"beam_size": 2, "n_best": 3},
+        {"beam_size": 4, "num_groups": 3},
+        {"seed": 1.5},
+        {"seed": 2**31},
+    ],
+)
+def test_a_value_out_of_range_is_an_error_that_names_it(options):
+    name = list(options)[-1]
+    value = options[name]
+    with pytest.raises(InputError, match=f"`{name}`.*Received: .*{value!r}"):
+        DecodingOptions(**options)
+
+
+def test_one_seed_of_several_out_of_range_is_found():
+    with pytest.raises(InputError, match="`seed`.*Received: seed=4294967296"):
+        DecodingOptions(seed=[3, 2**32])
+
+
+def test_the_ends_of_the_ranges_are_allowed():
+    DecodingOptions(top_p=1.0, min_p=1.0, seed=-(2**31), max_length_ratio=math.inf)
+    DecodingOptions(n_best=7, beam_size=1, sampling=True)  # seven samples
+
+
+def test_several_hypotheses_of_a_beam_or_several_samples_go_on_at_once():
+    assert DecodingOptions(beam_size=5, n_best=2).beams == 5
+    assert DecodingOptions(beam_size=5, n_best=2, sampling=True).beams == 2
+
+
+def test_attention_is_needed_for_the_coverage_penalty_of_a_beam_alone():
+    assert DecodingOptions(coverage_penalty=0.1).with_coverage
+    assert not DecodingOptions().with_coverage
+    assert not DecodingOptions(coverage_penalty=0.1, beam_size=1).with_coverage
+    assert not DecodingOptions(coverage_penalty=0.1, sampling=True).with_coverage
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"banned_ids": [17]}, "`banned_ids`.*0 to 16.*Received: 17"),
+        ({"banned_ids": [-1]}, "`banned_ids`.*Received: -1"),
+        ({"banned_ids": ["a"]}, "`banned_ids`.*Received: 'a'"),
+        ({"logit_bias": {18: 1.0}}, "`logit_bias`.*Received: 18"),
+        ({"logit_bias": {5: math.nan}}, "`logit_bias`.*Received: nan for the id 5"),
+        ({"logit_bias": {5: "1"}}, "`logit_bias`.*Received: '1' for the id 5"),
+    ],
+)
+def test_ids_must_be_in_the_vocabulary_and_biases_numbers(options, message):
+    with pytest.raises(InputError, match=message):
+        DecodingOptions(**options).check_ids(17)
+
+
+def test_what_the_vocabulary_has_is_allowed():
+    DecodingOptions(banned_ids=[0, 16], logit_bias={5: -2, 7: 1.5, 3: -math.inf}).check_ids(17)
+
+
+@pytest.mark.parametrize("layer", [-4, 3])
+def test_an_attention_layer_must_exist(layer):
+    with pytest.raises(InputError, match=f"3 decoder blocks.*Received: attention_layer={layer}"):
+        DecodingOptions(attention_layer=layer).check_attention(3, 5)
+
+
+@pytest.mark.parametrize("head", [5, -1, True, 1.0])
+def test_attention_heads_must_exist(head):
+    with pytest.raises(InputError, match=f"5 heads.*Received: {head!r}"):
+        DecodingOptions(attention_heads=[0, head]).check_attention(3, 5)
+
+
+def test_layers_and_heads_that_exist_are_allowed():
+    DecodingOptions(attention_layer=-3, attention_heads=[4, 0]).check_attention(3, 5)

@@ -1,0 +1,178 @@
+"""Stages of growing room: the same results as in one piece, few programs, full batches."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from decoding_oracles import as_lists, check_equal, varied_sources
+
+from keras_transformer.decoding import DecodingOptions, search
+from keras_transformer.decoding import stages as stages_module
+from keras_transformer.decoding.search import Search, settings_of
+from keras_transformer.decoding.shapes import pad
+from keras_transformer.decoding.stages import Batch, Stages
+
+LONGEST = 23
+# Rooms of 6, 12, 23.
+FIRST_ROOM = 6
+
+
+@pytest.fixture(autouse=True)
+def small_rooms(monkeypatch):
+    monkeypatch.setattr(stages_module, "FIRST_ROOM", FIRST_ROOM)
+
+
+def batches_of(source, options, rows):
+    """Batches of `rows` sentences, keyed by their places."""
+    for start in range(0, len(source), rows):
+        keys = list(range(start, min(start + rows, len(source))))
+        settings = settings_of(options, LONGEST, rows)
+        if options.sampling:
+            settings.seeds[: len(keys)] = keys
+        yield Batch(keys, pad(source[keys].tolist(), rows, source.shape[1]), settings)
+
+
+def in_stages(model, source, options, rows):
+    stages = Stages(Search(model, options), LONGEST)
+    found = dict(stages.run(batches_of(source, options, rows)))
+    assert sorted(found) == list(range(len(source)))
+    longest = max(each.ids.shape[1] for each in found.values())
+
+    def padded(values):
+        missing = longest - values.shape[1] if values.ndim == 2 else 0
+        return np.pad(values, ((0, 0), (0, missing))) if missing else values
+
+    rows = [found[i] for i in range(len(source))]
+    fields = [np.stack([padded(each) for each in field]) for field in zip(*rows, strict=True)]
+    return type(rows[0])(*fields), stages
+
+
+OPTIONS = {
+    "greedy": dict(beam_size=1),
+    "beam": dict(beam_size=3, n_best=3),
+    "beam with coverage": dict(beam_size=3, n_best=2, coverage_penalty=0.3),
+    "groups": dict(beam_size=4, num_groups=2, n_best=4),
+    "sampling": dict(sampling=True, n_best=2, top_k=5),
+    "n-grams": dict(beam_size=3, no_repeat_ngram_size=2),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_stages_give_what_one_piece_gives(varied, name):
+    model, source = varied("pre_norm"), varied_sources(13)
+    options = DecodingOptions(**OPTIONS[name])
+    found, stages = in_stages(model, source, options, rows=5)
+    settings = settings_of(options, LONGEST, len(source))
+    if options.sampling:
+        settings = settings._replace(seeds=np.arange(len(source), dtype="int32"))
+    whole = search(
+        model,
+        source,
+        alpha=options.length_penalty,
+        max_length=LONGEST,
+        settings=settings,
+        **OPTIONS[name],
+    )
+    check_equal(found, as_lists(whole), 1e-5)
+    lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
+    # Some end in the first stage, some in the last: this says something.
+    assert (lengths <= 6).any() and (lengths > 12).any()
+    # One source length: a program for each room.
+    assert stages.compilations == 3
+
+
+def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
+    model, source = varied("post_norm"), varied_sources(13)
+    options = DecodingOptions(beam_size=1)
+    stages = Stages(Search(model, options), LONGEST)
+    ran = []
+    proceed = stages._proceed
+
+    class Counted:
+        programs = proceed.programs
+
+        def __call__(self, state, settings, until):
+            ran.append(np.asarray(state.running).any(axis=1).sum())
+            return proceed(state, settings, until)
+
+    stages._proceed = Counted()
+    list(stages.run(batches_of(source, options, 3)))
+    lengths = (np.asarray(search(model, source, 1, max_length=LONGEST).ids)[:, 0] != 0).sum(axis=1)
+    expected = 0
+    for room in (6, 12):
+        going_on = (lengths > room).sum()
+        expected += -(-going_on // 3)
+    # As few calls as full batches of three need, whatever the batches were before.
+    assert len(ran) == expected and ran.count(3) >= len(ran) - 3
+
+
+def test_what_a_stage_leaves_is_not_held_for_sentences_that_have_ended(varied):
+    model, source = varied("pre_norm"), varied_sources(7)
+    options = DecodingOptions(beam_size=1)
+    stages = Stages(Search(model, options), LONGEST)
+    found = stages.run(batches_of(source, options, 7))
+    first = next(found)  # what ended within six tokens comes before the others are done
+    assert first[1].ids.shape == (1, 6)
+    assert max(each.ids.shape[1] for _, each in found) > 6
+
+
+def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
+    model, source = varied("pre_norm"), varied_sources(3)
+    options = DecodingOptions(beam_size=1)
+    stages = Stages(Search(model, options), LONGEST)
+    (batch,) = batches_of(source, options, 3)
+    steps = [np.asarray(found.ids)[:, 0] for found in stages.stream(batch)]
+    whole = np.asarray(search(model, source, 1, max_length=LONGEST).ids)[:, 0]
+    for tokens, ids in enumerate(steps, start=1):
+        np.testing.assert_array_equal(ids[:, :tokens], whole[:, :tokens])
+        assert not ids[:, tokens:].any()
+    assert len(steps) == (whole != 0).sum(axis=1).max()
+
+
+COUNT = """
+import os, sys
+import keras
+import numpy as np
+from decoding_oracles import varied_transformer, VOCABULARY
+from test_engine import NumberTokenizer
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding.shapes import length_buckets
+
+engine = ModelEngine(
+    varied_transformer("post_norm"), NumberTokenizer(), max_source_length=128, max_target_length=64
+)
+rng = np.random.default_rng(0)
+texts = [
+    " ".join(map(str, rng.integers(4, VOCABULARY, length)))
+    for length in rng.integers(1, 128, 5000)
+]
+found = engine.translate(texts, beam_size=2)
+assert len(found) == 5000
+buckets, rooms = len(length_buckets(128)), 2
+print(engine.compilations, buckets * rooms)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_5000_sentences_of_mixed_length_compile_no_more_than_promised(tmp_path):
+    # Counted by XLA itself: it writes a file for each program that it compiles.
+    tests = os.path.dirname(os.path.dirname(__file__))
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
+        "PYTHONPATH": os.pathsep.join((tests, os.path.dirname(__file__))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    counted, promised = map(int, done.stdout.split()[-2:])
+    written = [
+        name
+        for name in os.listdir(tmp_path)
+        if name.endswith("before_optimizations.txt") and "_run_" in name
+    ]
+    assert len(written) == counted <= promised

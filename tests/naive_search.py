@@ -1,0 +1,245 @@
+"""Search once more, in plain Python and float64: every prefix scored from scratch.
+
+A scorer stands for the model: `scorer(rows, prefixes)` gives the log-probabilities of what
+follows each prefix (a tuple of ids) in sentence `rows[i]`, float64 `(prefixes, vocabulary)`.
+"""
+
+import collections
+from typing import NamedTuple
+
+import numpy as np
+
+PAD, BOS, EOS = 0, 1, 2
+FORBIDDEN = (PAD, BOS)
+
+
+class Hypothesis(NamedTuple):
+    ids: tuple
+    log_probability: float
+    score: float
+
+
+def log_softmax(logits):
+    """Over the last axis, in float64."""
+    logits = np.asarray(logits).astype("float64")
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def penalty(length, alpha):
+    """Equation 14 of Wu et al. 2016."""
+    return ((5 + length) / (5 + 1)) ** alpha
+
+
+def token_log_probabilities(scorer, row, ids):
+    """Of each token of one sequence, given those before it."""
+    table = scorer([row] * len(ids), [ids[:i] for i in range(len(ids))])
+    return [table[i, token] for i, token in enumerate(ids)]
+
+
+def log_probability(scorer, row, ids):
+    """Of one sequence: the sum over its own tokens."""
+    return sum(token_log_probabilities(scorer, row, ids))
+
+
+class Rules(NamedTuple):
+    """Which sequences there are, said of a whole sequence, from its first token to its last.
+
+    Attributes:
+        min_lengths: A number for each sentence.
+        prefixes: A tuple of ids for each sentence; what is forced overrides all else.
+        bias: A number for each id, added to the rank of a token that is not forced; -inf bans it.
+        ngram_size: No n-gram of this many tokens comes a second time, unless it is forced.
+    """
+
+    min_lengths: tuple = ()
+    prefixes: tuple = ()
+    bias: tuple = ()
+    ngram_size: int = 0
+
+    def prefix(self, row):
+        return tuple(self.prefixes[row]) if self.prefixes else ()
+
+    def allow(self, row, ids):
+        """Whether `ids` are such a sequence, or the beginning of one."""
+        prefix = self.prefix(row)
+        if EOS in ids[:-1] or ids[: len(prefix)] != prefix[: len(ids)]:
+            return False
+        return all(self._allow_at(row, ids, place) for place in range(len(prefix), len(ids)))
+
+    def _allow_at(self, row, ids, place):
+        token, first = ids[place], place - self.ngram_size + 1
+        if token in FORBIDDEN or (self.bias and self.bias[token] == -np.inf):
+            return False
+        if token == EOS and self.min_lengths and place + 1 < self.min_lengths[row]:
+            return False
+        ngrams = [ids[i : i + self.ngram_size] for i in range(first + 1)]
+        return not self.ngram_size or ngrams[-1:] == [] or ngrams[-1] not in ngrams[:-1]
+
+    def bonus(self, row, ids):
+        """What the bias adds to the rank of `ids`."""
+        return sum(self.bias[token] for token in ids[len(self.prefix(row)) :]) if self.bias else 0
+
+    def arrays(self, limits, vocabulary, columns):
+        """The first four fields of `Constraints`, with `columns` for the prefixes."""
+        prefixes = np.full((len(limits), columns), PAD, "int32")
+        for row in range(len(limits)):
+            prefixes[row, : len(self.prefix(row))] = self.prefix(row)
+        bias = np.array(self.bias or [0.0] * vocabulary, "float32")
+        min_lengths = np.array(self.min_lengths or [0] * len(limits), "int32")
+        return np.array(limits, "int32"), min_lengths, prefixes, bias
+
+
+ANYTHING = Rules()
+
+
+class _Partial(NamedTuple):
+    ids: tuple = ()
+    total: float = 0.0  # log-probability
+
+    def ends(self):
+        return self.ids[-1:] == (EOS,)
+
+
+class _Ranking(NamedTuple):
+    alpha: float
+    rules: Rules
+    coverage: object  # from a sentence and ids to what is added to the score, or None
+
+    def total(self, row, each):
+        return each.total + self.rules.bonus(row, each.ids)
+
+    def hypothesis(self, row, each):
+        score = self.total(row, each) / penalty(len(each.ids), self.alpha)
+        if self.coverage is not None:
+            score += self.coverage(row, each.ids)
+        return Hypothesis(*each, score)
+
+    def in_order(self, row, partials):
+        found = [self.hypothesis(row, each) for each in partials]
+        return sorted(found, key=lambda each: -each.score)
+
+
+def _extensions(scorer, alive, rules):
+    """All that may follow, a list for each key of `alive`, whose first entry is the sentence."""
+    flat = [(key, each) for key, partials in alive.items() for each in partials]
+    if not flat:
+        return {key: [] for key in alive}
+    table = scorer([key[0] for key, _ in flat], [each.ids for _, each in flat])
+    extended = {key: [] for key in alive}
+    for (key, each), gained in zip(flat, table, strict=True):
+        longer = [_Partial((*each.ids, t), each.total + gain) for t, gain in enumerate(gained)]
+        extended[key] += [each for each in longer if rules.allow(key[0], each.ids)]
+    return extended
+
+
+def naive_greedy(scorer, limits, rules=ANYTHING):
+    """The most probable token again and again, every prefix scored from scratch."""
+    ranking = _Ranking(0.0, rules, None)
+    found = [_Partial() for _ in limits]
+    for length in range(max(limits)):
+        going = {(r,): [found[r]] for r, limit in enumerate(limits) if length < limit}
+        going = {key: each for key, each in going.items() if len(each[0].ids) == length}
+        going = {key: each for key, each in going.items() if not each[0].ends()}
+        for (r,), extended in _extensions(scorer, going, rules).items():
+            # Where nothing may follow, it stays as it is.
+            found[r] = max(extended, key=lambda e, r=r: ranking.total(r, e), default=found[r])
+    return [[Hypothesis(*each, each.total)] for each in found]
+
+
+def naive_beam(
+    scorer,
+    limits,
+    beam_size,
+    alpha,
+    n_best,
+    rules=ANYTHING,
+    coverage=None,
+    num_groups=1,
+    diversity=0.0,
+):
+    """Beam search that never stops before the limit, every prefix scored from scratch.
+
+    Of the `width` best extensions of a group's hypotheses, those that end are finished, and the
+    best `width` that do not end go on. Each of these takes `diversity` off its token's rank in
+    the later groups of the sentence, which decides what is among the best and nothing else.
+    """
+    ranking, width = _Ranking(alpha, rules, coverage), beam_size // num_groups
+    keys = [(row, group) for row in range(len(limits)) for group in range(num_groups)]
+    alive, finished = {key: [_Partial()] for key in keys}, {key: [] for key in keys}
+    for length in range(1, max(limits) + 1):
+        going = {key: alive[key] for key in keys if length <= limits[key[0]]}
+        # A hypothesis may be shorter than that where nothing could follow.
+        going = {k: a for k, a in going.items() if a and len(a[0].ids) == length - 1}
+        times = collections.Counter()
+        for key, extended in _extensions(scorer, going, rules).items():
+            if not extended:
+                continue
+            taken = [diversity * times[key[0], each.ids[-1]] for each in extended]
+            ranks = [ranking.total(key[0], e) - t for e, t in zip(extended, taken, strict=True)]
+            best = [extended[i] for i in np.argsort(ranks)[::-1]]
+            finished[key] += [each for each in best[:width] if each.ends()]
+            alive[key] = [each for each in best if not each.ends()][:width]
+            times.update((key[0], each.ids[-1]) for each in alive[key])
+    results = []
+    for row in range(len(limits)):
+        mine = [key for key in keys if key[0] == row]
+        ended = [each for key in mine for each in ranking.in_order(row, finished[key])[:width]]
+        ended = sorted(ended, key=lambda each: -each.score)
+        rest = ranking.in_order(row, [each for key in mine for each in alive[key]])
+        results.append((ended + rest)[:n_best])
+    return results
+
+
+def exhaustive_search(scorer, limits, alpha, n_best, rules=ANYTHING, coverage=None):
+    """Looks at every sequence that there is: what ended, best first, then what did not."""
+    ranking, results = _Ranking(alpha, rules, coverage), []
+    for row, limit in enumerate(limits):
+        finished, level = [], [_Partial()]
+        for _ in range(limit):
+            following = _extensions(scorer, {(row,): level}, rules)[row,]
+            if not following:
+                break
+            finished += [each for each in following if each.ends()]
+            level = [each for each in following if not each.ends()]
+        found = ranking.in_order(row, finished) + ranking.in_order(row, level)
+        results.append(found[:n_best])
+    return results
+
+
+def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """The probabilities that sampling draws with, one row."""
+    shares = np.exp(log_softmax(np.asarray(logits) / temperature))
+    falling = np.argsort(-shares)
+    if top_k:
+        shares[falling[top_k:]] = 0.0
+    if top_p < 1.0:
+        so_far = np.cumsum(shares[falling]) / shares.sum()
+        shares[falling[np.argmax(so_far >= top_p) + 1 :]] = 0.0
+    shares[shares < min_p * shares.max()] = 0.0
+    return shares / shares.sum()
+
+
+def sequence_probabilities(scorer, row, limit, rules=ANYTHING, **filters):
+    """The probability of each sequence that sampling can give, as a dict."""
+    results, level = {}, {(): 1.0}
+    for _ in range(limit):
+        following = {}
+        table = scorer([row] * len(level), list(level))
+        for (ids, probability), scores in zip(level.items(), table, strict=True):
+            longer = [(*ids, token) for token in range(len(scores))]
+            bonus = rules.bonus(row, ids)
+            logits = np.array(
+                [
+                    gained + rules.bonus(row, each) - bonus if rules.allow(row, each) else -np.inf
+                    for each, gained in zip(longer, scores, strict=True)
+                ]
+            )
+            if np.isinf(logits).all():
+                results[ids] = probability
+                continue
+            shares = filtered(logits, **filters)
+            following |= {e: probability * s for e, s in zip(longer, shares, strict=True) if s > 0}
+        results |= {ids: share for ids, share in following.items() if ids[-1] == EOS}
+        level = {ids: share for ids, share in following.items() if ids[-1] != EOS}
+    return results | level

@@ -1,0 +1,94 @@
+import io
+import time
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.streaming.reader import LineReader
+
+
+def texts(lines):
+    return [line.text for line in lines]
+
+
+def test_lines_have_their_numbers_and_sizes():
+    reader = LineReader(io.BytesIO("ä\r\n\nlast".encode()))
+    assert reader.take(2) == [(1, "ä", 4), (2, "", 1)]
+    assert reader.take(2) == [(3, "last", 4)]
+    assert reader.take(2) == []
+
+
+def test_only_line_feeds_end_a_line_and_a_first_byte_order_mark_is_no_text():
+    content = "\ufeffa\u2028b\x0cc\rd\n\ufeffe\n".encode()
+    assert texts(LineReader(io.BytesIO(content)).take(9)) == ["a\u2028b\x0cc\rd", "\ufeffe"]
+
+
+def test_a_line_is_given_as_soon_as_it_is_there(pipe):
+    stream, sink = pipe
+    reader = LineReader(stream)
+    for text in ("one", "two"):
+        sink.write(f"{text}\n".encode())
+        start = time.monotonic()
+        assert texts(reader.take(1024)) == [text]  # The pipe is still open.
+        assert time.monotonic() - start < 5
+    sink.write(b"no end")
+    sink.close()
+    assert texts(reader.take(1024)) == ["no end"]
+    assert reader.take(1024) == []
+
+
+def test_a_line_that_comes_in_pieces_is_waited_for(pipe, in_background):
+    stream, sink = pipe
+    sink.write(b"one\nt")
+
+    def write():
+        time.sleep(0.1)
+        sink.write(b"w")
+        time.sleep(0.1)
+        sink.write("ö\n".encode())
+
+    reader = LineReader(stream)
+    assert texts(reader.take(9)) == ["one"]
+    in_background(write)
+    assert texts(reader.take(9)) == ["twö"]
+
+
+def test_what_waits_in_a_pipe_is_taken_at_once(pipe):
+    stream, sink = pipe
+    sink.write(b"x\n" * 900)
+    reader = LineReader(stream)
+    assert [len(reader.take(most)) for most in (400, 400, 400)] == [400, 400, 100]
+
+
+def test_a_fast_writer_fills_chunks_larger_than_the_pipe(pipe, in_background):
+    stream, sink = pipe
+    line = b"y" * 999 + b"\n"  # A pipe holds 64 of them.
+
+    def write():
+        sink.write(line * 2000)
+        sink.close()
+
+    in_background(write)
+    reader, sizes = LineReader(stream), []
+    while lines := reader.take(500):
+        assert all(line.text == "y" * 999 for line in lines)
+        sizes.append(len(lines))
+    assert sum(sizes) == 2000
+    assert max(sizes) > 100
+
+
+def test_a_byte_that_is_not_utf_8_is_told_after_the_lines_before_it():
+    reader = LineReader(io.BytesIO(b"one\nStra\xdfe\n"), "stdin")
+    assert texts(reader.take(9)) == ["one"]
+    with pytest.raises(InputError, match="^stdin, line 2: must be UTF-8.*0xdf at column 5.$"):
+        reader.take(9)
+
+
+def test_a_terminal_that_does_not_block_is_asked_again():
+    class Hesitating(io.BytesIO):
+        answers = [None, b"a\n", b""]
+
+        def read1(self, size):
+            return self.answers.pop(0)
+
+    assert texts(LineReader(Hesitating()).take(1)) == ["a"]
