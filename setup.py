@@ -10,6 +10,7 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
 PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
+PLOTS = ["matplotlib>=3.11,<4"]
 TEST = [
     "pytest>=9,<10",
     "hypothesis>=6.170,<7",
@@ -48,7 +49,8 @@ setup(
         "sacrebleu>=2.6,<3",
         "PyYAML>=6,<7",
         "Babel>=2.18,<3",
+        "tqdm>=4.70,<5",
     ],
-    extras_require={"test": TEST, "jax": JAX, "peers": PEERS},
+    extras_require={"test": TEST, "jax": JAX, "peers": PEERS, "plots": PLOTS},
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
 )

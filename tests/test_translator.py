@@ -30,3 +30,35 @@ def test_a_folder_that_is_neither_is_refused(tmp_path):
         Translator.load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="neither a run folder"):
         Translator.load(tmp_path)
+
+
+class FakeRun(FakeEngine):
+    compilations = 7
+
+    def score(self, sources, targets, **options):
+        return sources, targets, options
+
+    def stream(self, text, **options):
+        return iter([text, options])
+
+    def warmup(self, **options):
+        return options
+
+
+def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
+    translator = Translator(FakeRun(), {"beam_size": 5, "length_penalty": 0.7})
+    assert translator.score(["a"], ["b"]) == (["a"], ["b"], {"length_penalty": 0.7})
+    assert list(translator.stream("a", seed=3)) == ["a", {"seed": 3}]
+    assert translator.warmup(batch_size=2, n_best=None) == {
+        "beam_size": 5,
+        "length_penalty": 0.7,
+        "batch_size": 2,
+    }
+    assert translator.compilations == 7
+
+
+@pytest.mark.parametrize("name", ["score", "stream", "warmup", "compilations"])
+def test_what_an_export_does_not_have_is_an_error_that_says_so(name):
+    with pytest.raises(InputError, match=f"`{name}` needs a run folder"):
+        found = getattr(Translator(FakeEngine()), name)
+        found(*["a"] * {"score": 2, "stream": 1}.get(name, 0))

@@ -47,7 +47,9 @@ def table(results, beam_sizes, penalties, field="bleu", digits=2):
             results.get((beam_size, penalty), results[beam_size, penalties[0]])[field]
             for penalty in penalties
         ]
-        lines.append(f"| {beam_size} | " + " | ".join(f"{each:.{digits}f}" for each in cells) + " |")
+        lines.append(
+            f"| {beam_size} | " + " | ".join(f"{each:.{digits}f}" for each in cells) + " |"
+        )
     return "\n".join(lines)
 
 

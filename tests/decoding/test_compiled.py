@@ -1,4 +1,6 @@
-"""`compile_for_ids`: traced once, and the weights are not constants of the program."""
+"""Compiling: traced once, and the weights are not constants of the program."""
+
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 from decoding_oracles import MAX_LENGTH, as_lists, check_equal, varied_sources
 
 from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import compile_for_ids
+from keras_transformer.decoding.compiled import Compiled, compile_for_ids
 
 
 def doubled_embeddings():
@@ -70,3 +72,56 @@ def test_a_backend_that_has_no_compiler_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(RuntimeError, match="'torch'"):
         compile_for_ids(None, lambda ids: ids)
+
+
+def counted(function):
+    """A `Compiled` without a model, and a list of the static shapes that it was traced with."""
+    traced = []
+
+    def run(*arguments):
+        traced.append(tuple(arguments[0].shape))
+        return function(*arguments)
+
+    return Compiled(None, run), traced
+
+
+def test_programs_are_the_shapes_that_were_asked_for():
+    run, _ = counted(lambda values: 2 * values)
+    for shape in ((2, 3), (2, 5), (2, 3), (7, 3), (2, 5)):
+        np.testing.assert_array_equal(run(np.ones(shape, "int32")), np.full(shape, 2))
+    assert len(run.programs) == 3
+
+
+@pytest.mark.tensorflow
+def test_a_batch_of_one_is_traced_as_such_and_all_others_together():
+    run, traced = counted(lambda values: values + 1)
+    for shape in ((1, 3), (2, 3), (5, 7), (1, 9)):
+        run(np.ones(shape, "int32"))
+    assert traced == [(1, None), (None, None)]
+
+
+@pytest.mark.tensorflow
+def test_the_second_of_three_axes_stays_static():
+    run, traced = counted(lambda values: values + 1)
+    for shape in ((2, 4, 3), (5, 4, 7), (5, 3, 7)):
+        run(np.ones(shape, "int32"))
+    assert traced == [(None, 4, None), (None, 3, None)]
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object = None
+
+
+def test_structures_may_have_places_without_a_value():
+    def total(pair, number):
+        if pair.second is None:
+            return pair.first + number
+        return pair.first + pair.second + number
+
+    run = Compiled(None, total)
+    ones, number = np.ones((2, 3), "float32"), np.array(4.0, "float32")
+    np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
+    np.testing.assert_array_equal(run(Pair(ones, ones), number), 6 * ones)
+    np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
+    assert len(run.programs) == 2
