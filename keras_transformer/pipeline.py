@@ -78,6 +78,34 @@ def export_run(run, output, beam_size=None, length_penalty=None, verify_with=Non
     }
 
 
+def export_ctranslate2(run, output, overwrite=False):
+    """Exports a run folder as a CTranslate2 model with its tokenizers.
+
+    The folder can be used alone: `model.bin` and the vocabularies are what
+    `ctranslate2.Translator` reads, the SentencePiece models have the names that the run gives
+    them, `README.md` shows both together.
+
+    Args:
+        run: Path of the run folder.
+        output: Path of the folder to make.
+        overwrite: Replace an export that is there.
+
+    Returns:
+        A dict fit for JSON: what was exported.
+
+    Raises:
+        InputError: The run is not what it must be, has something that CTranslate2 does not, or
+            the extra `peers` is not installed.
+    """
+    from keras_transformer.export.ctranslate2_folder import export_ctranslate2
+
+    engine = RunFolder.existing(run).engine()
+    try:
+        return export_ctranslate2(engine, output, overwrite=overwrite)
+    except ImportError as error:
+        raise InputError(f"{error}") from error
+
+
 def _verification_texts(recipe, verify_with):
     if verify_with is not None:
         return read_lines(verify_with)[:_VERIFICATION_SENTENCES]

@@ -1,7 +1,7 @@
 import gzip
 import io
-import json
 import os
+import re
 import subprocess
 import sys
 
@@ -25,94 +25,14 @@ def give_stdin(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory):
-    """A run that learned 32 pairs of sentences by heart, through the command line."""
-    base = tmp_path_factory.mktemp("learned")
-    corpus = write_corpus(base / "corpus")
-    for side in ("en", "de"):
-        # Sixteen times over: most of an epoch's cost is not its steps.
-        text = (corpus / f"train.{side}").read_text(encoding="utf-8")
-        (corpus / f"many.{side}").write_text(text * 16, encoding="utf-8")
-    values = recipe_values(
-        corpus, epochs=20, warmup_steps=100, learning_rate_scale=0.3, label_smoothing=0.0
-    )
-    values["data"]["train"] = {"source": "many.en", "target": "many.de"}
-    values["data"]["drop_duplicates"] = False
-    recipe = write_recipe(base / "recipe.yaml", values)
-    assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
-    return base
-
-
-@pytest.mark.slow
-def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
-    learned, capsys, monkeypatch
-):
-    history = RunFolder(learned / "run").history()
-    assert history[-1]["val_token_accuracy"] == 1.0
-    give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES).encode())
-    for beam in ("1", "4"):
-        sys.stdin.seek(0)
-        assert run(["translate", "--model", str(learned / "run"), "--beam-size", beam]) == 0
-        assert capsys.readouterr().out.splitlines() == TARGETS
-
-
-@pytest.mark.slow
-def test_evaluate_prints_json_alone(learned, capsys):
-    corpus, saved = learned / "corpus", learned / "translations.txt"
-    code = run(
-        ["evaluate", "--model", str(learned / "run"), "--save", str(saved)]
-        + ["--source", str(corpus / "train.en"), "--reference", str(corpus / "train.de")]
-    )
-    assert code == 0
-    scores = json.loads(capsys.readouterr().out)
-    assert scores["bleu"] == scores["chrf"] == scores["bleu_lowercase"] == 100.0
-    assert scores["sentences"] == 32
-    assert saved.read_text(encoding="utf-8").splitlines() == TARGETS
-
-
-@pytest.mark.slow
-def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
-    exported = str(learned / "exported")
-    code = run(
-        ["export", "--model", str(learned / "run"), "--format", "saved_model", "--output", exported]
-    )
-    assert code == 0
-    assert json.loads(capsys.readouterr().out)["output"] == exported
-    give_stdin(monkeypatch, (SOURCES[3] + "\n\n" + SOURCES[5] + "\n").encode())
-    assert run(["translate", "--model", exported]) == 0
-    assert capsys.readouterr().out == f"{TARGETS[3]}\n\n{TARGETS[5]}\n"
-
-
-@pytest.mark.slow
-def test_n_best_gives_n_numbered_lines_best_first(learned, capsys, monkeypatch):
-    give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES[:2]).encode())
-    options = ["--beam-size", "3", "--n-best", "3"]
-    assert run(["translate", "--model", str(learned / "run"), *options]) == 0
-    lines = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
-    assert [number for number, *_ in lines] == ["0"] * 3 + ["1"] * 3
-    assert (lines[0][1], lines[3][1]) == (TARGETS[0], TARGETS[1])
-    scores = [float(score) for *_, score in lines]
-    assert scores[:3] == sorted(scores[:3], reverse=True)
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_early_ends_the_command_quietly(learned):
-    text = "".join(source + "\n" for source in SOURCES * 40).encode()
-    command = f"{sys.executable} -m keras_transformer translate --model {learned / 'run'} | head -1"
-    done = subprocess.run(["bash", "-c", command], input=text, capture_output=True, timeout=180)
-    assert done.stdout.decode().splitlines() == [TARGETS[0]]
-    assert b"Traceback" not in done.stderr
-
-
 def test_help_names_the_commands_that_exist_and_no_other(capsys):
     with pytest.raises(SystemExit) as caught:
         run(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    for name in ("demo", "train", "translate", "evaluate", "export"):
-        assert f"    {name} " in text
-    for name in ("serve", "inspect", "benchmark"):
+    for name in ("demo", "train", "translate", "score", "evaluate", "export", "benchmark"):
+        assert re.search(rf"^    {name}( |$)", text, re.MULTILINE)
+    for name in ("serve", "inspect"):
         assert name not in text
 
 
@@ -164,6 +84,7 @@ def everything(folder):
 
 TRAIN = ["train", "recipe.yaml", "--output", "new"]
 TRANSLATE = ["translate", "--model", "run"]
+SCORE = ["score", "--model", "run", "--source", "corpus/train.en"]
 EVALUATE = ["evaluate", "--model", "run", "--source", "corpus/train.en"]
 EXPORT = ["export", "--model", "run", "--format", "saved_model", "--output", "new"]
 
@@ -278,6 +199,27 @@ BAD_INPUTS = {
         nothing,
         [*TRANSLATE, "--length-penalty", "-1"],
         "`length_penalty` must be a number, 0 or more",
+    ),
+    "an id outside the vocabulary": (
+        nothing,
+        [*TRANSLATE, "--banned-ids", "5", "120"],
+        "`banned_ids` must name ids of the vocabulary, 0 to 119. Received: 120.",
+    ),
+    "a stream of several hypotheses": (
+        nothing,
+        [*TRANSLATE, "--stream", "--beam-size", "2"],
+        "Only one hypothesis can be streamed",
+    ),
+    "prefixes of fewer lines": (
+        write("prefixes", b""),
+        [*TRANSLATE, "--target-prefixes", "prefixes"],
+        "prefixes: ends after line 0, but stdin has a line 1",
+    ),
+    "a missing target": (nothing, [*SCORE, "--target", "no.de"], "no.de"),
+    "a target of another length": (
+        write("short.de", b"eins\n"),
+        [*SCORE, "--target", "short.de"],
+        "train.en with 32 lines, short.de with 1 lines",
     ),
     "a missing reference": (nothing, [*EVALUATE, "--reference", "no.de"], "no.de"),
     "a reference of another length": (

@@ -40,24 +40,33 @@ class Ours:
         Returns:
             A list of lists of `steps` ids, the best hypothesis of each sentence.
         """
-        key = (beam_size, steps)
+        key = (beam_size, steps, len(source_ids) == 1)
         if key not in self._compiled:
-            self._compiled[key] = Compiled(self._model, self._forced(beam_size, steps))
+            self._compiled[key] = Compiled(
+                self._model, self._forced(beam_size, steps), self._kept(beam_size, len(source_ids))
+            )
         config = self._model.config
         longest = config.max_length if config.positions == "learned" else MAX_POSITIONS
         hypotheses = self._compiled[key](pad_to_few_shapes(source_ids, longest))
         return np.asarray(hypotheses.ids)[: len(source_ids), 0].tolist()
 
+    def _kept(self, beam_size, sentences):
+        """For single sentences: the weights laid out once, as a `frozen` engine does."""
+        if sentences > 1:
+            return ()
+        layout = "one, kept" if beam_size == 1 else "many"
+        return (Compiled(self._model, lambda: self._model.step_weights(layout))(),)
+
     def _forced(self, beam_size, steps):
         model = self._model
         strategy = Greedy() if beam_size == 1 else Beam(beam_size, length_penalty=0.0)
 
-        def run(source_ids):
+        def run(source_ids, weights=None):
             cache = model.start_decoding(source_ids, steps, beam_size)
             limits = ops.full((ops.shape(source_ids)[0],), steps, "int32")
             # An end that is never chosen ends nothing. CTranslate2 is forced in the same way.
             constraints = Constraints(limits, forbidden_ids=(EOS_ID,))
-            step = model.step_function()
+            step = model.step_function(weights=weights)
             return decode(step, cache, strategy, constraints, steps, model.reorder)
 
         return run

@@ -33,11 +33,11 @@ class Beam:
 
     Of the extensions of all hypotheses, the best `beam_size` count. Those that end leave the beam
     for a list of finished hypotheses, where their score (log-probability over length penalty, and
-    the coverage penalty) is final, and the next best ones that do not end take their places. A sentence stops
-    when no unfinished hypothesis can still enter the first `n_best` places of that list:
-    log-probabilities only fall, no hypothesis grows past the sentence's limit, and the coverage
-    penalty is never above 0, so an unfinished one scores at most its present log-probability
-    over the penalty of the limit. A sentence that stopped is frozen.
+    the coverage penalty) is final, and the next best ones that do not end take their places. A
+    sentence stops when no unfinished hypothesis can still enter the first `n_best` places of that
+    list: log-probabilities only fall, no hypothesis grows past the sentence's limit, and the
+    coverage penalty is never above 0, so an unfinished one scores at most its present
+    log-probability over the penalty of the limit. A sentence that stopped is frozen.
 
     A logit bias takes part in the ranking (each token's is added to its log-probability) and
     not in the log-probabilities that are returned.
@@ -115,33 +115,37 @@ class Beam:
         )  # --> [rows, 2 * width] each
         exists = totals > IMPOSSIBLE / 2
         gained = _value_at(rows(logits), parents, tokens) - take_rows(log_sums, parents)
-        new = _Finished(
-            _extend(rows(state.ids), parents, tokens, state.position),
-            _extend(
-                rows(state.token_log_probabilities),
-                parents,
-                ops.where(exists, gained, 0.0),
-                state.position,
-            ),
-            totals / length_penalty(position, self.length_penalty),
-        )
+        gained = ops.where(exists, gained, 0.0)
         coverage = ()
         if self.attention is not None:
             coverage = rows(memory.coverage + self.attention(state.cache))
-            covered = take_rows(self._coverage_scores(coverage), parents)
-            new = new._replace(scores=new.scores + covered)
 
-        order = ops.arange(exists.shape[1], dtype="int32")
-        ended = (tokens == end_id) & exists & (order < self.width)
-        new_scores = ops.where(ended & running, new.scores, IMPOSSIBLE)
-        finished = _merge(
-            _Finished(*(rows(each) for each in memory.finished)), new._replace(scores=new_scores)
+        # An end counts if it is among the best `width`.
+        best = slice(0, self.width)
+        ended = running & exists[:, best] & (tokens[:, best] == end_id)
+        scores = totals[:, best] / length_penalty(position, self.length_penalty)
+        if self.attention is not None:
+            scores = scores + take_rows(self._coverage_scores(coverage), parents[:, best])
+        new = _Finished(
+            _extend(rows(state.ids), parents[:, best], tokens[:, best], state.position),
+            _extend(
+                rows(state.token_log_probabilities),
+                parents[:, best],
+                gained[:, best],
+                state.position,
+            ),
+            ops.where(ended, scores, IMPOSSIBLE),
         )
-        # `_extensions` gives them in the order in which they are to be kept.
+        finished = _merge(_Finished(*(rows(each) for each in memory.finished)), new)
+
+        # What goes on: the first `width` that do not end, in their order.
         going_on = ops.cast(exists & (tokens != end_id), "int32")
+        order = ops.arange(going_on.shape[1], dtype="int32")
         rank = ops.cast(going_on * 4 * self.width - order, "float32")
         _, kept = ops.top_k(rank, self.width)
         alive = ops.where(take_rows(going_on, kept) > 0, take_rows(totals, kept), IMPOSSIBLE)
+        parents, tokens = take_rows(parents, kept), take_rows(tokens, kept)
+        gained = take_rows(gained, kept)
         # Where nothing at all is allowed, what is alive stays, without an end.
         moves = running & ops.any(exists, axis=1, keepdims=True)
         alive = ops.where(moves, alive, rows(memory.totals))
@@ -153,31 +157,23 @@ class Beam:
             # The later groups avoid what a group chooses: it goes on as long as they do.
             can_win = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)
             can_win = ops.repeat(can_win, self.num_groups)
-        parents = take_rows(parents, kept)
+
+        def moved(after, before):
+            return whole(ops.where(ops.expand_dims(moves, 2), after, before))
+
+        def extended(values, new):
+            return moved(_extend(rows(values), parents, new, state.position), rows(values))
+
         if self.attention is not None:
-            coverage = whole(
-                ops.where(
-                    ops.expand_dims(moves, 2),
-                    take_rows(coverage, parents),
-                    rows(memory.coverage),
-                )
-            )
+            coverage = moved(take_rows(coverage, parents), rows(memory.coverage))
         running = moves & (position < limits) & ops.expand_dims(can_win, 1)
-
-        def moved(values, before):
-            return ops.where(ops.expand_dims(moves, 2), take_rows(values, kept), rows(before))
-
         state = Decoding(
             position,
-            whole(take_rows(tokens, kept)),
-            whole(moved(new.ids, state.ids)),
-            whole(moved(new.token_log_probabilities, state.token_log_probabilities)),
+            whole(tokens),
+            extended(state.ids, tokens),
+            extended(state.token_log_probabilities, gained),
             whole(ops.broadcast_to(running, ops.shape(alive))),
-            _Memory(
-                whole(alive),
-                _Finished(*(whole(each) for each in finished)),
-                coverage,
-            ),
+            _Memory(whole(alive), _Finished(*(whole(each) for each in finished)), coverage),
             state.cache,
         )
         return state, self._parents_in_sentence(parents)

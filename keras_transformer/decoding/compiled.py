@@ -1,5 +1,7 @@
 """Compiling functions of a model with XLA, on either backend."""
 
+import threading
+
 import keras
 import numpy as np
 
@@ -14,12 +16,14 @@ class Compiled:
     Args:
         model: The Keras model that `function` uses.
         function: From arrays, or structures of arrays, to a structure of tensors.
+        kept: A structure of tensors that each call gets after its arguments; they are no part
+            of the program.
 
     Attributes:
         programs: The sets of shapes that have been compiled.
     """
 
-    def __init__(self, model, function):
+    def __init__(self, model, function, kept=()):
         backend = keras.backend.backend()
         if backend not in ("tensorflow", "jax"):
             raise RuntimeError(
@@ -27,22 +31,23 @@ class Compiled:
                 f"Received: backend={backend!r}."
             )
         self.programs = set()
-        self._run = (_TensorFlow if backend == "tensorflow" else _JAX)(model, function)
+        self._lock = threading.Lock()
+        self._run = (_TensorFlow if backend == "tensorflow" else _JAX)(model, function, kept)
 
     def __call__(self, *arguments):
-        self.programs.add(
-            tuple(
-                (tuple(np.shape(each)), str(getattr(each, "dtype", type(each))))
-                for each in keras.tree.flatten(arguments)
-                if each is not None
-            )
+        shapes = tuple(
+            (tuple(np.shape(each)), str(getattr(each, "dtype", type(each))))
+            for each in keras.tree.flatten(arguments)
+            if each is not None
         )
+        with self._lock:  # several batches may be on their way
+            self.programs.add(shapes)
         return self._run(*arguments)
 
 
 class _TensorFlow:
-    def __init__(self, model, function):
-        self._function = function
+    def __init__(self, model, function, kept):
+        self._function, self._kept = function, kept
         self._traced = {}
 
     def __call__(self, *arguments):
@@ -56,7 +61,9 @@ class _TensorFlow:
             def run(*tensors):
                 given = iter(tensors)
                 structure = [None if spec is None else next(given) for spec in key]
-                return self._function(*tf.nest.pack_sequence_as(arguments, structure))
+                given = tf.nest.pack_sequence_as(arguments, structure)
+                # What is closed over is an argument of the program, not a constant in it.
+                return self._function(*given, *self._kept)
 
             signature = [spec for spec in specs if spec is not None]
             self._traced[key] = tf.function(run, signature, jit_compile=True, autograph=False)
@@ -74,7 +81,7 @@ def _spec(tf, value):
 
 
 class _JAX:
-    def __init__(self, model, function):
+    def __init__(self, model, function, kept):
         import jax
 
         # The weights are an argument: closed over, they would be constants of each program.
@@ -86,11 +93,11 @@ class _JAX:
             with keras.StatelessScope(state_mapping=mapping):
                 return function(*arguments)
 
-        self._model, self._jitted = model, run
+        self._model, self._jitted, self._kept = model, run, kept
 
     def __call__(self, *arguments):
         variables = [] if self._model is None else self._model.variables
-        return self._jitted([variable.value for variable in variables], arguments)
+        return self._jitted([each.value for each in variables], (*arguments, *self._kept))
 
 
 def compile_for_ids(model, function):

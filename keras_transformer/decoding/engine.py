@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID
+from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.forced import ForcedTargets
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.decoding.options import DecodingOptions
@@ -44,6 +45,9 @@ class ModelEngine:
         max_source_length: Most tokens of a source, its end included; see `long_input` of
             `translate`.
         max_target_length: Most tokens of a translation.
+        frozen: Whether the model's weights will not change any more. They are then laid out once
+            for the translation of single sentences, and kept a second time for it.
+        workers: Batches that are decoded at once, where a call has several.
 
     Raises:
         InputError: A tokenizer does not have the model's vocabulary.
@@ -56,6 +60,8 @@ class ModelEngine:
         target_tokenizer=None,
         max_source_length=512,
         max_target_length=256,
+        frozen=False,
+        workers=2,
     ):
         target_tokenizer = target_tokenizer or source_tokenizer
         for name, value in (
@@ -82,6 +88,8 @@ class ModelEngine:
             # Not a length that the model has no position for.
             self.max_source_length = min(max_source_length, model.config.max_length)
             self.max_target_length = min(max_target_length, model.config.max_length)
+        self._frozen, self._workers = frozen, workers
+        self._kept = {}
         self._stages = {}
         self._forced = {}
 
@@ -407,8 +415,18 @@ class ModelEngine:
     def _stages_of(self, options):
         key = tuple(getattr(options, name) for name in _IN_THE_PROGRAM)
         if key not in self._stages:
-            self._stages[key] = Stages(Search(self.model, options), self.max_target_length)
+            self._stages[key] = Stages(
+                Search(self.model, options),
+                self.max_target_length,
+                self._kept_weights if self._frozen else None,
+                self._workers,
+            )
         return self._stages[key]
+
+    def _kept_weights(self, layout):
+        if layout not in self._kept:
+            self._kept[layout] = Compiled(self.model, lambda: self.model.step_weights(layout))()
+        return self._kept[layout]
 
     def _forced_targets(self, options, alignment):
         key = (options.attention_layer, options.attention_heads, alignment)

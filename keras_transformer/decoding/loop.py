@@ -16,6 +16,7 @@ float32 `(batch, beams, vocabulary)`. Anything that has one can be decoded.
 
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_transformer.config import BOS_ID, PAD_ID
@@ -88,16 +89,23 @@ def advance(strategy, step, state, constraints, until, reorder=None):
         state = Decoding(*state)
         return ops.logical_and(ops.any(state.running), state.position < until)
 
-    def body(*state):
-        state = Decoding(*state)
+    def body(*before):
+        state = Decoding(*before)
         logits, cache = step(state.newest, state.cache)
         allowed = constrain(logits, state.ids, state.position, constraints)
         state, parents = strategy.choose(state._replace(cache=cache), logits, allowed, constraints)
         if parents is not None:
             state = state._replace(cache=reorder(state.cache, parents))
-        return tuple(state)
+        return keras.tree.map_structure(_of_the_shape_of, tuple(state), before)
 
     return Decoding(*ops.while_loop(unfinished, body, tuple(state)))
+
+
+def _of_the_shape_of(values, before):
+    """The same values; a size that was known before the loop's body is known after it."""
+    if tuple(values.shape) == tuple(before.shape):
+        return values
+    return ops.reshape(values, ops.shape(before))
 
 
 def decode(step, cache, strategy, constraints, max_length, reorder=None):

@@ -68,7 +68,7 @@ class Search:
         self.model = model
         self.options = options
 
-    def begin(self, source_ids, settings, room, until=None):
+    def begin(self, source_ids, settings, room, until=None, weights=None):
         """Encodes, and decodes until all have ended or have `until` tokens.
 
         Args:
@@ -76,6 +76,7 @@ class Search:
             settings: `Settings`.
             room: Tokens that the state has room for.
             until: Integer scalar, `room` by default.
+            weights: What the model's `step_weights` gave, where that is kept.
 
         Returns:
             `Decoding` and the `Hypotheses` that it holds.
@@ -85,22 +86,24 @@ class Search:
         )
         strategy, constraints = self._parts(cache, settings)
         state = loop.start(strategy, cache, constraints, room)
-        return self._advance(strategy, constraints, state, room if until is None else until)
+        until = room if until is None else until
+        return self._advance(strategy, constraints, state, until, weights)
 
-    def proceed(self, state, settings, until):
+    def proceed(self, state, settings, until, weights=None):
         """Goes on from a state that `begin` or `proceed` left.
 
         Args:
             state: `Decoding`.
             settings: As it was begun with.
             until: Integer scalar, at most the state's room.
+            weights: As in `begin`.
 
         Returns:
             As `begin`.
         """
         strategy, constraints = self._parts(state.cache, settings)
         state = _with_static_beams(state, self.options.beams)
-        return self._advance(strategy, constraints, state, until)
+        return self._advance(strategy, constraints, state, until, weights)
 
     def grow(self, state, room):
         """The state with room for more tokens."""
@@ -108,8 +111,13 @@ class Search:
         grown = loop.grow(strategy, state, room)
         return grown._replace(cache=self.model.grow(state.cache, room))
 
-    def _advance(self, strategy, constraints, state, until):
-        step = self.model.step_function(self.options.attention_layer, self.options.attention_heads)
+    def _advance(self, strategy, constraints, state, until, weights):
+        if weights is None:
+            one_row = tuple(state.ids.shape[:2]) == (1, 1)
+            weights = self.model.step_weights("one" if one_row else "many")
+        step = self.model.step_function(
+            self.options.attention_layer, self.options.attention_heads, weights
+        )
         state = loop.advance(strategy, step, state, constraints, until, self.model.reorder)
         return state, strategy.hypotheses(state, constraints)
 
@@ -150,7 +158,9 @@ class Search:
         if settings.prefixes is not None:
             # What is forced comes on top of what may follow, up to the absolute limit.
             forced = ops.sum(ops.cast(masks.padding_mask(settings.prefixes), "int32"), axis=1)
-            max_lengths = length_limits(lengths, numbers[7], numbers[8] + ops.cast(forced, "float32"), integers[2])
+            max_lengths = length_limits(
+                lengths, numbers[7], numbers[8] + ops.cast(forced, "float32"), integers[2]
+            )
         return Constraints(
             max_lengths,
             ops.maximum(min_lengths, integers[1]),

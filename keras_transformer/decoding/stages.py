@@ -7,6 +7,8 @@ the same shape, so that batches stay full.
 """
 
 import collections
+import concurrent.futures
+import functools
 from typing import NamedTuple
 
 import keras
@@ -38,28 +40,53 @@ class _Paused(NamedTuple):
     settings: Settings
 
 
+class _Done(NamedTuple):
+    keys: list
+    settings: Settings
+    state: object
+    found: Hypotheses
+
+
 class Stages:
     """A search, compiled.
 
     Args:
         search: `Search`.
         max_room: No hypothesis is longer.
+        kept_weights: From a layout to the model's `step_weights`, laid out once for all calls
+            with a single sentence, or `None`: each call then lays them out for itself.
+        workers: Batches that are decoded at once. Much of a step on a small model keeps a single
+            core busy; another batch then has the other one.
     """
 
-    def __init__(self, search, max_room):
+    def __init__(self, search, max_room, kept_weights=None, workers=1):
         self._search = search
         self._first_room = min(FIRST_ROOM, max_room)
         self._max_room = max_room
-        self._begin = Compiled(search.model, self._begin_first_stage)
-        self._proceed = Compiled(search.model, search.proceed)
+        self._kept_weights = kept_weights
+        self._workers = workers
+        self._compiled = {}
 
-    def _begin_first_stage(self, source_ids, settings, until):
-        return self._search.begin(source_ids, settings, self._first_room, until)
+    def _begin(self, source_ids, settings, until, weights=None):
+        return self._search.begin(source_ids, settings, self._first_room, until, weights)
+
+    def _functions(self, rows):
+        """`begin` and `proceed`, compiled."""
+        layout = None
+        if rows == 1 and self._kept_weights is not None:
+            layout = "one, kept" if self._search.options.beams == 1 else "many"
+        if layout not in self._compiled:
+            kept = () if layout is None else (self._kept_weights(layout),)
+            self._compiled[layout] = tuple(
+                Compiled(self._search.model, function, kept)
+                for function in (self._begin, self._search.proceed)
+            )
+        return self._compiled[layout]
 
     @property
     def compilations(self):
         """Programs that XLA has compiled for it."""
-        return len(self._begin.programs) + len(self._proceed.programs)
+        return sum(len(each.programs) for pair in self._compiled.values() for each in pair)
 
     def run(self, batches):
         """Decodes batches that all have the same number of rows.
@@ -71,18 +98,27 @@ class Stages:
             A key and the `Hypotheses` of its sentence, arrays without the batch's axis, as
             sentences come to their end.
         """
-        paused = collections.defaultdict(list)
-        for batch in batches:
-            rows = len(batch.source_ids)
-            until = np.array(self._first_room, "int32")
-            state, found = self._begin(batch.source_ids, batch.settings, until)
-            yield from self._finished(batch.keys, state, found, batch.settings, rows, paused)
-            for shape in list(paused):
-                while sum(len(each.keys) for each in paused[shape]) >= rows:
-                    yield from self._resume(shape, rows, paused)
-        while any(paused.values()):
-            shape = min(shape for shape, waiting in paused.items() if waiting)
-            yield from self._resume(shape, rows, paused)
+        batches, paused, running = iter(batches), collections.defaultdict(list), collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(self._workers) as pool:
+            rows = None
+            while True:
+                while len(running) < self._workers:
+                    job = self._full_batch(paused, rows)
+                    if job is None:
+                        batch = next(batches, None)
+                        if batch is not None:
+                            rows = len(batch.source_ids)
+                            job = functools.partial(self._first_stage, batch)
+                        elif not running:
+                            job = self._what_is_left(paused, rows)
+                    if job is None:
+                        break
+                    running.append(pool.submit(job))
+                if not running:
+                    return
+                # In the order of their beginning: what is put together does not depend on which
+                # batch is done first.
+                yield from self._finished(*running.popleft().result(), paused)
 
     def stream(self, batch):
         """Decodes one batch a token at a time.
@@ -90,8 +126,9 @@ class Stages:
         Yields:
             The `Hypotheses` so far, arrays `(rows, …)`, after each token.
         """
+        begin, proceed = self._functions(len(batch.source_ids))
         until, room = 1, self._first_room
-        state, found = self._begin(batch.source_ids, batch.settings, np.array(1, "int32"))
+        state, found = begin(batch.source_ids, batch.settings, np.array(1, "int32"))
         while True:
             yield found
             if not np.asarray(state.running).any():
@@ -100,22 +137,31 @@ class Stages:
                 room = min(2 * room, self._max_room)
                 state = self._search.grow(state, room)
             until += 1
-            state, found = self._proceed(state, batch.settings, np.array(until, "int32"))
+            state, found = proceed(state, batch.settings, np.array(until, "int32"))
 
-    def _finished(self, keys, state, found, settings, rows, paused):
-        running = np.asarray(state.running).any(axis=1)[: len(keys)]
-        found = [np.asarray(each) for each in found]
-        for row in np.flatnonzero(~running):
-            yield keys[row], Hypotheses(*(each[row] for each in found))
-        left = np.flatnonzero(running)
-        if len(left):
-            shape = (np.asarray(state.ids).shape[2], *np.asarray(state.cache.memory_mask).shape[3:])
-            paused[shape].append(
-                _Paused([keys[row] for row in left], _take(state, left), _take(settings, left))
-            )
+    def _first_stage(self, batch):
+        begin, _ = self._functions(len(batch.source_ids))
+        until = np.array(self._first_room, "int32")
+        return _Done(batch.keys, batch.settings, *begin(batch.source_ids, batch.settings, until))
 
-    def _resume(self, shape, rows, paused):
-        """Runs the next stage of as many sentences as a batch has."""
+    def _next_stage(self, keys, state, settings, room):
+        _, proceed = self._functions(len(state.ids))
+        state = self._search.grow(state, room)
+        return _Done(keys, settings, *proceed(state, settings, np.array(room, "int32")))
+
+    def _full_batch(self, paused, rows):
+        """The next stage of sentences that fill a batch, or `None`."""
+        for shape, waiting in paused.items():
+            if sum(len(each.keys) for each in waiting) >= rows:
+                return self._joined(shape, paused, rows)
+        return None
+
+    def _what_is_left(self, paused, rows):
+        shape = min((shape for shape, waiting in paused.items() if waiting), default=None)
+        return None if shape is None else self._joined(shape, paused, rows)
+
+    def _joined(self, shape, paused, rows):
+        """The next stage of as many sentences as a batch has."""
         waiting, paused[shape] = paused[shape], []
         keys = [key for each in waiting for key in each.keys]
         state = _join([each.state for each in waiting])
@@ -130,9 +176,20 @@ class Stages:
         running = state.running.copy()
         running[len(keys) :] = False
         room = min(2 * shape[0], self._max_room)
-        state = self._search.grow(state._replace(running=running), room)
-        state, found = self._proceed(state, settings, np.array(room, "int32"))
-        yield from self._finished(keys, state, found, settings, rows, paused)
+        state = state._replace(running=running)
+        return functools.partial(self._next_stage, keys, state, settings, room)
+
+    def _finished(self, keys, settings, state, found, paused):
+        running = np.asarray(state.running).any(axis=1)[: len(keys)]
+        found = [np.asarray(each) for each in found]
+        for row in np.flatnonzero(~running):
+            yield keys[row], Hypotheses(*(each[row] for each in found))
+        left = np.flatnonzero(running)
+        if len(left):
+            shape = (np.asarray(state.ids).shape[2], np.asarray(state.cache.memory_mask).shape[3])
+            paused[shape].append(
+                _Paused([keys[row] for row in left], _take(state, left), _take(settings, left))
+            )
 
 
 def _take(structure, rows):

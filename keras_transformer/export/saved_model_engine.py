@@ -1,16 +1,25 @@
 """Translating with an exported SavedModel."""
 
+import dataclasses
+import difflib
 import json
 import math
 import os
 from pathlib import Path
 
-from keras_transformer.decoding import Translation
+from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.errors import InputError
 from keras_transformer.export.saved_model import FORMAT
 from keras_transformer.export.staging import MANIFEST
 
 _FIXED_OPTIONS = ("beam_size", "length_penalty", "n_best")
+# What the export does: nothing else can be asked of it. A longer text is cut.
+_BUILT_IN = {
+    **{field.name: field.default for field in dataclasses.fields(DecodingOptions)},
+    "alignment": False,
+    "target_prefixes": None,
+    "long_input": "truncate",
+}
 
 
 class SavedModelEngine:
@@ -32,7 +41,9 @@ class SavedModelEngine:
         self._module = _load(folder)
         self._signature = _signature(folder, self._module)
 
-    def translate(self, texts, beam_size=None, length_penalty=None, n_best=None, batch_size=32):
+    def translate(
+        self, texts, beam_size=None, length_penalty=None, n_best=None, batch_size=32, **others
+    ):
         """Translates texts, in batches of similar length.
 
         Args:
@@ -43,6 +54,8 @@ class SavedModelEngine:
             n_best: None or 1.
             batch_size: Most sentences in one call of the compiled search; the export itself
                 takes no more than its `largest_chunk`.
+            **others: Other options of `ModelEngine.translate`, at what the export does: nothing
+                more than the above, and `long_input="truncate"`.
 
         Returns:
             A list of `Translation`, in the order of `texts`. The export gives scores alone:
@@ -52,6 +65,7 @@ class SavedModelEngine:
             InputError: An option differs from the export's, or a text is no valid string.
         """
         self._check_options(beam_size, length_penalty, n_best, batch_size)
+        _check_others(others)
         encoded = _encode(texts)
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
         if batch_size >= self.manifest["largest_chunk"]:
@@ -85,6 +99,19 @@ class SavedModelEngine:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(
                 f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}."
+            )
+
+
+def _check_others(others):
+    for name, value in others.items():
+        if name not in _BUILT_IN:
+            near = difflib.get_close_matches(name, _BUILT_IN, n=1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise InputError(f"There is no option `{name}`.{hint}")
+        if value != _BUILT_IN[name]:
+            raise InputError(
+                f"`{name}` is not in this export, which does what {name}={_BUILT_IN[name]!r} "
+                f"does; a run folder has it. Received: {name}={value!r}."
             )
 
 

@@ -116,13 +116,20 @@ class DecoderBlock(Block):
 
         return self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
 
-    def step_weights(self):
-        """The weights laid out for `step`, once before a loop."""
+    def step_weights(self, layout="many"):
+        """The weights laid out for `step`, once before a loop.
+
+        Args:
+            layout: What a step is. `"many"` rows: matrices with the same input are put side by
+                side. `"one"` row in all: its products read each matrix at the speed of memory,
+                and nothing is copied. `"one, kept"`: one row, and the result is kept for many
+                loops: side by side and transposed.
+        """
         cross = self.cross_attention
         return StepWeights(
-            self.self_attention.step_weights(with_key_value=True),
-            None if cross is None else cross.step_weights(with_key_value=False),
-            self.feed_forward.step_weights(),
+            self.self_attention.step_weights(True, layout),
+            None if cross is None else cross.step_weights(False, layout),
+            self.feed_forward.step_weights(layout),
         )
 
     def step(self, inputs, cache, position, mask, memory=None, memory_mask=None, weights=None):

@@ -60,12 +60,14 @@ class FeedForward(keras.layers.Layer):
         inner = self._dropout_layer(self._inner_dense(inputs), training=training)
         return self._outer_dense(inner)
 
-    def step_weights(self):
-        """The two projections laid out for `step`, once before a loop."""
+    def step_weights(self, layout="many"):
+        """The two projections laid out for `step`, as `DecoderBlock.step_weights` says."""
         inner, outer = (
             as_linear(each.kernel, each.bias, each.kernel.shape[0], self.compute_dtype)
             for each in self.projections
         )
+        if layout == "one, kept":
+            return inner.transposed(), outer.transposed()
         return inner, outer
 
     def step(self, inputs, weights):

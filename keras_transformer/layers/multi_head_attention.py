@@ -159,17 +159,25 @@ class MultiHeadAttention(keras.layers.Layer):
         output, weights = self._attend_by_head(query, key_value, mask, training)
         return self._output_dense(output), weights
 
-    def step_weights(self, with_key_value):
+    def step_weights(self, with_key_value, layout="many"):
         """The projections laid out for `step`, once before a loop.
 
         Args:
             with_key_value: Whether `step` projects keys and values too (self-attention).
+            layout: As for `DecoderBlock.step_weights`.
 
         Returns:
-            A pair of `Linear`: into the heads, and out of them.
+            A pair: the `Linear`s into the heads, and the one out of them.
         """
         query, key, value, output = (each.linear() for each in self.projections)
-        inner = Linear.beside(query, key, value) if with_key_value else query
+        if not with_key_value:
+            inner = (query,)
+        elif layout == "one":
+            inner = (query, key, value)
+        else:
+            inner = (Linear.beside(query, key, value),)
+        if layout == "one, kept":
+            return tuple(each.transposed() for each in inner), output.transposed()
         return inner, output
 
     def step(self, inputs, weights, write=None, key_value=None, mask=None):
@@ -188,18 +196,23 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         inner, outer = weights
         new = ops.shape(inputs)[1]
-        projected = inner(ops.reshape(inputs, (-1, inputs.shape[2])))
+        rows = ops.reshape(inputs, (-1, inputs.shape[2]))
+        projected = [linear(rows) for linear in inner]
         heads, key_dim = self.num_heads, self.key_dim
 
-        def by_head(start, width):
-            part = projected[:, heads * start : heads * (start + width)]
+        def by_head(place, width):
+            if len(projected) > 1:
+                part = projected[place]
+            else:
+                start = heads * key_dim * place
+                part = projected[0][:, start : start + heads * width]
             return ops.transpose(ops.reshape(part, (-1, new, heads, width)), (0, 2, 1, 3))
 
         if write is not None:
             value_dim = self.value_dim or key_dim
-            key_value = write(KeyValue(by_head(key_dim, key_dim), by_head(2 * key_dim, value_dim)))
+            key_value = write(KeyValue(by_head(1, key_dim), by_head(2, value_dim)))
         output, attention = self._attend_by_head(by_head(0, key_dim), key_value, mask)
-        output = outer(ops.reshape(output, (-1, outer.matrix.shape[0])))
+        output = outer(ops.reshape(output, (-1, outer.inputs)))
         return ops.reshape(output, (-1, new, output.shape[-1])), attention, key_value
 
     def _attend_by_head(self, query, key_value, mask, training=None):

@@ -55,9 +55,9 @@ class Decoder(Stack):
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
 
-    def step_weights(self):
-        """The blocks' weights laid out for `step`, once before a loop."""
-        return tuple(block.step_weights() for block in self.blocks)
+    def step_weights(self, layout="many"):
+        """The blocks' weights laid out for `step`, as `DecoderBlock.step_weights` says."""
+        return tuple(block.step_weights(layout) for block in self.blocks)
 
     def step(self, inputs, caches, position, mask, memory, memory_mask, weights):
         """One step of every block; see `DecoderBlock.step`.

@@ -13,6 +13,7 @@ from keras_transformer.layers import (
     SinusoidalPositionalEncoding,
     TokenEmbedding,
 )
+from keras_transformer.layers.projection import Linear, TransposedLinear, as_linear
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.encoder import Encoder
 
@@ -212,16 +213,35 @@ class Transformer(keras.Model):
         """
         return self.step_function()(ids, cache)
 
-    def step_function(self, attention_layer=-1, attention_heads=None):
-        """`step` for a loop: the weights are laid out here, once, and not at each step.
+    def step_weights(self, layout="many"):
+        """The weights laid out for `step_function`.
+
+        Args:
+            layout: As for `DecoderBlock.step_weights`; one row is one hypothesis of one sentence.
+
+        Returns:
+            The decoder's, and the `Linear` from rows to logits.
+        """
+        decoder = self.decoder.step_weights(layout)
+        if self.output_projection is not None:
+            kernel = self.output_projection.kernel
+            output = as_linear(kernel, None, self.config.model_dim, self.compute_dtype)
+            return decoder, output.transposed() if layout == "one, kept" else output
+        if layout == "many":
+            return decoder, Linear(self.target_embedding.output_matrix(), None)
+        table = ops.convert_to_tensor(self.target_embedding.embeddings)
+        return decoder, TransposedLinear(ops.cast(table, self.compute_dtype), None)
+
+    def step_function(self, attention_layer=-1, attention_heads=None, weights=None):
+        """`step` for a loop: the weights are laid out once, and not at each step.
 
         Args:
             attention_layer: The block whose attention to the source is left in the cache, where
                 the cache was made for it; counted from 0, negative from the last.
             attention_heads: A tuple of the heads whose mean that is; all by default.
+            weights: What `step_weights` gave; laid out here by default.
         """
-        weights = self.decoder.step_weights()
-        project = self._output_function()
+        decoder_weights, project = self.step_weights() if weights is None else weights
 
         def step(ids, cache):
             beams, width = cache.lineage.shape[1], self.config.model_dim
@@ -241,7 +261,7 @@ class Transformer(keras.Model):
                 ops.expand_dims(lineage, 1),
                 cache.memory,
                 cache.memory_mask,
-                weights,
+                decoder_weights,
             )
             if not isinstance(cache.attention, tuple):
                 cache = cache._replace(
@@ -253,16 +273,6 @@ class Transformer(keras.Model):
             return ops.cast(logits, "float32"), cache
 
         return step
-
-    def _output_function(self):
-        """From rows to logits, the matrix laid out once."""
-        if self.output_projection is not None:
-            matrix = ops.cast(
-                ops.convert_to_tensor(self.output_projection.kernel), self.compute_dtype
-            )
-        else:
-            matrix = self.target_embedding.output_matrix()
-        return lambda rows: ops.matmul(rows, matrix)
 
     def call_with_attention(self, source_ids, target_ids):
         """What `call` gives, and what each block attends to in the source.

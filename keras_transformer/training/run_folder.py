@@ -113,6 +113,7 @@ class RunFolder:
                 *self.tokenizers(),
                 max_source_length=decoding.max_source_length,
                 max_target_length=decoding.max_target_length,
+                frozen=True,
             )
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None

@@ -1,4 +1,7 @@
 import json
+import warnings
+
+from keras_transformer import Translation
 
 
 def test_every_option_of_decoding_may_be_given(call, tmp_path):
@@ -9,3 +12,16 @@ def test_every_option_of_decoding_may_be_given(call, tmp_path):
     assert code == 0
     assert json.loads(out)["bleu"] == 100.0
     assert asked == [{"long_input": "split", "beam_size": 3}]
+
+
+def test_what_the_library_warns_of_is_one_line(call, recorder, tmp_path, monkeypatch):
+    def translate(texts, **options):
+        warnings.warn("1 of 1 texts\nwas split.", stacklevel=2)
+        return [Translation(text, -1.0) for text in texts]
+
+    monkeypatch.setattr(recorder, "translate", translate)
+    (tmp_path / "en").write_text("a\n")
+    code, _, err, _ = call(
+        "evaluate", "--source", str(tmp_path / "en"), "--reference", str(tmp_path / "en")
+    )
+    assert (code, err) == (0, "keras-transformer: 1 of 1 texts was split.\n")

@@ -20,7 +20,8 @@ from decoding_oracles import (
 )
 from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 
-from keras_transformer.decoding import search
+from keras_transformer.decoding import DecodingOptions, search
+from keras_transformer.decoding.search import settings_of
 
 VARIANTS = tuple(oracles.VARIED)
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
@@ -158,14 +159,22 @@ import numpy as np
 import keras_transformer
 from keras_transformer.decoding import search
 from keras_transformer.decoding.compiled import compile_for_ids
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.search import settings_of
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
 model = keras.saving.load_model(f"{folder}/model.keras", compile=False)
+source = np.load(f"{folder}/source.npy")
 for beams in (1, 3):
     def run(ids, beams=beams):
         return search(model, ids, beams, n_best=beams, max_length=max_length)
-    found = compile_for_ids(model, run)(np.load(f"{folder}/source.npy"))
+    found = compile_for_ids(model, run)(source)
     np.savez(f"{folder}/{keras.backend.backend()}_{beams}.npz", *map(np.asarray, found))
+options = dict(sampling=True, n_best=3, temperature=0.9)
+settings = settings_of(DecodingOptions(**options), max_length, len(source))
+settings = settings._replace(seeds=np.arange(len(source), dtype="int32"))
+found = search(model, source, max_length=max_length, settings=settings, **options)
+np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, found))
 """
     root = os.path.dirname(os.path.dirname(sys.modules["keras_transformer"].__file__))
     environment = {**os.environ, "KERAS_BACKEND": OTHER_BACKEND, "PYTHONPATH": root}
@@ -175,7 +184,18 @@ for beams in (1, 3):
         check=True,
         timeout=300,
     )
-    for beams in (1, 3):
-        with np.load(tmp_path / f"{OTHER_BACKEND}_{beams}.npz") as theirs:
-            expected = as_lists([theirs[name] for name in theirs.files])
-        check_equal(compiled_search("pre_norm", beams)(source), expected, 1e-5)
+    options = dict(sampling=True, n_best=3, temperature=0.9)
+    settings = settings_of(DecodingOptions(**options), MAX_LENGTH, len(source))
+    settings = settings._replace(seeds=np.arange(len(source), dtype="int32"))
+    samples = search(
+        varied("pre_norm"), source, max_length=MAX_LENGTH, settings=settings, **options
+    )
+    assert len({each.ids for found in as_lists(samples) for each in found}) > 30
+    for name, found in [
+        ("1", compiled_search("pre_norm", 1)(source)),
+        ("3", compiled_search("pre_norm", 3)(source)),
+        ("samples", samples),
+    ]:
+        with np.load(tmp_path / f"{OTHER_BACKEND}_{name}.npz") as theirs:
+            expected = as_lists([theirs[field] for field in theirs.files])
+        check_equal(found, expected, 1e-5)

@@ -26,7 +26,7 @@ def copy(report, tmp_path):
 @pytest.mark.parametrize("batch_size", [3, 32, 100])
 def test_it_translates_as_the_live_engine(engine, exported, texts, batch_size):
     chosen = [*texts[:36], "", "\u3000"]
-    expected = engine.translate(chosen, beam_size=3, length_penalty=0.8)
+    expected = engine.translate(chosen, beam_size=3, length_penalty=0.8, long_input="truncate")
     received = exported.translate(chosen, batch_size=batch_size)
     assert [each.text for each in received] == [each.text for each in expected]
     scores = [each.score for each in expected]
@@ -41,7 +41,10 @@ def test_no_text_gives_no_translation_and_a_blank_one_an_empty_one(exported):
 
 def test_the_exported_options_may_be_given(exported):
     expected = exported.translate(["a man"])[0]
-    received = exported.translate(["a man"], beam_size=3, length_penalty=0.8, n_best=1)[0]
+    built_in = {"sampling": False, "long_input": "truncate", "alignment": False}
+    received = exported.translate(["a man"], beam_size=3, length_penalty=0.8, n_best=1, **built_in)[
+        0
+    ]
     assert (received.text, received.score) == (expected.text, expected.score)
 
 
@@ -52,6 +55,15 @@ def test_the_exported_options_may_be_given(exported):
         ({"length_penalty": 0.6}, "fixed in this export, at 0.8. Received: length_penalty=0.6."),
         ({"n_best": 2}, "`n_best` is fixed in this export, at 1. Received: n_best=2."),
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0."),
+        (
+            {"top_k": 5},
+            "`top_k` is not in this export, which does what top_k=0 does; a run folder has it. "
+            "Received: top_k=5.",
+        ),
+        ({"alignment": True}, "`alignment` is not in this export"),
+        ({"target_prefixes": [""]}, "`target_prefixes` is not in this export"),
+        ({"long_input": "split"}, "which does what long_input='truncate' does"),
+        ({"topk": 5}, "There is no option `topk`. Did you mean `top_k`?"),
     ],
 )
 def test_other_options_are_refused(exported, options, message):

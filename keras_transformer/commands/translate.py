@@ -1,0 +1,88 @@
+"""The command `keras-transformer translate`."""
+
+import argparse
+import sys
+
+from keras_transformer.commands.arguments import (
+    add_alignment,
+    add_decoding,
+    add_model,
+    add_progress,
+    given,
+)
+from keras_transformer.errors import InputError
+
+_OWN = ("command", "model", "json", "stream", "progress")
+
+
+def add_command(commands):
+    """Adds `translate` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "translate",
+        help="translate stdin, a line in, a line out",
+        description="Translates the lines of stdin to stdout, in their order, as they come.",
+    )
+    group = command.add_argument_group("input and output")
+    add_model(group)
+    group.add_argument(
+        "--target-prefixes",
+        metavar="FILE",
+        default=argparse.SUPPRESS,
+        help="what each translation begins with, a line for each line of stdin",
+    )
+    group.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        default=argparse.SUPPRESS,
+        help="for N > 1: N lines a sentence, `number ||| translation ||| score`; default: 1",
+    )
+    group.add_argument(
+        "--json", action="store_true", help="a JSON object a line: text, tokens, probabilities"
+    )
+    add_alignment(group)
+    group.add_argument(
+        "--stream", action="store_true", help="write each translation while it grows"
+    )
+    add_progress(group)
+    add_decoding(command)
+    command.set_defaults(command=_translate)
+
+
+def _translate(options):
+    from keras_transformer.streaming import Progress, stream_translations, translate_lines
+    from keras_transformer.streaming.progress import is_terminal, size_left
+    from keras_transformer.translator import Translator
+
+    _check_together(options)
+    if sys.stdin is None:
+        raise InputError("stdin is closed: expected lines of text.")
+    translator = Translator.load(options.model)
+    source, values = sys.stdin.buffer, given(options, *_OWN)
+    if options.stream:
+        with Progress(shown=False) as progress:
+            stream_translations(
+                translator,
+                source,
+                sys.stdout,
+                rewrite=is_terminal(sys.stdout),
+                progress=progress,
+                **values,
+            )
+        return
+    form = "json" if options.json else "list" if values.get("n_best", 1) > 1 else "text"
+    shown = options.progress
+    if shown is None:
+        shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
+    with Progress(size_left(source), shown, apart=not is_terminal(sys.stdout)) as progress:
+        translate_lines(translator, source, sys.stdout, form, progress=progress, **values)
+
+
+def _check_together(options):
+    if "alignment" in options and not options.json:
+        raise InputError("--alignment is written as JSON alone: give --json with it.")
+    if not options.stream:
+        return
+    for name in ("json", "alignment", "n_best", "batch_size", "progress"):
+        if getattr(options, name, None) not in (None, False):
+            raise InputError(f"--{name.replace('_', '-')} does not go with --stream.")

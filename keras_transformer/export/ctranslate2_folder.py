@@ -1,0 +1,104 @@
+"""Export as a CTranslate2 model with its tokenizers, in a folder that can be used alone."""
+
+import importlib.metadata
+import json
+import os
+import time
+
+from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
+from keras_transformer.export.staging import MANIFEST, staged_folder
+
+FORMAT = "keras_transformer.ctranslate2"
+
+_JOINT = ("tokenizer.model", "tokenizer.model")
+_SEPARATE = ("source_tokenizer.model", "target_tokenizer.model")
+_LEAST_POSITIONS = 1024
+
+
+def export_ctranslate2(engine, output, overwrite=False):
+    """Writes a CTranslate2 model, the tokenizers and a README that shows how to use them.
+
+    The folder gets its name when all of it is written; after any failure nothing is there.
+
+    Args:
+        engine: `ModelEngine`.
+        output: Path of the folder to make.
+        overwrite: Whether an earlier export of that name is replaced.
+
+    Returns:
+        A dict fit for JSON: the folder, its manifest, the bytes of each file, the seconds it took.
+
+    Raises:
+        InputError: `output` exists, or the model has something that CTranslate2 does not.
+        ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
+    """
+    start = time.perf_counter()
+    tokenizers = engine.source_tokenizer, engine.target_tokenizer
+    names = _JOINT if tokenizers[0] == tokenizers[1] else _SEPARATE
+    with staged_folder(output, overwrite) as folder:
+        convert_to_ctranslate2(
+            engine.model,
+            *(each.pieces_of(range(each.vocabulary_size)) for each in tokenizers),
+            folder,
+            max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
+        )
+        for name, tokenizer in zip(names, tokenizers, strict=True):
+            tokenizer.save(folder / name)
+        manifest = _manifest(engine, names)
+        text = json.dumps(manifest, indent=2) + "\n"
+        (folder / MANIFEST).write_text(text, encoding="utf-8")
+        (folder / "README.md").write_text(_README.format(**manifest), encoding="utf-8")
+        files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    return {
+        "output": os.fspath(output),
+        "seconds": round(time.perf_counter() - start, 1),
+        "manifest": manifest,
+        "bytes": files,
+    }
+
+
+def _manifest(engine, names):
+    import keras_transformer
+
+    return {
+        "format": FORMAT,
+        "format_version": 1,
+        "source_tokenizer": names[0],
+        "target_tokenizer": names[1],
+        "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
+        "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
+        "max_source_length": engine.max_source_length,
+        "max_target_length": engine.max_target_length,
+        "versions": {
+            "keras_transformer": keras_transformer.__version__,
+            "ctranslate2": importlib.metadata.version("ctranslate2"),
+        },
+    }
+
+
+_README = """\
+# A translator for CTranslate2
+
+```python
+import ctranslate2
+import sentencepiece
+
+folder = "."  # this folder
+translator = ctranslate2.Translator(folder, compute_type="float32")
+source = sentencepiece.SentencePieceProcessor(model_file=f"{{folder}}/{source_tokenizer}")
+target = sentencepiece.SentencePieceProcessor(model_file=f"{{folder}}/{target_tokenizer}")
+
+pieces = source.encode(["A text."], out_type=str)
+results = translator.translate_batch(
+    pieces,
+    beam_size=4,
+    max_input_length={max_source_length},
+    max_decoding_length={max_target_length},
+)
+print([target.decode(result.hypotheses[0]) for result in results])
+```
+
+The end of the source is added by CTranslate2. Its beam search has another length penalty than that
+of keras_transformer: translations may differ where two are nearly as probable.
+`export.json` holds the sizes and versions for programs.
+"""
