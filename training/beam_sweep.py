@@ -63,12 +63,19 @@ def plot(results, beam_sizes, penalties, path, title):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-    for shade, penalty in zip(pyplot.cm.viridis_r([0.1, 0.3, 0.5, 0.65, 0.8, 1.0]), penalties):
+    for place, penalty in enumerate(penalties):
         scores = [
             results.get((beam_size, penalty), results[beam_size, penalties[0]])["bleu"]
             for beam_size in beam_sizes
         ]
-        axes.plot(beam_sizes, scores, marker="o", markersize=3, color=shade, label=f"{penalty:g}")
+        axes.plot(
+            beam_sizes,
+            scores,
+            marker="o",
+            markersize=3,
+            color=pyplot.cm.viridis_r((place + 1) / len(penalties)),
+            label=f"{penalty:g}",
+        )
     axes.set(xlabel="beam size", ylabel="BLEU", title=title, xticks=beam_sizes)
     axes.grid(alpha=0.3)
     axes.legend(title="length penalty", ncols=2)

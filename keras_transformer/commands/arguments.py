@@ -4,7 +4,7 @@ import argparse
 import math
 
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.decoding.engine import LONG_INPUT
+from keras_transformer.decoding.inputs import LONG_INPUT
 
 
 def add_model(command, help="a run or export folder"):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import warnings
 
 import numpy as np
 
@@ -10,16 +9,20 @@ from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.forced import ForcedTargets
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.inputs import (
+    check_positive,
+    check_texts,
+    ids_and_texts,
+    one_for_each,
+    prefix_ids,
+    source_ids,
+)
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.search import Search, settings_of
 from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
-from keras_transformer.decoding.splitting import split_text
 from keras_transformer.decoding.stages import Batch, Stages
 from keras_transformer.decoding.translation import Translation
 from keras_transformer.errors import InputError
-
-LONG_INPUT = ("refuse", "split", "truncate")
-"""What may be done with a text of more tokens than the model takes."""
 
 _PREFIX_MULTIPLE = 16
 # What is part of a compiled program; the other options are arguments of it.
@@ -138,7 +141,7 @@ class ModelEngine:
         )
         check_texts("texts", texts)
         check_positive("batch_size", batch_size)
-        seeds = _per_text("seed", options.seed, len(texts))
+        seeds = one_for_each("seed", options.seed, len(texts))
         options = dataclasses.replace(options, seed=0)
         prefixes = self._prefixes(target_prefixes, len(texts), options)
         sources, parts = self._sources(texts, long_input)
@@ -196,16 +199,17 @@ class ModelEngine:
             attention_layer=attention_layer,
             attention_heads=attention_heads,
         )
-        check_texts("sources", sources)
         check_positive("batch_size", batch_size)
         if len(sources) != len(targets):
             raise InputError(
                 "There must be a target for each source. "
                 f"Received: {len(sources)} sources and {len(targets)} targets."
             )
-        source_ids = self._ids("sources", sources, self.source_tokenizer, self.max_source_length)
-        target_ids, targets = self._targets(targets)
-        pairs = list(zip(source_ids, target_ids, strict=True))
+        ids, _ = ids_and_texts("sources", sources, self.source_tokenizer, self.max_source_length)
+        target_ids, targets = ids_and_texts(
+            "targets", targets, self.target_tokenizer, self.max_target_length
+        )
+        pairs = list(zip(ids, target_ids, strict=True))
         scored = self._forced_targets(options, alignment).run(pairs, batch_size)
         results = []
         for text, (source, target), (by_token, attention) in zip(
@@ -238,7 +242,7 @@ class ModelEngine:
                 f"Received: beam_size={options.beam_size}, n_best={options.n_best}."
             )
         check_texts("text", [text])
-        seeds = _per_text("seed", options.seed, 1)
+        seeds = one_for_each("seed", options.seed, 1)
         prefixes = self._prefixes([target_prefix], 1, options)
         sources, parts = self._sources([text], long_input)
         return self._stream([sources[part] for part in parts[0]], seeds, prefixes, options)
@@ -304,78 +308,10 @@ class ModelEngine:
         return options
 
     def _sources(self, texts, long_input):
-        """Ids of what is to be translated, and for each text the places of its parts there."""
-        if long_input not in LONG_INPUT:
-            raise InputError(
-                f"`long_input` must be one of {', '.join(LONG_INPUT)}. "
-                f"Received: long_input={long_input!r}."
-            )
-        places = [place for place, text in enumerate(texts) if text.strip()]
-        ids = self.source_tokenizer.tokenize([texts[place] for place in places], add_eos=True)
-        limit = self.max_source_length
-        sources, parts, long = [], [[] for _ in texts], []
-        for place, each in zip(places, ids, strict=True):
-            pieces = [each]
-            if len(each) > limit:
-                long.append(place)
-                if long_input == "refuse":
-                    raise InputError(
-                        f"A text must have at most {limit} tokens; longer ones can be split "
-                        f"(long_input='split'). Received: {len(each)} tokens, text {place + 1}: "
-                        f"{texts[place][:40]!r}…"
-                    )
-                pieces = self._shortened(texts[place], each, long_input)
-            parts[place] = list(range(len(sources), len(sources) + len(pieces)))
-            sources += pieces
-        if long:
-            done = "cut there" if long_input == "truncate" else "split at sentence ends"
-            warnings.warn(
-                f"{len(long)} of {len(texts)} texts are longer than {limit} tokens and "
-                f"were {done}.",
-                stacklevel=3,
-            )
-        return sources, parts
-
-    def _shortened(self, text, ids, long_input):
-        if long_input == "truncate":
-            return [[*ids[: self.max_source_length - 1], EOS_ID]]
-
-        def tokenize(part):
-            return self.source_tokenizer.tokenize([part], add_eos=True)[0]
-
-        parts = split_text(text, lambda part: len(tokenize(part)) <= self.max_source_length)
-        return [tokenize(part) for part in parts]
-
-    def _targets(self, targets):
-        """Ids and texts of targets that are given as either."""
-        if targets and not any(isinstance(each, str) for each in targets):
-            ids = [[int(each) for each in target] for target in targets]
-            texts = self.target_tokenizer.detokenize(ids)
-            return _within("targets", ids, texts, self.max_target_length), texts
-        check_texts("targets", targets)
-        return self._ids("targets", targets, self.target_tokenizer, self.max_target_length), targets
-
-    def _ids(self, name, texts, tokenizer, limit):
-        return _within(name, tokenizer.tokenize(texts, add_eos=True), texts, limit)
+        return source_ids(texts, self.source_tokenizer, self.max_source_length, long_input)
 
     def _prefixes(self, prefixes, count, options):
-        if prefixes is None:
-            return [()] * count
-        check_texts("target_prefixes", prefixes)
-        if len(prefixes) != count:
-            raise InputError(
-                "There must be a target prefix for each text. "
-                f"Received: {len(prefixes)} prefixes and {count} texts."
-            )
-        limit = self._longest(options)
-        ids = self.target_tokenizer.tokenize(prefixes, add_eos=False)
-        for place, each in enumerate(ids):
-            if len(each) >= limit:
-                raise InputError(
-                    f"A target prefix must have fewer tokens than a translation may, {limit}. "
-                    f"Received: {len(each)} tokens, prefix {place + 1}."
-                )
-        return ids
+        return prefix_ids(prefixes, count, self.target_tokenizer, self._longest(options))
 
     def _longest(self, options):
         return self.max_target_length if options.max_length is None else options.max_length
@@ -477,45 +413,6 @@ class ModelEngine:
             key: dataclasses.replace(best, alternatives=tuple(others))
             for key, (best, *others) in aligned.items()
         }
-
-
-def check_texts(name, texts):
-    """Raises an `InputError` unless `texts` is a list of strings."""
-    if isinstance(texts, str):
-        raise InputError(f"`{name}` must be a list of strings. Received: one string.")
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(
-                f"`{name}` must be a list of strings. Received: one {type(text).__name__} in it."
-            )
-
-
-def check_positive(name, value):
-    """Raises an `InputError` unless `value` is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
-
-
-def _within(name, ids, texts, limit):
-    """The ids, none of more than `limit` tokens."""
-    for place, each in enumerate(ids):
-        if len(each) > limit:
-            raise InputError(
-                f"Each of `{name}` must have at most {limit} tokens. "
-                f"Received: {len(each)} tokens, text {place + 1}: {texts[place][:40]!r}…"
-            )
-    return ids
-
-
-def _per_text(name, value, count):
-    if not isinstance(value, tuple):
-        return [value] * count
-    if len(value) != count:
-        raise InputError(
-            f"There must be one `{name}`, or one for each text. "
-            f"Received: {len(value)} for {count} texts."
-        )
-    return list(value)
 
 
 def _without_padding(ids):

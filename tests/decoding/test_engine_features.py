@@ -216,6 +216,34 @@ def test_after_a_warmup_nothing_is_compiled(varied):
     assert engine.warmup(lengths=(16,), batch_size=2, beam_size=1) == 0
 
 
+@pytest.mark.parametrize("variant", ["pre_norm", "untied"])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_single_sentence_on_kept_weights_gives_the_same(varied, variant, beam_size):
+    model = varied(variant)
+    options = dict(beam_size=beam_size, min_length=20)
+    sizes = dict(max_source_length=16, max_target_length=32)
+    usual = ModelEngine(model, SentenceTokenizer(), **sizes)
+    frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)
+    for text in TEXTS[:2]:
+        (wanted,), (found,) = (e.translate([text], **options) for e in (usual, frozen))
+        assert found.ids == wanted.ids
+        assert found.score == pytest.approx(wanted.score, abs=1e-4)
+    batch = usual.translate(TEXTS, **options)
+    assert [each.ids for each in frozen.translate(TEXTS, **options)] == [e.ids for e in batch]
+    assert frozen.translate(TEXTS[:1], **options)[0].ids == batch[0].ids
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_single_sentence_goes_through_all_stages(varied, beam_size):
+    engine = ModelEngine(
+        varied("post_norm"), SentenceTokenizer(), max_source_length=16, max_target_length=80
+    )
+    options = dict(beam_size=beam_size, min_length=70, max_length_ratio=20.0)
+    (alone,) = engine.translate(TEXTS[:1], **options)
+    assert len(alone.ids) >= 70  # rooms of 32, 64 and 80 tokens
+    assert engine.translate(TEXTS, **options)[0].ids == alone.ids
+
+
 @pytest.mark.parametrize("options", [dict(banned_ids=[99]), dict(attention_layer=1)])
 def test_options_that_the_model_has_no_place_for_are_refused(engine, options):
     with pytest.raises(InputError, match=f"`{next(iter(options))}`"):

@@ -88,7 +88,7 @@ def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
     options = DecodingOptions(beam_size=1)
     stages = Stages(Search(model, options), LONGEST)
     ran = []
-    proceed = stages._proceed
+    begin, proceed = stages._functions(3)
 
     class Counted:
         programs = proceed.programs
@@ -97,7 +97,7 @@ def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
             ran.append(np.asarray(state.running).any(axis=1).sum())
             return proceed(state, settings, until)
 
-    stages._proceed = Counted()
+    stages._compiled = {None: (begin, Counted())}
     list(stages.run(batches_of(source, options, 3)))
     lengths = (np.asarray(search(model, source, 1, max_length=LONGEST).ids)[:, 0] != 0).sum(axis=1)
     expected = 0
@@ -106,6 +106,21 @@ def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
         expected += -(-going_on // 3)
     # As few calls as full batches of three need, whatever the batches were before.
     assert len(ran) == expected and ran.count(3) >= len(ran) - 3
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_batches_that_are_decoded_at_once_change_nothing(varied, name):
+    model, source = varied("post_norm"), varied_sources(13)
+    options = DecodingOptions(**OPTIONS[name])
+    stages = Stages(Search(model, options), LONGEST, workers=1)
+    alone = dict(stages.run(batches_of(source, options, 2)))
+    stages._workers = 3
+    for _ in range(3):
+        together = dict(stages.run(batches_of(source, options, 2)))
+        assert sorted(together) == sorted(alone)
+        for place, found in together.items():
+            np.testing.assert_array_equal(found.ids, alone[place].ids)
+            np.testing.assert_allclose(found.scores, alone[place].scores, atol=1e-5)
 
 
 def test_what_a_stage_leaves_is_not_held_for_sentences_that_have_ended(varied):

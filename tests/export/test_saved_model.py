@@ -21,7 +21,7 @@ SPACES = "".join(chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace())
 
 
 def live(engine, texts):
-    translations = engine.translate(texts, beam_size=3, length_penalty=0.8)
+    translations = engine.translate(texts, beam_size=3, length_penalty=0.8, long_input="truncate")
     return [each.text for each in translations], [each.score for each in translations]
 
 
