@@ -30,8 +30,9 @@ def batch_of(options, vocabulary_size, max_length, rows):
     rng = np.random.default_rng(3)
     source = rng.integers(4, vocabulary_size, (rows, TOKENS))
     source[:, -1] = EOS_ID
-    bias = np.zeros(vocabulary_size, "float32")
-    bias[EOS_ID] = 1e4
+    # Not a bias above 0 on the end: what could still win by it would be searched to the limit.
+    bias = np.full(vocabulary_size, -1e4, "float32")
+    bias[EOS_ID] = 0
     settings = settings_of(options, max_length, rows, logit_bias=bias)
     return Batch(list(range(rows)), pad(source.tolist(), rows, 32), settings)
 
@@ -49,7 +50,10 @@ def main():
     model = Transformer.from_preset(options.preset, options.vocabulary_size)
     for beam_size in options.beam_sizes:
         decoding = DecodingOptions(
-            beam_size=beam_size, min_length=TOKENS, max_length_ratio=math.inf
+            beam_size=beam_size,
+            length_penalty=0.0,
+            min_length=TOKENS,
+            max_length_ratio=math.inf,
         )
         runs = {}
         for limit in options.max_lengths:

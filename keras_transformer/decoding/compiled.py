@@ -5,6 +5,8 @@ import threading
 import keras
 import numpy as np
 
+_compiling = threading.RLock()
+
 
 class Compiled:
     """A function that may use a model's weights, compiled once for each set of shapes.
@@ -31,7 +33,6 @@ class Compiled:
                 f"Received: backend={backend!r}."
             )
         self.programs = set()
-        self._lock = threading.Lock()
         self._run = (_TensorFlow if backend == "tensorflow" else _JAX)(model, function, kept)
 
     def __call__(self, *arguments):
@@ -40,9 +41,13 @@ class Compiled:
             for each in keras.tree.flatten(arguments)
             if each is not None
         )
-        with self._lock:  # several batches may be on their way
+        if shapes in self.programs:
+            return self._run(*arguments)
+        # Several batches may be on their way: one at a time is traced and compiled.
+        with _compiling:
+            result = self._run(*arguments)
             self.programs.add(shapes)
-        return self._run(*arguments)
+        return result
 
 
 class _TensorFlow:

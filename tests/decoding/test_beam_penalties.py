@@ -152,6 +152,18 @@ def test_it_goes_on_only_as_long_as_a_bias_may_still_turn_the_order(compiled):
         assert run(model, [ROOM], Rules(bias=(0.0, 0.0, 0.0, bias, 0.0)))[1] == steps
 
 
+def test_a_score_above_zero_is_best_while_it_is_short(compiled):
+    # With biases of 1.59 and 1 the first scores are ln 0.5 + 1 = 0.31 of one token, and of two
+    # (ln 0.5 + 1.59 + 1) / (7 / 6)^10 = 0.41. Of three nothing could have more than
+    # (ln 0.5 + 3 * 1.59) / (8 / 6)^10 = 0.23.
+    model = of_probabilities({(): {EOS: 0.5, 3: 0.5}, (3,): {EOS: 1.0}})
+    run = search_program(compiled, model, lambda: Beam(2, length_penalty=10.0), 3)
+    found, _ = run(model, [3], Rules(bias=(0.0, 0.0, 1.0, 1.59, 0.0)))
+    (best,) = as_lists(found)[0]
+    assert best.ids == (3, EOS)
+    assert best.score == pytest.approx((math.log(0.5) + 2.59) * (6 / 7) ** 10, rel=1e-5)
+
+
 def test_a_later_group_avoids_what_an_earlier_one_chose(compiled):
     # ln 0.5 = -0.69, ln 0.4 = -0.92: 0.22 between them.
     model = of_probabilities(

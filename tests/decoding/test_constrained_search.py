@@ -74,7 +74,7 @@ def test_beam_as_wide_as_the_tree_finds_the_best_that_satisfy_them(compiled, ngr
     assert sum(met) > 7
 
 
-@pytest.mark.parametrize("beam_size, num_groups, ngram_size", [(3, 1, 1), (6, 3, 2)])
+@pytest.mark.parametrize("beam_size, num_groups, ngram_size", [(3, 1, 1), (6, 3, 2), (3, 3, 2)])
 def test_a_narrow_beam_equals_one_that_never_stops_early(
     compiled, beam_size, num_groups, ngram_size
 ):
