@@ -108,6 +108,7 @@ class Stages:
                         batch = next(batches, None)
                         if batch is not None:
                             rows = len(batch.source_ids)
+                            self._functions(rows)  # made here, not by two workers at once
                             job = functools.partial(self._first_stage, batch)
                         elif not running:
                             job = self._what_is_left(paused, rows)

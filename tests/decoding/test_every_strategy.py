@@ -1,0 +1,181 @@
+"""Every strategy with every constraint on a real Transformer: scores, batch-mates, padding."""
+
+import math
+
+import decoding_oracles as oracles
+import keras
+import numpy as np
+import pytest
+from decoding_oracles import (
+    VOCABULARY,
+    FullPass,
+    as_lists,
+    check_equal,
+    check_tokens,
+    varied_sources,
+)
+from naive_search import BOS, EOS, PAD, Rules, penalty
+
+from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.search import Search, settings_of
+
+BANNED, LONGEST = (5, 12), 17
+LENGTHS = dict(min_length=2, min_length_ratio=0.7, length_penalty=1.0)
+STRATEGIES = {
+    "greedy": DecodingOptions(beam_size=1, no_repeat_ngram_size=2, **LENGTHS),
+    "sampling": DecodingOptions(
+        sampling=True, n_best=3, temperature=1.2, top_p=0.95, no_repeat_ngram_size=3, **LENGTHS
+    ),
+    "beam": DecodingOptions(
+        beam_size=3, n_best=3, coverage_penalty=0.3, no_repeat_ngram_size=2, **LENGTHS
+    ),
+    "groups": DecodingOptions(
+        beam_size=4,
+        n_best=4,
+        num_groups=2,
+        diversity_penalty=0.7,
+        coverage_penalty=0.1,
+        attention_heads=(0, 2),
+        no_repeat_ngram_size=2,
+        **LENGTHS,
+    ),
+}
+PREFIXES = [(), (7, 9), (4,), (), (11, 4, 13), (), (), (8, 8, 8), (), (), (6,), (), (15, 3)]
+RUNS = {}
+
+
+def bias():
+    values = np.linspace(-0.4, 0.6, VOCABULARY)
+    values[EOS] = 1.0
+    values[list(BANNED)] = -np.inf
+    return values
+
+
+def lengths_of(source):
+    return [int(np.sum(row != PAD)) for row in source]
+
+
+def inputs_of(source, prefixes=None):
+    """Source ids, prefixes and seeds: a row each for every sentence."""
+    prefixes = PREFIXES if prefixes is None else prefixes
+    padded = np.zeros((len(source), 3), "int32")
+    for row, prefix in enumerate(prefixes):
+        padded[row, : len(prefix)] = prefix
+    return source, padded, np.arange(len(source), dtype="int32") * 7 - 3
+
+
+def search_of(model, name):
+    """`run(source_ids, prefixes, seeds)`, in whatever way is quick."""
+    options = STRATEGIES[name]
+    search = Search(model, options)
+
+    def run(source_ids, prefixes, seeds):
+        values = bias().astype("float32")
+        settings = settings_of(options, LONGEST, 1, prefixes, values)._replace(seeds=seeds)
+        return search.begin(source_ids, settings, LONGEST)[1]
+
+    # JAX would compile each eager loop anew.
+    return Compiled(model, run) if keras.backend.backend() == "jax" else run
+
+
+@pytest.fixture(params=STRATEGIES)
+def strategy(request, varied):
+    """The name of a strategy, `run`, and what it gives for `varied_sources`."""
+    name = request.param
+    if name not in RUNS:
+        run = search_of(varied("pre_norm"), name)
+        RUNS[name] = run, run(*inputs_of(varied_sources()))
+    return name, *RUNS[name]
+
+
+def coverage_penalties(model, source, best, options):
+    """Of one hypothesis of each sentence, from one full pass over all."""
+    target = np.full((len(best), LONGEST), PAD, "int32")
+    target[:, 0] = BOS
+    for row, ids in enumerate(best):
+        target[row, 1 : len(ids)] = ids[:-1]
+    _, attention = model.call_with_attention(source, target)
+    heads = np.asarray(attention[-1]).astype("float64")
+    heads = heads[:, list(options.attention_heads or range(heads.shape[1]))].mean(axis=1)
+    for row, ids in enumerate(best):
+        summed = heads[row, : len(ids), source[row] != PAD].sum(axis=1)
+        yield options.coverage_penalty * sum(math.log(min(each, 1.0)) for each in summed)
+
+
+def test_scores_are_those_of_full_passes(varied, strategy):
+    name, _, found = strategy
+    source, options, model = varied_sources(), STRATEGIES[name], varied("pre_norm")
+    check_tokens(found, FullPass(model, source, LONGEST))
+    rules = Rules(prefixes=PREFIXES, bias=tuple(bias()))
+    best = [hypotheses[0] for hypotheses in as_lists(found)]
+    # A logit bias is in the score of what ranks by it.
+    ranked = [
+        each.log_probability + (rules.bonus(row, each.ids) if name in ("beam", "groups") else 0)
+        for row, each in enumerate(best)
+    ]
+    expected = [
+        total / penalty(len(ids), 1.0) for total, (ids, *_) in zip(ranked, best, strict=True)
+    ]
+    if options.with_coverage:
+        expected += np.array([*coverage_penalties(model, source, [b.ids for b in best], options)])
+    np.testing.assert_allclose([each.score for each in best], expected, atol=1e-4)
+
+
+def test_every_hypothesis_satisfies_every_constraint(strategy):
+    name, _, found = strategy
+    options, lengths = STRATEGIES[name], lengths_of(varied_sources())
+    rules = Rules(
+        tuple(max(2, int(np.float32(0.7) * length)) for length in lengths),
+        PREFIXES,
+        tuple(bias()),
+        options.no_repeat_ngram_size,
+    )
+    seen = set()
+    for row, hypotheses in enumerate(as_lists(found)):
+        # What is forced comes on top of what may follow.
+        limit = min(2 * lengths[row] + 10 + len(PREFIXES[row]), LONGEST)
+        for ids, *_ in hypotheses:
+            assert rules.allow(row, ids)
+            assert EOS in ids or len(ids) == limit
+            seen.add((EOS in ids, len(ids)))
+    assert len(seen) >= 7
+
+
+def test_batch_mates_and_padding_change_nothing(strategy):
+    _, run, found = strategy
+    source, prefixes, seeds = inputs_of(varied_sources())
+    together = as_lists(found)
+    order = np.random.default_rng(3).permutation(len(source))
+    mixed = as_lists(
+        run(
+            np.pad(source[order], ((0, 2), (0, 12))),
+            np.pad(prefixes[order], ((0, 2), (0, 3))),
+            np.pad(seeds[order], (0, 2)),
+        )
+    )
+    check_equal(mixed[:-2], [together[row] for row in order], 1e-5)
+    assert {each.ids for found in mixed[-2:] for each in found} == {()}
+    alone = run(source[4:5, :5], prefixes[4:5], seeds[4:5])
+    check_equal(alone, together[4:5], 1e-5)
+
+
+@pytest.mark.parametrize("name", ["sampling", "groups"])
+def test_in_bfloat16_batch_mates_change_nothing(name):
+    # The others are in test_search.py.
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = oracles.varied_transformer("pre_norm")
+    assert model.compute_dtype == "bfloat16"
+    run, (source, prefixes, seeds) = search_of(model, name), inputs_of(varied_sources())
+    found = run(source, prefixes, seeds)
+    assert {str(np.asarray(each).dtype) for each in found[1:]} == {"float32"}
+    together = as_lists(found)
+    assert len({len(each[0].ids) for each in together}) >= 4
+    others, other_prefixes, other_seeds = inputs_of(
+        varied_sources(seed=1)[::-1].copy(), PREFIXES[::-1]
+    )
+    for theirs, ours in ((others, source), (other_prefixes, prefixes), (other_seeds, seeds)):
+        theirs[3:8] = ours[3:8]
+    # The same shapes round alike, so the scores are equal too.
+    again = as_lists(run(others, other_prefixes, other_seeds))
+    check_equal(again[3:8], together[3:8], 1e-6)
