@@ -13,6 +13,7 @@ PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
 PLOTS = ["matplotlib>=3.11,<4"]
 TEST = [
     "pytest>=9,<10",
+    "pytest-xdist>=3.8,<4",
     "hypothesis>=6.170,<7",
     # The formatter's output changes with its minor version.
     "ruff>=0.17.5,<0.18",

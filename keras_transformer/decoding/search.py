@@ -185,7 +185,7 @@ def settings_of(options, max_length, batch=None, prefixes=None, logit_bias=None)
     Args:
         options: `DecodingOptions`; its `seed` must be an integer.
         max_length: Most tokens of a translation, where the options name no other.
-        batch: Sentences in a batch, for the seeds.
+        batch: Sentences in a batch, for the seeds; none are made without it.
         prefixes: As in `Settings`.
         logit_bias: As in `Settings`.
     """
@@ -206,7 +206,9 @@ def settings_of(options, max_length, batch=None, prefixes=None, logit_bias=None)
         extra,
     )
     longest = max_length if options.max_length is None else options.max_length
-    seeds = np.full((batch,), options.seed, "int32") if options.sampling else None
+    seeds = None
+    if options.sampling and batch is not None:
+        seeds = np.full((batch,), options.seed, "int32")
     return Settings(
         np.array(numbers, "float32"),
         np.array((options.top_k, options.min_length, longest), "int32"),

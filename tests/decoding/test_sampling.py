@@ -57,7 +57,7 @@ def draw(compiled, tree):
         {"top_k": 2},
         {"top_p": 0.6},
         {"min_p": 0.6},
-        {"temperature": 1.3, "top_k": 2, "top_p": 0.7, "min_p": 0.1},
+        {"temperature": 1.3, "top_k": 2, "top_p": 0.55, "min_p": 0.1},
     ],
 )
 @pytest.mark.parametrize(
@@ -135,7 +135,6 @@ def test_more_samples_keep_the_first_ones(compiled, tree, draw):
     np.testing.assert_array_equal(two, np.asarray(draw().ids)[:, :2])
 
 
-@pytest.mark.xfail(raises=TypeError, reason="`settings_of` makes seeds of an unknown batch")
 def test_a_search_samples_a_transformer_with_one_seed_for_all_sentences(varied):
     # TensorFlow and JAX give the same samples: see test_search.py.
     options = dict(sampling=True, seed=11, n_best=3, temperature=0.9)

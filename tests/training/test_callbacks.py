@@ -105,7 +105,9 @@ def test_tokens_per_second_counts_training_alone(monkeypatch):
 
 def test_samples_show_source_reference_and_translation(folder, capsys):
     engine = types.SimpleNamespace(
-        translate=lambda texts, beam_size: [Translation(text.upper(), 0.0) for text in texts]
+        translate=lambda texts, beam_size, long_input: [
+            Translation(text.upper(), 0.0) for text in texts
+        ]
     )
     callback = attach(
         callbacks.SampleTranslations(folder, engine, ["a dog"], ["ein Hund"]), FakeModel()
