@@ -68,9 +68,9 @@ def test_the_penalty_lets_a_longer_hypothesis_win(alpha, best):
 @pytest.mark.parametrize("n_best", [1, 5])
 def test_beam_as_wide_as_the_tree_finds_the_best_sequences(rng, alpha, n_best):
     limits = [1 + row % 4 for row in range(SENTENCES)]
-    # Four words to choose from: 4^4 hypotheses alive at the end.
+    # Four words and the end: the last of four steps has 4^3 hypotheses of 5 extensions each.
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    result = run(model, limits, 4**4, room=4, alpha=alpha, n_best=n_best)
+    result = run(model, limits, 5 * 4**3, room=4, alpha=alpha, n_best=n_best)
     check_equal(result, exhaustive_search(model, limits, alpha, n_best))
 
 
