@@ -9,6 +9,7 @@ from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.forced import ForcedTargets
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.hypotheses import length_penalty as penalty_of
 from keras_transformer.decoding.inputs import (
     check_positive,
     check_texts,
@@ -152,8 +153,7 @@ class ModelEngine:
         ]
         found = dict(self._search(jobs, options, batch_size))
         translations = {
-            key: self._translation(hypotheses, sources[key], options)
-            for key, hypotheses in found.items()
+            key: self._translation(hypotheses, sources[key]) for key, hypotheses in found.items()
         }
         if alignment:
             translations = self._aligned(translations, sources, options, batch_size)
@@ -211,13 +211,15 @@ class ModelEngine:
         )
         pairs = list(zip(ids, target_ids, strict=True))
         scored = self._forced_targets(options, alignment).run(pairs, batch_size)
+        lengths = np.array([len(target) for _, target in pairs], "int32")
+        penalties = np.asarray(penalty_of(lengths, length_penalty))
         results = []
-        for text, (source, target), (by_token, attention) in zip(
-            targets, pairs, scored, strict=True
+        for text, (source, target), (by_token, attention), penalty in zip(
+            targets, pairs, scored, penalties, strict=True
         ):
-            results.append(self._described(text, None, by_token, target, source, options))
-            if alignment:
-                results[-1] = dataclasses.replace(results[-1], alignment=attention)
+            score = float(np.sum(np.array(by_token, "float32")) / penalty)
+            each = self._described(text, score, by_token, target, source)
+            results.append(dataclasses.replace(each, alignment=attention))
         return results
 
     def stream(self, text, target_prefix="", long_input="refuse", **options):
@@ -286,8 +288,6 @@ class ModelEngine:
             for _ in self._search(jobs, endless, batch_size):
                 pass
         return self.compilations - before
-
-    # --- from here on, steps of the above ---
 
     def _options(self, **options):
         known = [field.name for field in dataclasses.fields(DecodingOptions)]
@@ -372,25 +372,24 @@ class ModelEngine:
             )
         return self._forced[key]
 
-    def _translation(self, hypotheses, source, options):
+    def _translation(self, hypotheses, source):
         ids = [_without_padding(row) for row in hypotheses.ids.tolist()]
         texts = self.target_tokenizer.detokenize(ids)
         best, *others = (
-            self._described(text, float(score), by_token[: len(row)].tolist(), row, source, options)
+            self._described(text, float(score), by_token[: len(row)].tolist(), row, source)
             for text, score, by_token, row in zip(
                 texts, hypotheses.scores, hypotheses.token_log_probabilities, ids, strict=True
             )
         )
+        # Where fewer hypotheses exist than were asked for, the last places are empty.
+        others = [each for each in others if each.score > IMPOSSIBLE / 2]
         return dataclasses.replace(best, alternatives=tuple(others))
 
-    def _described(self, text, score, by_token, ids, source, options):
-        total = float(np.sum(np.array(by_token, "float32")))
-        if score is None:
-            score = total / ((5 + len(ids)) / 6) ** options.length_penalty
+    def _described(self, text, score, by_token, ids, source):
         return Translation(
             text,
             score,
-            total,
+            float(np.sum(np.array(by_token, "float32"))),
             tokens=tuple(self.target_tokenizer.pieces_of(ids)),
             ids=tuple(ids),
             token_log_probabilities=tuple(by_token),

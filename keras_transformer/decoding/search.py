@@ -259,5 +259,7 @@ def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256, 
     longest = max_length if options.max_length is None else options.max_length
     room = _room(ops.shape(source_ids)[1], options.max_length_ratio, longest)
     if settings.prefixes is not None:
-        room = ops.minimum(room + ops.shape(settings.prefixes)[1], longest)
+        room = room + ops.shape(settings.prefixes)[1]
+        # JAX knows its shapes, and takes nothing but integers for one.
+        room = min(room, longest) if isinstance(room, int) else ops.minimum(room, longest)
     return Search(model, options).begin(source_ids, settings, room)[1]

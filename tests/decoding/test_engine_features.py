@@ -244,3 +244,12 @@ def test_a_single_sentence_goes_through_all_stages(varied, beam_size):
 def test_options_that_the_model_has_no_place_for_are_refused(engine, options):
     with pytest.raises(InputError, match=f"`{next(iter(options))}`"):
         engine.translate(["5"], **options)
+
+
+def test_alternatives_that_do_not_exist_are_left_out(engine):
+    # One token, one of three words or the end.
+    banned = [id for id in range(VOCABULARY) if id not in (EOS, 5, 7, 11)]
+    (found,) = engine.translate(["5 7"], beam_size=7, n_best=7, max_length=1, banned_ids=banned)
+    texts = [each.text for each in (found, *found.alternatives)]
+    assert sorted(texts) == ["", "11", "5", "7"]
+    assert all(each.score > -100 for each in (found, *found.alternatives))

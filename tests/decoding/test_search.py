@@ -21,6 +21,7 @@ from decoding_oracles import (
 from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 
 from keras_transformer.decoding import DecodingOptions, search
+from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.search import settings_of
 
 VARIANTS = tuple(oracles.VARIED)
@@ -105,6 +106,26 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32(quick_sea
     others[3:8] = source[3:8]
     # The same shapes round alike, so the scores are equal too.
     check_equal(as_lists(run(others))[3:8], together[3:8], 1e-6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_prefixes_are_forced_in_one_graph(varied, beam_size):
+    model, source = varied("pre_norm"), varied_sources()
+    prefixes = np.zeros((len(source), 3), "int32")
+    prefixes[::2, :2] = (5, 11)
+    options = DecodingOptions(beam_size=beam_size)
+
+    def run(ids, prefixes):
+        settings = settings_of(options, MAX_LENGTH)._replace(prefixes=prefixes)
+        return search(model, ids, beam_size, max_length=MAX_LENGTH, settings=settings)
+
+    found = as_lists(Compiled(model, run)(source, prefixes))
+    free = as_lists(Compiled(model, lambda ids: search(model, ids, beam_size))(source))
+    for row, (hypotheses, freely) in enumerate(zip(found, free, strict=True)):
+        if row % 2 == 0:
+            assert hypotheses[0][0][:2] == (5, 11) != freely[0][0][:2]
+        else:
+            assert hypotheses[0][0][:2] == freely[0][0][:2]
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

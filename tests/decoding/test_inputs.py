@@ -1,0 +1,91 @@
+"""What an engine is given: checked, and turned into ids."""
+
+import warnings
+
+import pytest
+from naive_search import EOS
+from test_engine import NumberTokenizer
+
+from keras_transformer.decoding.inputs import (
+    check_positive,
+    check_texts,
+    ids_and_texts,
+    one_for_each,
+    prefix_ids,
+    source_ids,
+)
+from keras_transformer.errors import InputError
+
+TOKENIZER = NumberTokenizer()
+
+
+def test_each_text_has_its_ids_and_a_blank_one_has_none():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sources, parts = source_ids(["5 7", " ", "", "11"], TOKENIZER, 3, "refuse")
+    assert sources == [[5, 7, EOS], [11, EOS]]
+    assert parts == [[0], [], [], [1]]
+
+
+def test_a_text_that_just_fits_is_no_long_text():
+    assert source_ids(["5 7 11"], TOKENIZER, 4, "refuse") == ([[5, 7, 11, EOS]], [[0]])
+    with pytest.raises(InputError, match="at most 3 tokens.*Received: 4 tokens, text 1"):
+        source_ids(["5 7 11"], TOKENIZER, 3, "refuse")
+
+
+def test_a_cut_text_keeps_its_end_and_the_caller_is_told():
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 3 tokens and were cut"):
+        sources, parts = source_ids(["5 7 11 13", "3"], TOKENIZER, 3, "truncate")
+    assert (sources, parts) == ([[5, 7, EOS], [3, EOS]], [[0], [1]])
+
+
+def test_the_parts_of_a_split_text_are_counted_with_the_other_texts():
+    with pytest.warns(UserWarning, match="1 of 3 texts are longer than 3 tokens and were split"):
+        sources, parts = source_ids(["4", "5 7\n11\n13 3", "8"], TOKENIZER, 3, "split")
+    assert sources == [[4, EOS], [5, 7, EOS], [11, EOS], [13, 3, EOS], [8, EOS]]
+    assert parts == [[0], [1, 2, 3], [4]]
+
+
+def test_another_way_with_long_texts_is_refused():
+    with pytest.raises(InputError, match="`long_input` must be one of refuse, split, truncate"):
+        source_ids(["5"], TOKENIZER, 3, "cut")
+
+
+def test_prefixes_have_no_end_and_leave_room_for_one_token():
+    assert prefix_ids(None, 2, TOKENIZER, 3) == [(), ()]
+    assert prefix_ids(["5 7", ""], 2, TOKENIZER, 3) == [[5, 7], []]
+    with pytest.raises(InputError, match="fewer tokens.*3. Received: 3 tokens, prefix 2"):
+        prefix_ids(["5", "5 7 11"], 2, TOKENIZER, 3)
+    with pytest.raises(InputError, match="Received: 1 prefixes and 2 texts"):
+        prefix_ids(["5"], 2, TOKENIZER, 3)
+
+
+def test_targets_are_texts_or_ids():
+    expected = ([[5, 7, EOS], [EOS]], ["5 7", ""])
+    assert ids_and_texts("targets", ["5 7", ""], TOKENIZER, 3) == expected
+    assert ids_and_texts("targets", [(5, 7, EOS), [EOS]], TOKENIZER, 3) == expected
+    assert ids_and_texts("targets", [], TOKENIZER, 3) == ([], [])
+    with pytest.raises(InputError, match="`targets` must have at most 3 tokens.*text 2: '5 7 11'"):
+        ids_and_texts("targets", ["5", "5 7 11"], TOKENIZER, 3)
+    with pytest.raises(InputError, match="`targets` must be a list of strings"):
+        ids_and_texts("targets", ["5", [7]], TOKENIZER, 3)
+
+
+def test_one_value_is_for_all_and_several_are_counted():
+    assert one_for_each("seed", 3, 2) == [3, 3]
+    assert one_for_each("seed", (3, 5), 2) == [3, 5]
+    with pytest.raises(InputError, match="`seed`.*Received: 2 for 3 texts"):
+        one_for_each("seed", (3, 5), 3)
+
+
+@pytest.mark.parametrize("texts", ["5", ["5", None], [b"5"]])
+def test_texts_must_be_a_list_of_strings(texts):
+    with pytest.raises(InputError, match="`sources` must be a list of strings"):
+        check_texts("sources", texts)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None])
+def test_a_count_must_be_a_positive_integer(value):
+    check_positive("batch_size", 1)
+    with pytest.raises(InputError, match="`batch_size` must be a positive integer"):
+        check_positive("batch_size", value)
