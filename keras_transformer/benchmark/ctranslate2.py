@@ -10,7 +10,8 @@ class CTranslate2Float32:
 
     Args:
         model: `Transformer`.
-        threads: Threads of one computation (`intra_threads`).
+        threads: Threads in all: of one batch (`intra_threads`), or with `text_engine` one for
+            each of as many batches (`inter_threads`).
         text_engine: `ModelEngine` with the same model, whose tokenizers and limits
             `translate_corpus` uses.
 
@@ -48,12 +49,14 @@ class CTranslate2Float32:
         self._target_ids = {piece: i for i, piece in enumerate(target_pieces)}
         with tempfile.TemporaryDirectory() as folder:
             convert_to_ctranslate2(model, source_pieces, target_pieces, folder)
+            # Of many batches it is fastest with a thread for each batch, of one with all in it.
+            batches, threads_each = (1, threads) if text_engine is None else (threads, 1)
             self._translator = ctranslate2.Translator(
                 folder,
                 device="cpu",
                 compute_type=self.compute_type,
-                inter_threads=1,
-                intra_threads=threads,
+                inter_threads=batches,
+                intra_threads=threads_each,
             )
 
     def translate(self, source_ids, beam_size, steps):

@@ -6,9 +6,6 @@ import difflib
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID
-from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.forced import ForcedTargets
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.decoding.hypotheses import length_penalty as penalty_of
 from keras_transformer.decoding.inputs import (
     check_positive,
@@ -18,25 +15,13 @@ from keras_transformer.decoding.inputs import (
     prefix_ids,
     source_ids,
 )
+from keras_transformer.decoding.jobs import Job, batches
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.search import Search, settings_of
-from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
-from keras_transformer.decoding.stages import Batch, Stages
+from keras_transformer.decoding.programs import Programs
+from keras_transformer.decoding.results import Results
+from keras_transformer.decoding.shapes import bucket, length_buckets
 from keras_transformer.decoding.translation import Translation
 from keras_transformer.errors import InputError
-
-_PREFIX_MULTIPLE = 16
-# What is part of a compiled program; the other options are arguments of it.
-_IN_THE_PROGRAM = (
-    "sampling",
-    "beams",
-    "n_best",
-    "num_groups",
-    "with_coverage",
-    "no_repeat_ngram_size",
-    "attention_layer",
-    "attention_heads",
-)
 
 
 class ModelEngine:
@@ -92,16 +77,14 @@ class ModelEngine:
             # Not a length that the model has no position for.
             self.max_source_length = min(max_source_length, model.config.max_length)
             self.max_target_length = min(max_target_length, model.config.max_length)
-        self._frozen, self._workers = frozen, workers
-        self._kept = {}
-        self._stages = {}
-        self._forced = {}
+        longest = self.max_source_length, self.max_target_length
+        self._programs = Programs(model, *longest, frozen, workers)
+        self._results = Results(source_tokenizer, self.target_tokenizer)
 
     @property
     def compilations(self):
         """Programs that XLA has compiled so far: at most one for each of the few shapes."""
-        compiled = (*self._stages.values(), *self._forced.values())
-        return sum(each.compilations for each in compiled)
+        return self._programs.compilations
 
     def translate(
         self,
@@ -147,13 +130,13 @@ class ModelEngine:
         prefixes = self._prefixes(target_prefixes, len(texts), options)
         sources, parts = self._sources(texts, long_input)
         jobs = [
-            (part, sources[part], seeds[place], prefixes[place])
+            Job(part, sources[part], seeds[place], prefixes[place])
             for place, places in enumerate(parts)
             for part in places
         ]
         found = dict(self._search(jobs, options, batch_size))
         translations = {
-            key: self._translation(hypotheses, sources[key]) for key, hypotheses in found.items()
+            key: self._results.best(hypotheses, sources[key]) for key, hypotheses in found.items()
         }
         if alignment:
             translations = self._aligned(translations, sources, options, batch_size)
@@ -210,7 +193,7 @@ class ModelEngine:
             "targets", targets, self.target_tokenizer, self.max_target_length
         )
         pairs = list(zip(ids, target_ids, strict=True))
-        scored = self._forced_targets(options, alignment).run(pairs, batch_size)
+        scored = self._programs.forced_targets(options, alignment).run(pairs, batch_size)
         lengths = np.array([len(target) for _, target in pairs], "int32")
         penalties = np.asarray(penalty_of(lengths, length_penalty))
         results = []
@@ -218,7 +201,7 @@ class ModelEngine:
             targets, pairs, scored, penalties, strict=True
         ):
             score = float(np.sum(np.array(by_token, "float32")) / penalty)
-            each = self._described(text, score, by_token, target, source)
+            each = self._results.one(text, score, by_token, target, source)
             results.append(dataclasses.replace(each, alignment=attention))
         return results
 
@@ -252,8 +235,8 @@ class ModelEngine:
     def _stream(self, sources, seeds, prefixes, options):
         given = last = ""
         for source in sources:
-            (batch,) = self._batches([(0, source, seeds[0], prefixes[0])], options, 1)
-            for found in self._stages_of(options).stream(batch):
+            (batch,) = self._batches([Job(0, source, seeds[0], prefixes[0])], options, 1)
+            for found in self._programs.stages(options).stream(batch):
                 ids = np.asarray(found.ids)[0, 0].tolist()
                 text = self.target_tokenizer.detokenize([ids])[0]
                 # A character of several bytes is held back until it is whole.
@@ -284,7 +267,7 @@ class ModelEngine:
         buckets = length_buckets(self.max_source_length)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [PAD_ID + 3] * (columns - 1) + [EOS_ID]
-            jobs = [(i, source, 0, ()) for i in range(batch_size)]
+            jobs = [Job(i, source, 0, ()) for i in range(batch_size)]
             for _ in self._search(jobs, endless, batch_size):
                 pass
         return self.compilations - before
@@ -318,82 +301,16 @@ class ModelEngine:
 
     def _search(self, jobs, options, batch_size):
         if jobs:
-            yield from self._stages_of(options).run(self._batches(jobs, options, batch_size))
+            yield from self._programs.stages(options).run(self._batches(jobs, options, batch_size))
 
     def _batches(self, jobs, options, batch_size):
-        """Batches by falling length; all have the same number of rows."""
-        jobs = sorted(jobs, key=lambda job: len(job[1]), reverse=True)
-        rows = row_count(min(len(jobs), batch_size))
-        buckets = length_buckets(self.max_source_length)
-        longest_prefix = max(len(job[3]) for job in jobs)
-        prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
-        bias = self._bias(options)
-        for start in range(0, len(jobs), batch_size):
-            keys, sources, seeds, prefixes = zip(*jobs[start : start + batch_size], strict=True)
-            settings = settings_of(options, self._longest(options), rows, logit_bias=bias)
-            if options.sampling:
-                padded_seeds = np.zeros(rows, "int32")
-                padded_seeds[: len(seeds)] = seeds
-                settings = settings._replace(seeds=padded_seeds)
-            if prefix_columns:
-                settings = settings._replace(prefixes=pad(prefixes, rows, prefix_columns))
-            yield Batch(list(keys), pad(sources, rows, bucket(len(sources[0]), buckets)), settings)
-
-    def _bias(self, options):
-        if not options.banned_ids and not options.logit_bias:
-            return None
-        bias = np.zeros(self.model.config.output_vocabulary_size, "float32")
-        for each, value in options.logit_bias:
-            bias[each] = max(value, IMPOSSIBLE)
-        bias[list(options.banned_ids)] = IMPOSSIBLE
-        return bias
-
-    def _stages_of(self, options):
-        key = tuple(getattr(options, name) for name in _IN_THE_PROGRAM)
-        if key not in self._stages:
-            self._stages[key] = Stages(
-                Search(self.model, options),
-                self.max_target_length,
-                self._kept_weights if self._frozen else None,
-                self._workers,
-            )
-        return self._stages[key]
-
-    def _kept_weights(self, layout):
-        if layout not in self._kept:
-            self._kept[layout] = Compiled(self.model, lambda: self.model.step_weights(layout))()
-        return self._kept[layout]
-
-    def _forced_targets(self, options, alignment):
-        key = (options.attention_layer, options.attention_heads, alignment)
-        if key not in self._forced:
-            self._forced[key] = ForcedTargets(
-                self.model, *key, self.max_source_length, self.max_target_length
-            )
-        return self._forced[key]
-
-    def _translation(self, hypotheses, source):
-        ids = [_without_padding(row) for row in hypotheses.ids.tolist()]
-        texts = self.target_tokenizer.detokenize(ids)
-        best, *others = (
-            self._described(text, float(score), by_token[: len(row)].tolist(), row, source)
-            for text, score, by_token, row in zip(
-                texts, hypotheses.scores, hypotheses.token_log_probabilities, ids, strict=True
-            )
-        )
-        # Where fewer hypotheses exist than were asked for, the last places are empty.
-        others = [each for each in others if each.score > IMPOSSIBLE / 2]
-        return dataclasses.replace(best, alternatives=tuple(others))
-
-    def _described(self, text, score, by_token, ids, source):
-        return Translation(
-            text,
-            score,
-            float(np.sum(np.array(by_token, "float32"))),
-            tokens=tuple(self.target_tokenizer.pieces_of(ids)),
-            ids=tuple(ids),
-            token_log_probabilities=tuple(by_token),
-            source_tokens=tuple(self.source_tokenizer.pieces_of(source)),
+        return batches(
+            jobs,
+            options,
+            batch_size,
+            self.max_source_length,
+            self._longest(options),
+            self.model.config.output_vocabulary_size,
         )
 
     def _aligned(self, translations, sources, options, batch_size):
@@ -404,7 +321,7 @@ class ModelEngine:
             for place, hypothesis in enumerate((best, *best.alternatives))
         ]
         pairs = [(sources[key], list(hypothesis.ids)) for key, _, hypothesis in each]
-        scored = self._forced_targets(options, True).run(pairs, batch_size)
+        scored = self._programs.forced_targets(options, True).run(pairs, batch_size)
         aligned = {key: [] for key in translations}
         for (key, _, hypothesis), (_, attention) in zip(each, scored, strict=True):
             aligned[key].append(dataclasses.replace(hypothesis, alignment=attention))
@@ -412,11 +329,3 @@ class ModelEngine:
             key: dataclasses.replace(best, alternatives=tuple(others))
             for key, (best, *others) in aligned.items()
         }
-
-
-def _without_padding(ids):
-    """What comes before the padding."""
-    length = len(ids)
-    while length and ids[length - 1] == PAD_ID:
-        length -= 1
-    return ids[:length]

@@ -6,7 +6,7 @@ from keras import ops
 from keras_transformer.config import BOS_ID
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
-from keras_transformer.models.transformer import mean_of_heads
+from keras_transformer.models.decoding_cache import mean_of_heads
 
 
 def forced_targets(model, source_ids, target_ids, layer=-1, heads=None):

