@@ -1,11 +1,19 @@
 """What the tests share: few threads, one seed, tools that work on every Keras backend."""
 
+import gc
+import os
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 BACKEND = keras.backend.backend()
+
+# A program of a test is compiled once and runs for milliseconds: LLVM's optimizations cost a third
+# of the time of the tests that compile. XLA's own passes stay as they are. Read when XLA is first
+# used, also by the processes that tests start.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 if BACKEND == "tensorflow":
     import tensorflow as tf
@@ -19,7 +27,50 @@ elif BACKEND == "jax":
     jax.config.update("jax_disable_most_optimizations", True)
 
 
+def pytest_collection_finish():
+    # What importing and collecting made stays to the end, and tracing makes objects by the million:
+    # by default all of them are searched for cycles again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+# With several processes each of these goes to one of them, with the fixtures that its tests share;
+# the longest come first, so that the processes end together. All else goes file by file.
+TOGETHER = (
+    "tests/commands/test_learned_run.py",
+    "tests/export/",
+    "tests/training/test_train.py",
+    "tests/decoding/test_engine_features.py",
+    "tests/decoding/test_stages.py",
+    "tests/decoding/test_search.py",
+    "tests/models/test_transformer.py",
+    "tests/test_cli.py",
+    "tests/benchmark/",
+)
+
+
+def place_of(nodeid):
+    """A test's place in `TOGETHER`, or the one after."""
+    found = (i for i, start in enumerate(TOGETHER) if nodeid.startswith(start))
+    return next(found, len(TOGETHER))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return (*TOGETHER, nodeid.split("::")[0])[place_of(nodeid)]
+
+    config.option.loadscopereorder = False  # not by the number of tests: in the order below
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: place_of(item.nodeid))
     if BACKEND == "tensorflow":
         return
     for item in items:

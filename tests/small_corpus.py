@@ -71,7 +71,7 @@ def recipe_values(corpus, **training):
             "sample_translations": 0,
             **training,
         },
-        "decoding": {"beam_size": 2},
+        "decoding": {"beam_size": 2, "max_source_length": 48, "max_target_length": 32},
     }
 
 

@@ -38,7 +38,8 @@ def test_help_names_the_commands_that_exist_and_no_other(capsys):
 
 def test_progress_goes_to_stderr_and_the_result_to_stdout(tmp_path, capsys):
     corpus = write_corpus(tmp_path / "corpus")
-    recipe = write_recipe(tmp_path / "recipe.yaml", recipe_values(corpus, epochs=1))
+    values = recipe_values(corpus, epochs=1, jit_compile=False)
+    recipe = write_recipe(tmp_path / "recipe.yaml", values)
     assert run(["train", str(recipe), "--output", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{tmp_path / 'run'}\n"

@@ -18,7 +18,18 @@ def small(monkeypatch):
     monkeypatch.setattr(
         demo,
         "_RECIPE",
-        {**demo._RECIPE, "text": {"vocabulary_size": 260}, "training": training},
+        {
+            **demo._RECIPE,
+            "text": {"vocabulary_size": 260},
+            "model": {
+                **demo._RECIPE["model"],
+                "model_dim": 32,
+                "intermediate_dim": 48,
+                "num_encoder_layers": 1,
+                "num_decoder_layers": 1,
+            },
+            "training": training,
+        },
     )
 
 

@@ -36,6 +36,12 @@ def fakes(monkeypatch):
     return ENGINES
 
 
+def measured(model, engines, **options):
+    """A report on sources of five tokens; one of one step, unless `options` say otherwise."""
+    least = dict(length=5, steps=1, batch_sizes=[1], beam_sizes=[1], rounds=1)
+    return benchmark_decode(model=model, engines=engines, **{**least, **options})
+
+
 def test_rates_ratios_and_shares_follow_from_the_seconds(fakes, model, monkeypatch):
     def turns(calls, rounds):
         assert rounds == 3
@@ -43,15 +49,8 @@ def test_rates_ratios_and_shares_follow_from_the_seconds(fakes, model, monkeypat
 
     monkeypatch.setattr(decode, "in_turns", turns)
     monkeypatch.setattr(decode, "matrix_product", lambda: (lambda: None, 4_000_000))
-    report = benchmark_decode(
-        model=model,
-        length=5,
-        steps=7,
-        batch_sizes=[3],
-        beam_sizes=[4],
-        rounds=3,
-        engines=["ours", "keras_hub"],
-    )
+    options = dict(steps=7, batch_sizes=[3], beam_sizes=[4], rounds=3)
+    report = measured(model, ["ours", "keras_hub"], **options)
     (row,) = report["rows"]
     assert row["engines"]["ours"]["tokens_per_second"] == 3 * 7 / 0.25
     assert row["engines"]["keras_hub"]["tokens_per_second"] == 3 * 7
@@ -64,16 +63,7 @@ def test_rates_ratios_and_shares_follow_from_the_seconds(fakes, model, monkeypat
 
 def test_a_row_for_each_batch_and_beam(fakes, model):
     told = []
-    report = benchmark_decode(
-        model=model,
-        length=5,
-        steps=1,
-        batch_sizes=(1, 2),
-        beam_sizes=(1, 3),
-        rounds=1,
-        engines=["ours"],
-        log=told.append,
-    )
+    report = measured(model, ["ours"], batch_sizes=(1, 2), beam_sizes=(1, 3), log=told.append)
     shapes = [(row["batch"], row["beam_size"]) for row in report["rows"]]
     assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
     assert told[0] == "making ours" and len(told) == 5
@@ -82,20 +72,12 @@ def test_a_row_for_each_batch_and_beam(fakes, model):
 def test_an_engine_that_takes_other_steps_is_not_measured(fakes, model, monkeypatch):
     monkeypatch.setattr(fakes["keras_hub"], "more", 1)
     with pytest.raises(RuntimeError, match=r"keras_hub took \[3\] steps where 2 were asked for"):
-        benchmark_decode(model=model, length=5, steps=2, engines=["keras_hub"])
+        measured(model, ["keras_hub"], steps=2)
 
 
 def test_an_engine_that_is_missing_is_reported_and_no_error(fakes, model, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    report = benchmark_decode(
-        model=model,
-        length=5,
-        steps=1,
-        batch_sizes=[1],
-        beam_sizes=[1],
-        rounds=1,
-        engines=["ours", "ctranslate2"],
-    )
+    report = measured(model, ["ours", "ctranslate2"])
     assert report["not_installed"] == ["ctranslate2"]
     assert list(report["rows"][0]["engines"]) == ["ours"]
 

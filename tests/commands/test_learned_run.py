@@ -1,6 +1,7 @@
 """The commands on a run that has learned 32 pairs of sentences by heart."""
 
 import ast
+import functools
 import io
 import json
 import re
@@ -11,6 +12,7 @@ import sys
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
+from keras_transformer import Translator
 from keras_transformer.cli import run
 from keras_transformer.training import RunFolder
 
@@ -41,6 +43,17 @@ def learned(tmp_path_factory):
     recipe = write_recipe(base / "recipe.yaml", values)
     assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
     return base
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """The first command loads the run and compiles, the others go on with its translator.
+
+    Those in a process of their own load it anew.
+    """
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))
+        yield
 
 
 def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
@@ -93,7 +106,7 @@ def test_n_best_gives_n_numbered_lines_best_first(learned, capsys, monkeypatch):
 
 def test_json_tells_the_tokens_their_probabilities_and_the_alignment(learned, capsys, monkeypatch):
     give_stdin(monkeypatch, f"{SOURCES[0]}\n\n{SOURCES[1]}\n".encode())
-    options = ["--beam-size", "3", "--n-best", "2", "--json", "--alignment"]
+    options = ["--beam-size", "3", "--n-best", "3", "--json", "--alignment"]
     assert run(["translate", "--model", str(learned / "run"), *options]) == 0
     best, blank, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert (best["line"], best["source"], best["translation"]) == (1, SOURCES[0], TARGETS[0])
@@ -104,7 +117,7 @@ def test_json_tells_the_tokens_their_probabilities_and_the_alignment(learned, ca
         assert len(rows) == len(each["tokens"]) == len(each["token_log_probabilities"])
         assert {len(row) for row in rows} == {len(best["source_tokens"])}
         assert [sum(row) for row in rows] == pytest.approx([1] * len(rows), abs=1e-3)
-    assert len(best["alternatives"]) == 1
+    assert len(best["alternatives"]) == 2
     assert (blank["line"], blank["translation"], blank["tokens"]) == (2, "", [])
 
 
@@ -127,7 +140,7 @@ def test_a_text_that_is_too_long_is_named_by_its_line(learned, capsys, monkeypat
     captured = capsys.readouterr()
     assert captured.out.splitlines() == TARGETS[:2]
     *_, last = captured.err.splitlines()
-    assert last.startswith("keras-transformer: stdin, line 3: A text must have at most 512 tokens")
+    assert last.startswith("keras-transformer: stdin, line 3: A text must have at most 48 tokens")
     assert "text 1" not in last
 
     give_stdin(monkeypatch, content)
@@ -165,7 +178,15 @@ def test_a_ctranslate2_export_translates_as_its_readme_says(learned, capsys, mon
     assert ast.literal_eval(capsys.readouterr().out) == TARGETS
 
 
-def test_ctrl_c_between_two_lines_ends_the_command_quietly(learned):
+@pytest.fixture
+def heeds_ctrl_c():
+    """A shell makes what it runs in the background ignore Ctrl-C, and processes inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_between_two_lines_ends_the_command_quietly(learned, heeds_ctrl_c):
     command = [sys.executable, "-m", "keras_transformer", "translate", "--beam-size", "1"]
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([*command, "--model", str(learned / "run")], **streams) as process:
@@ -182,7 +203,8 @@ def test_ctrl_c_between_two_lines_ends_the_command_quietly(learned):
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly(learned):
     text = "".join(source + "\n" for source in SOURCES * 40).encode()
-    command = f"{sys.executable} -m keras_transformer translate --model {learned / 'run'} | head -1"
+    command = f"{sys.executable} -m keras_transformer translate --beam-size 1"
+    command += f" --model {learned / 'run'} | head -1"
     command += "; echo ${PIPESTATUS[0]}"
     done = subprocess.run(["bash", "-c", command], input=text, capture_output=True, timeout=180)
     assert done.stdout.decode().splitlines() == [TARGETS[0], "141"]

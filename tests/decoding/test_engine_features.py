@@ -6,8 +6,9 @@ from decoding_oracles import VOCABULARY
 from naive_search import EOS
 from test_engine import NumberTokenizer
 
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding import ModelEngine, search, stages
 from keras_transformer.decoding.forced import forced_targets
+from keras_transformer.decoding.shapes import pad_to_few_shapes
 from keras_transformer.errors import InputError
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
@@ -27,6 +28,14 @@ def engine(varied):
     )
 
 
+def at_once(model, texts, beam_size, **options):
+    """`search` without an engine, without compiling: `(ids, score)` for each text."""
+    ids = SentenceTokenizer().tokenize([*texts, texts[0]], add_eos=True)
+    found = search(model, pad_to_few_shapes(ids), beam_size, **options)
+    best = zip(np.asarray(found.ids)[:, 0].tolist(), np.asarray(found.scores)[:, 0], strict=True)
+    return [(tuple(id for id in row if id), score) for row, score in best][: len(texts)]
+
+
 def test_a_translation_says_what_it_is_made_of(engine):
     for text, each in zip(TEXTS, engine.translate(TEXTS, beam_size=3), strict=True):
         assert each.source_tokens == (*text.split(), str(EOS))
@@ -37,7 +46,7 @@ def test_a_translation_says_what_it_is_made_of(engine):
         assert each.alignment is None and each.parts == ()
 
 
-@pytest.mark.parametrize("options", [dict(beam_size=3, n_best=2), dict(sampling=True, n_best=2)])
+@pytest.mark.parametrize("options", [dict(beam_size=3, n_best=2), dict(sampling=True, n_best=3)])
 def test_scores_are_those_that_scoring_the_translations_gives(engine, options):
     found = engine.translate(TEXTS, length_penalty=1.0, **options)
     for place in (0, 1):
@@ -157,14 +166,14 @@ LONG = "5 6 7. 8 9 10 11. 12 13 14 15 16. 4 5"
 
 def test_a_long_text_is_split_at_sentence_ends_with_a_warning(engine):
     parts = ["5 6 7. 8 9 10 11. 12 13 14 15 16.", "4 5"]
-    wanted = engine.translate(parts, beam_size=2)
+    *wanted, alone = engine.translate([*parts, "5"], beam_size=2)
     with pytest.warns(UserWarning, match="1 of 2 texts are longer than 16 tokens and were split"):
         found, other = engine.translate([LONG, "5"], beam_size=2, long_input="split")
     assert found.text == " ".join(each.text for each in wanted)
     assert [each.text for each in found.parts] == [each.text for each in wanted]
     total = sum(each.log_probability for each in wanted)
     assert found.log_probability == pytest.approx(total, abs=1e-4)
-    assert other.parts == ()
+    assert other.text == alone.text and other.parts == ()
 
 
 def test_a_sentence_too_long_to_be_split_is_refused(engine):
@@ -219,25 +228,26 @@ def test_after_a_warmup_nothing_is_compiled(varied):
 @pytest.mark.parametrize("variant, beam_size", [("pre_norm", 1), ("untied", 1), ("untied", 3)])
 def test_a_single_sentence_on_kept_weights_gives_the_same(varied, variant, beam_size):
     model = varied(variant)
-    options = dict(beam_size=beam_size, min_length=20)
-    sizes = dict(max_source_length=16, max_target_length=32)
-    usual = ModelEngine(model, SentenceTokenizer(), **sizes)
+    sizes = dict(max_source_length=16, max_target_length=20)
     frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)
-    for text in TEXTS[:2]:
-        (wanted,), (found,) = (e.translate([text], **options) for e in (usual, frozen))
-        assert found.ids == wanted.ids
-        assert found.score == pytest.approx(wanted.score, abs=1e-4)
+    wanted = at_once(model, TEXTS[:2], beam_size, max_length=20, min_length=12)
+    for text, (ids, score) in zip(TEXTS[:2], wanted, strict=True):
+        (found,) = frozen.translate([text], beam_size=beam_size, min_length=12)
+        assert found.ids == ids and len(ids) >= 12
+        assert found.score == pytest.approx(score, abs=1e-4)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
-def test_a_single_sentence_goes_through_all_stages(varied, beam_size):
-    engine = ModelEngine(
-        varied("post_norm"), SentenceTokenizer(), max_source_length=16, max_target_length=80
-    )
-    options = dict(beam_size=beam_size, min_length=70, max_length_ratio=20.0)
-    (alone,) = engine.translate(TEXTS[:1], **options)
-    assert len(alone.ids) >= 70  # rooms of 32, 64 and 80 tokens
-    assert engine.translate(TEXTS, **options)[0].ids == alone.ids
+def test_a_single_sentence_goes_through_all_stages(varied, monkeypatch, beam_size):
+    monkeypatch.setattr(stages, "FIRST_ROOM", 8)
+    model, limits = varied("post_norm"), dict(max_source_length=16, max_target_length=20)
+    engine = ModelEngine(model, SentenceTokenizer(), **limits)
+    options = dict(min_length=18, max_length_ratio=20.0)
+    (alone,) = engine.translate(TEXTS[:1], beam_size=beam_size, **options)
+    assert len(alone.ids) >= 18  # rooms of 8, 16 and 20 tokens
+    assert engine.compilations == 3
+    ((ids, _),) = at_once(model, TEXTS[:1], beam_size, max_length=20, **options)
+    assert alone.ids == ids
 
 
 @pytest.mark.parametrize("options", [dict(banned_ids=[99]), dict(attention_layer=1)])

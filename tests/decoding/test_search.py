@@ -109,7 +109,7 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32(quick_sea
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_prefixes_are_forced_in_one_graph(varied, beam_size):
+def test_prefixes_are_forced_in_one_graph(varied, compiled_search, beam_size):
     model, source = varied("pre_norm"), varied_sources()
     prefixes = np.zeros((len(source), 3), "int32")
     prefixes[::2, :2] = (5, 11)
@@ -120,7 +120,7 @@ def test_prefixes_are_forced_in_one_graph(varied, beam_size):
         return search(model, ids, beam_size, max_length=MAX_LENGTH, settings=settings)
 
     found = as_lists(Compiled(model, run)(source, prefixes))
-    free = as_lists(Compiled(model, lambda ids: search(model, ids, beam_size))(source))
+    free = as_lists(compiled_search("pre_norm", beam_size)(source))
     for row, (hypotheses, freely) in enumerate(zip(found, free, strict=True)):
         if row % 2 == 0:
             assert hypotheses[0][0][:2] == (5, 11) != freely[0][0][:2]
@@ -198,7 +198,12 @@ found = search(model, source, max_length=max_length, settings=settings, **option
 np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, found))
 """
     root = os.path.dirname(os.path.dirname(sys.modules["keras_transformer"].__file__))
-    environment = {**os.environ, "KERAS_BACKEND": OTHER_BACKEND, "PYTHONPATH": root}
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": OTHER_BACKEND,
+        "PYTHONPATH": root,
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Compiling is nearly all of its time.
+    }
     subprocess.run(
         [sys.executable, "-c", program, str(tmp_path), str(MAX_LENGTH)],
         env=environment,

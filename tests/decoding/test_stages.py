@@ -19,9 +19,11 @@ LONGEST = 23
 FIRST_ROOM = 6
 
 
-@pytest.fixture(autouse=True)
-def small_rooms(monkeypatch):
-    monkeypatch.setattr(stages_module, "FIRST_ROOM", FIRST_ROOM)
+@pytest.fixture(scope="module", autouse=True)
+def small_rooms():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(stages_module, "FIRST_ROOM", FIRST_ROOM)
+        yield
 
 
 def batches_of(source, options, rows):
@@ -32,6 +34,19 @@ def batches_of(source, options, rows):
         if options.sampling:
             settings.seeds[: len(keys)] = keys
         yield Batch(keys, pad(source[keys].tolist(), rows, source.shape[1]), settings)
+
+
+@pytest.fixture(scope="module")
+def greedy(varied):
+    """Greedy search, traced and compiled once for the tests that look at how it is run."""
+    return Stages(Search(varied("post_norm"), DecodingOptions(beam_size=1)), LONGEST)
+
+
+@pytest.fixture(scope="module")
+def whole(varied):
+    """What greedy search finds at once, ids of `varied_sources(13)`."""
+    found = search(varied("post_norm"), varied_sources(13), 1, max_length=LONGEST)
+    return np.asarray(found.ids)[:, 0]
 
 
 def in_stages(model, source, options, rows):
@@ -49,13 +64,14 @@ def in_stages(model, source, options, rows):
     return type(rows[0])(*fields), stages
 
 
+# All that a state may hold grows in one of these; see test_loop.py for each by itself.
 OPTIONS = {
     "greedy": dict(beam_size=1),
     "beam": dict(beam_size=3, n_best=3),
-    "beam with coverage": dict(beam_size=3, n_best=2, coverage_penalty=0.3),
-    "groups": dict(beam_size=4, num_groups=2, n_best=4),
+    "groups, coverage and n-grams": dict(
+        beam_size=4, num_groups=2, n_best=4, coverage_penalty=0.3, no_repeat_ngram_size=2
+    ),
     "sampling": dict(sampling=True, n_best=2, top_k=5),
-    "n-grams": dict(beam_size=3, no_repeat_ngram_size=2),
 }
 
 
@@ -83,12 +99,9 @@ def test_stages_give_what_one_piece_gives(varied, name):
     assert stages.compilations == 3
 
 
-def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
-    model, source = varied("post_norm"), varied_sources(13)
-    options = DecodingOptions(beam_size=1)
-    stages = Stages(Search(model, options), LONGEST)
-    ran = []
-    begin, proceed = stages._functions(3)
+def test_sentences_that_go_on_are_put_together(greedy, whole, monkeypatch):
+    source, ran = varied_sources(13), []
+    begin, proceed = greedy._functions(3)
 
     class Counted:
         programs = proceed.programs
@@ -97,9 +110,9 @@ def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
             ran.append(np.asarray(state.running).any(axis=1).sum())
             return proceed(state, settings, until)
 
-    stages._compiled = {None: (begin, Counted())}
-    list(stages.run(batches_of(source, options, 3)))
-    lengths = (np.asarray(search(model, source, 1, max_length=LONGEST).ids)[:, 0] != 0).sum(axis=1)
+    monkeypatch.setitem(greedy._compiled, None, (begin, Counted()))
+    list(greedy.run(batches_of(source, greedy._search.options, 3)))
+    lengths = (whole != 0).sum(axis=1)
     expected = 0
     for room in (6, 12):
         going_on = (lengths > room).sum()
@@ -108,38 +121,34 @@ def test_sentences_that_go_on_are_put_together(varied, monkeypatch):
     assert len(ran) == expected and ran.count(3) >= len(ran) - 3
 
 
-@pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_batches_that_are_decoded_at_once_change_nothing(varied, name):
-    model, source = varied("post_norm"), varied_sources(13)
-    options = DecodingOptions(**OPTIONS[name])
-    stages = Stages(Search(model, options), LONGEST, workers=1)
-    alone = dict(stages.run(batches_of(source, options, 2)))
-    stages._workers = 3
+def test_batches_that_are_decoded_at_once_change_nothing(greedy, monkeypatch):
+    source, options = varied_sources(13), greedy._search.options
+    assert greedy._workers == 1
+    alone = dict(greedy.run(batches_of(source, options, 3)))
+    monkeypatch.setattr(greedy, "_workers", 3)
     for _ in range(3):
-        together = dict(stages.run(batches_of(source, options, 2)))
+        together = dict(greedy.run(batches_of(source, options, 3)))
         assert sorted(together) == sorted(alone)
         for place, found in together.items():
             np.testing.assert_array_equal(found.ids, alone[place].ids)
             np.testing.assert_allclose(found.scores, alone[place].scores, atol=1e-5)
 
 
-def test_what_a_stage_leaves_is_not_held_for_sentences_that_have_ended(varied):
-    model, source = varied("pre_norm"), varied_sources(7)
-    options = DecodingOptions(beam_size=1)
-    stages = Stages(Search(model, options), LONGEST)
-    found = stages.run(batches_of(source, options, 7))
-    first = next(found)  # what ended within six tokens comes before the others are done
-    assert first[1].ids.shape == (1, 6)
+def test_what_a_stage_leaves_is_not_held_for_sentences_that_have_ended(greedy, whole):
+    lengths = (whole != 0).sum(axis=1)
+    chosen = np.argsort(lengths)[[0, -2, -1]]
+    assert lengths[chosen[0]] <= 6 < lengths[chosen[1]]
+    found = greedy.run(batches_of(varied_sources(13)[chosen], greedy._search.options, 3))
+    place, first = next(found)  # what ended within six tokens comes before the others are done
+    assert (place, first.ids.shape) == (0, (1, 6))
     assert max(each.ids.shape[1] for _, each in found) > 6
 
 
-def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
-    model, source = varied("pre_norm"), varied_sources(3)
-    options = DecodingOptions(beam_size=1)
-    stages = Stages(Search(model, options), LONGEST)
-    (batch,) = batches_of(source, options, 3)
-    steps = [np.asarray(found.ids)[:, 0] for found in stages.stream(batch)]
-    whole = np.asarray(search(model, source, 1, max_length=LONGEST).ids)[:, 0]
+def test_a_stream_grows_a_token_at_a_time_to_the_whole(greedy, whole):
+    batch, *_ = batches_of(varied_sources(13), greedy._search.options, 3)
+    steps = [np.asarray(found.ids)[:, 0] for found in greedy.stream(batch)]
+    whole = whole[:3]
+    assert (whole != 0).sum(axis=1).max() > 2 * FIRST_ROOM
     for tokens, ids in enumerate(steps, start=1):
         np.testing.assert_array_equal(ids[:, :tokens], whole[:, :tokens])
         assert not ids[:, tokens:].any()
@@ -156,16 +165,16 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.decoding.shapes import length_buckets
 
 engine = ModelEngine(
-    varied_transformer("post_norm"), NumberTokenizer(), max_source_length=128, max_target_length=64
+    varied_transformer("post_norm"), NumberTokenizer(), max_source_length=64, max_target_length=40
 )
 rng = np.random.default_rng(0)
 texts = [
     " ".join(map(str, rng.integers(4, VOCABULARY, length)))
-    for length in rng.integers(1, 128, 5000)
+    for length in rng.integers(1, 64, 5000)
 ]
-found = engine.translate(texts, beam_size=2)
+found = engine.translate(texts, beam_size=1)
 assert len(found) == 5000
-buckets, rooms = len(length_buckets(128)), 2
+buckets, rooms = len(length_buckets(64)), 2
 print(engine.compilations, buckets * rooms)
 """
 
@@ -177,7 +186,7 @@ def test_5000_sentences_of_mixed_length_compile_no_more_than_promised(tmp_path):
     tests = os.path.dirname(os.path.dirname(__file__))
     environment = {
         **os.environ,
-        "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
         "PYTHONPATH": os.pathsep.join((tests, os.path.dirname(__file__))),
     }
     done = subprocess.run(

@@ -39,7 +39,7 @@ def test_the_other_engine_finds_the_same_translations(
     ids[:, -1] = EOS_ID
     source = [[PIECES[i] for i in row[:-1]] for row in ids]
     # All ids may be chosen here, as there.
-    limit = 24
+    limit = 13
     cache = model.start_decoding(keras.ops.convert_to_tensor(ids.astype("int32")), limit)
     limits = keras.ops.full((len(ids),), limit, "int32")
     constraints = Constraints(limits, forbidden_ids=())

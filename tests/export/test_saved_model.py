@@ -131,23 +131,22 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch, err
 
     monkeypatch.setattr(module, "verify", fail)
     with pytest.raises(error):
-        export_saved_model(engine, tmp_path / "model")
+        export_saved_model(engine, tmp_path / "model", beam_size=1)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.slow
-def test_weights_that_change_after_saving_are_found(make_engine, tmp_path, monkeypatch):
-    engine, save = make_engine(), module._save
-
-    def save_then_change(*arguments):
-        save(*arguments)
+def test_weights_that_change_after_saving_are_found(engine, report):
+    def change():
         for weight in engine.model.trainable_weights:
             weight.assign(-weight)
 
-    monkeypatch.setattr(module, "_save", save_then_change)
-    with pytest.raises(VerificationError, match=r"\d of 11 translations differ .* instead of"):
-        export_saved_model(engine, tmp_path / "model", beam_size=1, verification_texts=[])
-    assert os.listdir(tmp_path) == []
+    change()
+    try:
+        with pytest.raises(VerificationError, match=r"\d of 11 translations differ .* instead of"):
+            module.verify(report.folder, engine, [], beam_size=3, length_penalty=0.8)
+    finally:
+        change()  # back to what they were, for the other tests
 
 
 @pytest.mark.slow
@@ -173,9 +172,9 @@ def test_mistakes_are_told_before_anything_is_written(engine, tmp_path, monkeypa
 
 def test_an_export_is_replaced_when_asked(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "verify", lambda *_: {})
-    for beam_size, overwrite in ((2, False), (1, True)):
-        export_saved_model(engine, tmp_path / "m", beam_size, overwrite=overwrite)
-        assert SavedModelEngine(tmp_path / "m").manifest["beam_size"] == beam_size
+    for length_penalty, overwrite in ((0.5, False), (0.7, True)):
+        export_saved_model(engine, tmp_path / "m", 1, length_penalty, overwrite=overwrite)
+        assert SavedModelEngine(tmp_path / "m").manifest["length_penalty"] == length_penalty
     assert os.listdir(tmp_path) == ["m"]
 
 

@@ -32,11 +32,11 @@ def final_checkpoint(folder):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, corpus):
-    options = dict(epochs=3, ema_momentum=0.9)
-    unbroken = train(recipe(corpus, **options), tmp_path / "unbroken", verbose=False)
-    train(recipe(corpus, **{**options, "epochs": 1}), tmp_path / "broken", verbose=False)
-    broken = train(recipe(corpus, **options), tmp_path / "broken", resume=True, verbose=False)
+def test_an_interrupted_run_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, finished):
+    unbroken, values = finished, finished.recipe().to_dict()
+    values["training"]["epochs"] = 1
+    train(Recipe.from_dict(values), tmp_path / "broken", verbose=False)
+    broken = train(finished.recipe(), tmp_path / "broken", resume=True, verbose=False)
     expected = keras.saving.load_model(final_checkpoint(unbroken))
     resumed = keras.saving.load_model(final_checkpoint(broken))
     steps = int(expected.optimizer.iterations)
@@ -62,7 +62,8 @@ def metrics(folder):
 def finished(tmp_path_factory):
     base = tmp_path_factory.mktemp("finished")
     corpus = write_corpus(base / "corpus")
-    return train(recipe(corpus, epochs=3, keep_checkpoints=2, sample_translations=2), base / "run")
+    options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
+    return train(recipe(corpus, **options), base / "run")
 
 
 def test_a_run_folder_holds_what_the_readme_says(finished):
@@ -158,7 +159,7 @@ def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, corpus):
         ("model", "model_dim", 32),
         ("text", "vocabulary_size", 140),
         ("training", "warmup_steps", 7),
-        ("training", "ema_momentum", 0.9),
+        ("training", "ema_momentum", 0.8),
         ("training", "batch_tokens", 400),
     ],
 )
@@ -187,6 +188,7 @@ def test_bad_data_leaves_no_folder(tmp_path, corpus):
 def test_early_stopping_ends_a_run_that_gets_no_better(tmp_path, corpus):
     # So large a rate that the loss cannot fall for long.
     options = dict(epochs=30, early_stopping_patience=1, learning_rate_scale=300.0)
+    options["jit_compile"] = False
     folder = train(recipe(corpus, **options), tmp_path / "run", verbose=False)
     losses = [row["val_loss"] for row in folder.history()]
     assert len(losses) < 30
