@@ -10,6 +10,8 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
 PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
+# `ray` alone would lack the HTTP server and the metrics.
+SERVE = ["ray[serve]>=2.60,<2.61"]
 PLOTS = ["matplotlib>=3.11,<4"]
 TEST = [
     "pytest>=9,<10",
@@ -19,6 +21,7 @@ TEST = [
     "ruff>=0.17.5,<0.18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
+    *SERVE,
 ]
 
 setup(
@@ -37,6 +40,7 @@ setup(
     ],
     # One top-level name: `training` or `export` in site-packages would overwrite other projects'.
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    package_data={"keras_transformer.serving": ["page.html"]},
     python_requires=">=3.11,<3.13",
     # The lower bounds are what the tests ran with; the upper ones stop before an untested series.
     install_requires=[
@@ -52,6 +56,6 @@ setup(
         "Babel>=2.18,<3",
         "tqdm>=4.70,<5",
     ],
-    extras_require={"test": TEST, "jax": JAX, "peers": PEERS, "plots": PLOTS},
+    extras_require={"test": TEST, "jax": JAX, "peers": PEERS, "plots": PLOTS, "serve": SERVE},
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
 )

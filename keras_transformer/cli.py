@@ -13,7 +13,7 @@ import sys
 import warnings
 
 from keras_transformer.benchmark.command import add_command as _add_benchmark
-from keras_transformer.commands import demo, evaluate, export, score, train, translate
+from keras_transformer.commands import demo, evaluate, export, score, serve, train, translate
 from keras_transformer.errors import InputError, VerificationError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -98,6 +98,7 @@ def _parser():
         score.add_command,
         evaluate.add_command,
         export.add_command,
+        serve.add_command,
     ):
         add_command(commands)
     _add_benchmark(commands)

@@ -1,0 +1,214 @@
+"""Ray Serve: starts replicas, watches and restarts them, sends batches to them."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import re
+import secrets
+
+from keras_transformer.errors import InputError
+from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.replica import Replica
+
+_CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
+# Smallest store that Ray takes: batches are far smaller, and small ones do not use it at all.
+_OBJECT_STORE_BYTES = 100 * 2**20
+
+
+def start_ray(address=None, cpus=None):
+    """Starts Ray on this machine, quietly, or joins a cluster.
+
+    Nothing is sent to anybody, there is no dashboard, and nothing of Ray's goes to stdout. A
+    token of its own keeps other users of the machine from giving this Ray work to do.
+
+    Args:
+        address: Address of a cluster; None starts Ray here.
+        cpus: CPUs that Ray gives out; by default the machine's.
+
+    Raises:
+        InputError: Ray is not installed, or the cluster cannot be reached.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is None and "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        import ray
+    except ImportError:
+        raise InputError(
+            "Ray is needed here and is not installed: pip install 'keras_transformer[serve]'."
+        ) from None
+    where = {"address": address}
+    if address is None:
+        where = {
+            "address": "local",
+            "num_cpus": cpus,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "_node_ip_address": "127.0.0.1",
+        }
+    try:
+        ray.init(
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            **where,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"Ray cannot be started: {error}") from None
+
+
+@dataclasses.dataclass
+class Loaded:
+    """A version whose replicas run.
+
+    Attributes:
+        number: Its number.
+        signatures: Dict of `Signature` by name.
+        seconds: What loading and warming up took.
+    """
+
+    number: int
+    signatures: dict
+    seconds: float
+    handle: object
+    application: str
+    timeout: float
+
+    async def run(self, signature, columns):
+        """Runs one batch on one of the replicas; see `Replica.run`.
+
+        Raises:
+            Rejection: 503 if the replica ended before it answered, 504 if it hung.
+        """
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
+
+        response = self.handle.run.remote(signature, columns)
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await response
+        except TimeoutError:
+            with contextlib.suppress(Exception):
+                response.cancel()
+            raise Rejection(504, f"No answer within {self.timeout} seconds", "timeout") from None
+        # A batch is not sent a second time: a text that ends a replica would end the next.
+        except (RayError, RayServeException) as error:
+            raise Rejection(
+                503,
+                "The replica that held this request ended before it answered: send it again "
+                f"({type(error).__name__})",
+                "replica",
+            ) from None
+
+
+class Cluster:
+    """Ray Serve with an application for each version.
+
+    Args:
+        name: Prefix of the applications' names.
+        options: `ServerOptions`.
+    """
+
+    def __init__(self, name, options):
+        self._name = name
+        self._options = options
+        self._loads = 0
+
+    def start(self):
+        """Starts Ray and Ray Serve."""
+        start_ray(self._options.ray_address)
+        import logging
+
+        from ray import serve
+
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        serve.start(
+            # This process has the HTTP server: batches, not requests, go through Ray.
+            proxy_location="Disabled",
+            logging_config={"log_level": "WARNING", "enable_access_log": False},
+        )
+
+    async def load(self, version):
+        """Starts the replicas of a version and waits until all of them are warm.
+
+        Args:
+            version: `Version`.
+
+        Returns:
+            `Loaded`.
+
+        Raises:
+            InputError: It cannot be loaded; nothing of it stays.
+        """
+        from ray import serve
+
+        self._loads += 1
+        application = f"{self._name}-{version.number}-{self._loads}"
+        options = self._options
+        deployment = serve.deployment(
+            Replica,
+            name="replica",
+            num_replicas=options.replicas,
+            max_ongoing_requests=options.threads,
+            ray_actor_options={"num_cpus": options.replica_cpus},
+            health_check_period_s=1,
+            health_check_timeout_s=30,
+            graceful_shutdown_wait_loop_s=0.1,
+            graceful_shutdown_timeout_s=10,
+            max_constructor_retry_count=1,
+        )
+        bound = deployment.bind(version.folder, options)
+        try:
+            handle = await asyncio.to_thread(serve.run, bound, name=application, route_prefix=None)
+            state = await handle.describe.remote()
+        except Exception as error:
+            reason = await asyncio.to_thread(self._reason, application) or str(error)
+            await asyncio.to_thread(serve.delete, application)
+            raise InputError(reason) from None
+        return Loaded(
+            version.number,
+            state["signatures"],
+            state["seconds"],
+            handle,
+            application,
+            2 * options.request_timeout,
+        )
+
+    async def unload(self, loaded):
+        """Ends the replicas of a version."""
+        from ray import serve
+
+        await asyncio.to_thread(serve.delete, loaded.application)
+
+    async def running(self, application):
+        """How many replicas of an application run."""
+        from ray import serve
+
+        status = await asyncio.to_thread(serve.status)
+        if application not in status.applications:
+            return 0
+        deployments = status.applications[application].deployments.values()
+        return sum(each.replica_states.get("RUNNING", 0) for each in deployments)
+
+    def stop(self):
+        """Ends all replicas, and Ray where it was started here."""
+        import ray
+        from ray import serve
+
+        with contextlib.suppress(Exception):
+            serve.shutdown()
+        ray.shutdown()
+
+    def _reason(self, application):
+        """The last line of what Ray Serve tells about an application that did not start."""
+        from ray import serve
+
+        status = serve.status().applications.get(application)
+        if status is None:
+            return None
+        messages = [each.message for each in status.deployments.values()] + [status.message]
+        # The last of a chain of tracebacks, each inside the other, has the cause.
+        causes = [cause for message in messages for cause in _CAUSE.findall(message)]
+        return causes[-1].strip() if causes else " ".join("; ".join(messages).split())[:500]

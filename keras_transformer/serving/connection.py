@@ -1,0 +1,113 @@
+"""One HTTP connection: uvicorn's, with limits on what a client may send and how slowly."""
+
+import json
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+_MAX_HEADER_BYTES = 16 * 1024
+
+
+def connection_class(max_connections, read_timeout):
+    """A protocol class for `uvicorn.Config(http=…)`.
+
+    uvicorn bounds neither the size of the headers nor the time that a client takes for them.
+
+    Args:
+        max_connections: One more than these is answered with 503.
+        read_timeout: Seconds that a client has for its headers, and once more for its body.
+
+    Returns:
+        A subclass of uvicorn's own protocol.
+    """
+
+    class Connection(HttpToolsProtocol):
+        _clock = None
+        _in_headers = True
+        _header_bytes = 0
+        _refusal = None
+
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            if len(self.connections) > max_connections:
+                self._refuse(503, f"At most {max_connections} connections at a time")
+                return
+            self._start_clock(read_timeout)
+
+        def connection_lost(self, exc):
+            self._stop_clock()
+            super().connection_lost(exc)
+
+        def data_received(self, data):
+            if self.transport.is_closing():
+                return
+            if self._in_headers:
+                # Checked before the parser, which collects a header however long it gets.
+                self._header_bytes += len(data)
+            super().data_received(data)
+            if self._in_headers and self._header_bytes > _MAX_HEADER_BYTES:
+                self._refuse(431, f"At most {_MAX_HEADER_BYTES} bytes of headers")
+
+        def on_message_begin(self):
+            super().on_message_begin()
+            self._in_headers, self._field_bytes = True, 0
+            self._start_clock(read_timeout)
+
+        def on_url(self, url):
+            self._count(url)
+            super().on_url(url)
+
+        def on_header(self, name, value):
+            self._count(name + value)
+            super().on_header(name, value)
+
+        def on_headers_complete(self):
+            self._in_headers, self._header_bytes = False, 0
+            # A second more than the application has, which answers better.
+            self._start_clock(read_timeout + 1)
+            self.scope["state"]["abort"] = self.transport.abort
+            super().on_headers_complete()
+
+        def on_message_complete(self):
+            self._stop_clock()
+            self._in_headers = True
+            super().on_message_complete()
+
+        def send_400_response(self, msg):
+            status, message = self._refusal or (400, msg)
+            self._refuse(status, message)
+
+        def _count(self, data):
+            self._field_bytes += len(data)
+            if self._field_bytes > _MAX_HEADER_BYTES:
+                self._refusal = (431, f"At most {_MAX_HEADER_BYTES} bytes of headers")
+                # Ends the parsing; `send_400_response` tells the client.
+                raise ValueError(self._refusal[1])
+
+        def _start_clock(self, seconds):
+            self._stop_clock()
+            self._clock = self.loop.call_later(seconds, self._time_is_up)
+
+        def _stop_clock(self):
+            if self._clock is not None:
+                self._clock.cancel()
+                self._clock = None
+
+        def _time_is_up(self):
+            if self._in_headers and self._header_bytes:
+                self._refuse(408, f"The request did not arrive within {read_timeout} seconds")
+            else:
+                self.transport.close()
+
+        def _refuse(self, status, message):
+            if self.transport.is_closing():
+                return
+            body = json.dumps({"error": message}).encode("utf-8")
+            lines = [
+                b"content-type: application/json",
+                b"connection: close",
+                b"content-length: %d" % len(body),
+            ]
+            self.transport.write(STATUS_LINE[status] + b"\r\n".join([*lines, b"", body]))
+            self.transport.close()
+
+    return Connection

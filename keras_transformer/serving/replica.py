@@ -1,0 +1,83 @@
+"""What runs in each replica: the artifact and its threads. Ray Serve starts and restarts it."""
+
+import asyncio
+import concurrent.futures
+import os
+import time
+
+from keras_transformer.serving.rejection import Rejection
+
+
+class Replica:
+    """Holds an artifact, in a process of its own.
+
+    Args:
+        folder: Path of the SavedModel.
+        options: `ServerOptions`.
+    """
+
+    def __init__(self, folder, options):
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        from keras_transformer.serving.artifact import Artifact
+
+        started = time.monotonic()
+        self._artifact = Artifact(folder, threads=options.threads)
+        self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
+        self._longest = 2 * options.request_timeout
+        self._running = {}
+        warmed = self._artifact.warm_up(options.max_batch_size, options.warm_up_tokens)
+        self._state = {"seconds": time.monotonic() - started, "warmed": warmed}
+
+    async def describe(self):
+        """The signatures, and what loading took."""
+        return {**self._state, "signatures": self._artifact.signatures, "pid": os.getpid()}
+
+    async def run(self, signature, columns):
+        """Runs a signature on one batch.
+
+        Args:
+            signature: Its name.
+            columns: As `Artifact.run` takes them.
+
+        Returns:
+            A dict: `outputs` as `Artifact.run` gives them, or `error` with a status and a
+            message; `seconds`; `tokens`, those of the sources and those of the translations.
+        """
+        ticket = object()
+        self._running[ticket] = time.monotonic()
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, self._run, signature, columns)
+        finally:
+            del self._running[ticket]
+
+    def check_health(self):
+        """Raises if a batch has hung, upon which Ray Serve starts another replica."""
+        begun = min(self._running.values(), default=None)
+        if begun is not None and time.monotonic() - begun > self._longest:
+            raise RuntimeError(f"a batch has run for more than {self._longest} seconds")
+
+    def _run(self, signature, columns):
+        import tensorflow as tf
+
+        started = time.monotonic()
+        try:
+            outputs = self._artifact.run(signature, columns)
+        # Told apart here: TensorFlow's exceptions cannot all be sent to another process.
+        except (tf.errors.InvalidArgumentError, ValueError) as error:
+            return {"error": Rejection(400, _first_line(error), "model")}
+        except Exception as error:
+            return {"error": Rejection(500, _first_line(error), "model")}
+        seconds = time.monotonic() - started
+        return {"outputs": outputs, "seconds": seconds, "tokens": self._tokens(columns, outputs)}
+
+    def _tokens(self, columns, outputs):
+        sources = columns.get("text") or columns.get("source") or []
+        targets = outputs.get("translation") or []
+        best = [each[0] if isinstance(each, list) else each for each in targets]
+        return self._artifact.tokens.sources(sources), self._artifact.tokens.targets(best)
+
+
+def _first_line(error):
+    text = str(getattr(error, "message", error)).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,149 @@
+"""`keras-transformer serve`: Ray Serve behind one HTTP server."""
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+import socket
+import sys
+
+from keras_transformer.errors import InputError
+from keras_transformer.serving.app import App
+from keras_transformer.serving.cluster import Cluster
+from keras_transformer.serving.model import ServedModel
+from keras_transformer.serving.versions import check_model, model_name
+
+_NEEDED = ("ray", "uvicorn", "httptools", "prometheus_client")
+
+
+def serve(path, options):
+    """Serves a SavedModel until SIGTERM or SIGINT, then finishes what was accepted.
+
+    Args:
+        path: A SavedModel's folder, or a folder of numbered versions.
+        options: `ServerOptions`.
+
+    Raises:
+        InputError: There is nothing to serve, the address is taken, or `[serve]` is missing.
+    """
+    check_model(path)
+    # Looked for, not imported: Ray reads its settings while it is imported.
+    missing = [each for each in _NEEDED if importlib.util.find_spec(each) is None]
+    if missing:
+        raise InputError(
+            "Serving needs more packages: pip install 'keras_transformer[serve]'. "
+            f"Missing: {', '.join(missing)}."
+        )
+    with _listen(options) as listener:
+        cluster = Cluster(options.name or model_name(path), options)
+        try:
+            cluster.start()
+            asyncio.run(_serve(path, options, cluster, listener))
+        finally:
+            cluster.stop()
+
+
+def _listen(options):
+    """A bound socket, before anything is loaded: a taken port is told at once."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"{options.host}:{options.port}: cannot be listened on: {error.strerror or error}."
+        ) from None
+    return listener
+
+
+async def _serve(path, options, cluster, listener):
+    from keras_transformer.serving.metrics import Metrics
+
+    metrics = Metrics()
+    name = options.name or model_name(path)
+    model = ServedModel(path, name, options, cluster, metrics.batch)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if not await _until(stop, model.load()):
+        return
+    app = App(model, options, metrics)
+    server = _http_server(app, options)
+    following = [
+        asyncio.ensure_future(_forever(model.follow)),
+        asyncio.ensure_future(_forever(lambda: _count_replicas(app, model, cluster))),
+    ]
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    host, port = listener.getsockname()[:2]
+    print(
+        f"keras-transformer serve: http://{f'[{host}]' if ':' in host else host}:{port}"
+        f"/v1/models/{name}",
+        file=sys.stderr,
+        flush=True,
+    )
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for task in [*following, stopped]:
+        task.cancel()
+    print("keras-transformer serve: stops, after what it accepted", file=sys.stderr, flush=True)
+    server.should_exit = True
+    await serving
+
+
+def _http_server(app, options):
+    import uvicorn
+
+    from keras_transformer.serving.connection import connection_class
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self):
+            yield  # `_serve` has them.
+
+    return Server(
+        uvicorn.Config(
+            app,
+            http=connection_class(options.max_connections, options.read_timeout),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=options.drain_timeout,
+            backlog=2048,
+        )
+    )
+
+
+async def _until(stop, work):
+    """Awaits `work`; gives False, and leaves it, if `stop` comes first."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    return False
+
+
+async def _count_replicas(app, model, cluster):
+    while True:
+        app.replicas = await cluster.running(model.application)
+        await asyncio.sleep(1)
+
+
+async def _forever(work):
+    """Runs `work` again after an error: a hiccup of the disk or of Ray ends no server."""
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            print(f"keras-transformer serve: {error}"[:500], file=sys.stderr, flush=True)
+            await asyncio.sleep(1)
