@@ -1,5 +1,6 @@
 """A SavedModel as a server runs it: any of its signatures, on columns of values."""
 
+import concurrent.futures
 import json
 import os
 from pathlib import Path
@@ -76,12 +77,13 @@ class Artifact:
         results = self._functions[signature](**tensors)
         return {key: to_values(results[key].numpy()) for key in sorted(results)}
 
-    def warm_up(self, max_batch_size, tokens):
+    def warm_up(self, max_batch_size, tokens, threads=1):
         """Runs `serving_default` once in each of the shapes that XLA compiles a program for.
 
         Args:
             max_batch_size: Batches up to this size are expected.
             tokens: Sources up to so many tokens are expected; 0 compiles nothing.
+            threads: Programs that are compiled at a time.
 
         Returns:
             The number of batches that were run.
@@ -90,13 +92,17 @@ class Artifact:
         if not tokens or given is None or {t.dtype for t in given.inputs.values()} != {"string"}:
             return 0
         rows = [1 << power for power in range(max(max_batch_size - 1, 0).bit_length() + 1)]
-        longest = min(tokens + 1, self._max_source_length())
         # The end of the sentence takes one place.
-        for columns in length_buckets(longest):
-            text = self.tokens.text_of(columns - 1)
-            for count in rows:
-                self.run(DEFAULT, {key: [text] * count for key in given.inputs})
-        return len(rows) * len(length_buckets(longest))
+        lengths = length_buckets(min(tokens + 1, self._max_source_length()))
+        texts = [self.tokens.text_of(columns - 1) for columns in lengths]
+        batches = [[text] * count for text in texts for count in rows]
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            list(
+                pool.map(
+                    lambda batch: self.run(DEFAULT, dict.fromkeys(given.inputs, batch)), batches
+                )
+            )
+        return len(batches)
 
     def _max_source_length(self):
         try:

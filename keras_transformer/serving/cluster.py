@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import secrets
+import threading
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving.rejection import Rejection
@@ -14,6 +15,7 @@ from keras_transformer.serving.replica import Replica
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest store that Ray takes: batches are far smaller, and small ones do not use it at all.
 _OBJECT_STORE_BYTES = 100 * 2**20
+_STOP_SECONDS = 30
 
 
 def start_ray(address=None, cpus=None):
@@ -194,12 +196,26 @@ class Cluster:
 
     def stop(self):
         """Ends all replicas, and Ray where it was started here."""
+        # In a thread: where somebody has ended Ray's own processes, it would wait for a minute.
+        ending = threading.Thread(target=self._stop, daemon=True)
+        ending.start()
+        ending.join(_STOP_SECONDS)
+
+    def _stop(self):
         import ray
         from ray import serve
 
         with contextlib.suppress(Exception):
-            serve.shutdown()
-        ray.shutdown()
+            if self._options.ray_address is None:
+                serve.shutdown()
+            else:  # Others may serve on that cluster, too.
+                for name in [each for each in serve.status().applications if self._is_own(each)]:
+                    serve.delete(name)
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+
+    def _is_own(self, application):
+        return application.startswith(f"{self._name}-")
 
     def _reason(self, application):
         """The last line of what Ray Serve tells about an application that did not start."""

@@ -25,7 +25,9 @@ class Replica:
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._longest = 2 * options.request_timeout
         self._running = {}
-        warmed = self._artifact.warm_up(options.max_batch_size, options.warm_up_tokens)
+        warmed = self._artifact.warm_up(
+            options.max_batch_size, options.warm_up_tokens, options.threads
+        )
         self._state = {"seconds": time.monotonic() - started, "warmed": warmed}
 
     async def describe(self):
@@ -65,9 +67,9 @@ class Replica:
             outputs = self._artifact.run(signature, columns)
         # Told apart here: TensorFlow's exceptions cannot all be sent to another process.
         except (tf.errors.InvalidArgumentError, ValueError) as error:
-            return {"error": Rejection(400, _first_line(error), "model")}
+            return {"error": Rejection(400, _cause(error), "model")}
         except Exception as error:
-            return {"error": Rejection(500, _first_line(error), "model")}
+            return {"error": Rejection(500, _cause(error), "model")}
         seconds = time.monotonic() - started
         return {"outputs": outputs, "seconds": seconds, "tokens": self._tokens(columns, outputs)}
 
@@ -78,6 +80,8 @@ class Replica:
         return self._artifact.tokens.sources(sources), self._artifact.tokens.targets(best)
 
 
-def _first_line(error):
-    text = str(getattr(error, "message", error)).strip() or type(error).__name__
-    return text.splitlines()[0][:300]
+def _cause(error):
+    """One line: TensorFlow writes the place in the graph before and after it."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("[[")]
+    return lines[-1][:300] if lines else type(error).__name__

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import importlib.util
+import os
 import signal
 import socket
 import sys
+from contextlib import redirect_stdout
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving.app import App
@@ -34,7 +36,8 @@ def serve(path, options):
             "Serving needs more packages: pip install 'keras_transformer[serve]'. "
             f"Missing: {', '.join(missing)}."
         )
-    with _listen(options) as listener:
+    # Ray prints about its own comings and goings; nothing of `serve` goes to stdout.
+    with _listen(options) as listener, open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         cluster = Cluster(options.name or model_name(path), options)
         try:
             cluster.start()

@@ -1,0 +1,187 @@
+"""A small SavedModel with a translator's signatures, and a server that has it."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+
+LIMITS = {
+    "max-body-bytes": 200_000,
+    "max-sentences": 50,
+    "max-text-bytes": 2000,
+    "max-queue": 60,
+    "request-timeout": 20,
+    "read-timeout": 1.5,
+    "poll-seconds": 0.2,
+    "warm-up-tokens": 3,
+    "max-batch-size": 8,
+}
+
+
+def save_model(folder, mark="", busy_steps=200_000):
+    """Writes a SavedModel whose "translation" is the text in upper case, after `mark`.
+
+    A text that begins with "busy" takes a while; one that has "fail" in it fails. `align` gives
+    the words and an identity matrix; `beam` two translations, the second missing.
+    """
+    import tensorflow as tf
+
+    text_spec = tf.TensorSpec((None,), tf.string, name="text")
+
+    def work(text):
+        tf.debugging.Assert(
+            ~tf.reduce_any(tf.strings.regex_full_match(text, ".*fail.*")), ["this text fails"]
+        )
+        busy = tf.cast(tf.strings.regex_full_match(text, "busy.*"), tf.int32)
+        steps = tf.reduce_max(tf.concat([busy, [0]], 0)) * busy_steps
+        start = tf.eye(16)
+        state = tf.while_loop(lambda i, _: i < steps, lambda i, m: (i + 1, m @ m), (0, start))[1]
+        return mark + tf.strings.upper(text), tf.fill(tf.shape(text), state[0, 0])
+
+    def default(text):
+        translation, score = work(text)
+        return {"translation": translation, "score": score}
+
+    def beam(text):
+        translation, score = work(text)
+        missing = tf.fill(tf.shape(score), -float("inf"))
+        return {
+            "translation": tf.stack([translation, tf.fill(tf.shape(text), "")], 1),
+            "score": tf.stack([score, missing], 1),
+        }
+
+    def align(text):
+        translation, score = work(text)
+        words = tf.strings.split(text).to_tensor("")
+        length = tf.shape(words)[1]
+        there = tf.cast(tf.not_equal(words, ""), tf.float32)
+        matrix = tf.eye(length)[None] * there[:, :, None]
+        tokens = {"source_tokens": words, "target_tokens": tf.strings.upper(words)}
+        return {"translation": translation, "score": score, "alignment": matrix, **tokens}
+
+    def sample(text, seed):
+        return {"translation": tf.strings.join([text, tf.strings.as_string(seed)], " ")}
+
+    def ids(source_ids):
+        return {"sums": tf.reduce_sum(source_ids, 1), "ids": source_ids * 2}
+
+    module = tf.Module()
+    signatures = {"serving_default": default, "beam": beam, "align": align}
+    signatures = {
+        name: tf.function(function, [text_spec]).get_concrete_function()
+        for name, function in signatures.items()
+    }
+    seed_spec = tf.TensorSpec((None,), tf.int32, name="seed")
+    signatures["sample"] = tf.function(sample, [text_spec, seed_spec]).get_concrete_function()
+    ids_spec = tf.TensorSpec((None, None), tf.int32, name="source_ids")
+    signatures["ids"] = tf.function(ids, [ids_spec]).get_concrete_function()
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+
+
+class Server:
+    """`keras-transformer serve` in a process of its own."""
+
+    def __init__(self, path, log, **options):
+        self.path, self._log = path, log
+        arguments = [f"--{name}={value}" for name, value in {**LIMITS, **options}.items()]
+        package = pathlib.Path(__file__).parents[2]
+        with open(log, "wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "keras_transformer", "serve", f"--model={path}", "--port=0"]
+                + arguments,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, "PYTHONPATH": str(package)},
+                start_new_session=True,
+            )
+        self.port = self._started()
+
+    @property
+    def log(self):
+        return pathlib.Path(self._log).read_text(errors="replace")
+
+    def _started(self):
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if "http://" in self.log:
+                address = self.log.split("http://")[1].split("/")[0]
+                self.port = int(address.rpartition(":")[2])
+                self.wait(lambda: self.get("/readyz").status == 200)
+                return self.port
+            time.sleep(0.1)
+        raise AssertionError(f"no server: {self.log[-3000:]}")
+
+    def wait(self, condition, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.log[-3000:]
+            time.sleep(0.1)
+
+    def request(self, method, path, body=None, headers=()):
+        """The status, the headers and the body of one answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            content = answer.read()
+            is_json = answer.headers["content-type"] == "application/json"
+            return types.SimpleNamespace(
+                status=answer.status,
+                headers=answer.headers,
+                body=content,
+                json=json.loads(content) if is_json and content else None,
+            )
+
+    def get(self, path):
+        return self.request("GET", path)
+
+    def predict(self, body, where="/v1/models/toy:predict"):
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode("utf-8")
+        return self.request("POST", where, body)
+
+    def translate(self, *texts):
+        """The translations of texts; an error is an assertion's."""
+        answer = self.predict({"inputs": {"text": texts}})
+        assert answer.status == 200, answer.body
+        return answer.json["outputs"]["translation"]
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def replicas(self):
+        """Process ids of the replicas."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if b"ServeReplica:toy" in (entry / "cmdline").read_bytes() and self._is_below(
+                    int(entry.name)
+                ):
+                    found.append(int(entry.name))
+        return found
+
+    def _is_below(self, pid):
+        while pid > 1:
+            if pid == self.process.pid:
+                return True
+            stat = pathlib.Path("/proc", str(pid), "stat").read_text()
+            pid = int(stat.rpartition(")")[2].split()[1])
+        return False
+
+    def stop(self):
+        """SIGTERM; the exit code and what was written to stdout."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            stdout, _ = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
+        return self.process.returncode, stdout
