@@ -1,6 +1,8 @@
 """The command `keras-transformer translate`."""
 
 import argparse
+import contextlib
+import json
 import sys
 
 from keras_transformer.commands.arguments import (
@@ -12,7 +14,8 @@ from keras_transformer.commands.arguments import (
 )
 from keras_transformer.errors import InputError
 
-_OWN = ("command", "model", "json", "stream", "progress")
+_OWN = ("command", "model", "json", "stream", "progress", "engine")
+_BULK = ("input", "output", "workers", "threads", "chunk_lines", "ray_address")
 
 
 def add_command(commands):
@@ -45,11 +48,60 @@ def add_command(commands):
         "--stream", action="store_true", help="write each translation while it grows"
     )
     add_progress(group)
+    _add_bulk(command)
     add_decoding(command)
     command.set_defaults(command=_translate)
 
 
+def _add_bulk(command):
+    group = command.add_argument_group("files over a Ray cluster, with --engine ray")
+    group.add_argument(
+        "--engine",
+        choices=["here", "ray"],
+        default="here",
+        help="where: in this process, or over a Ray cluster; default: here",
+    )
+    suppressed = {"default": argparse.SUPPRESS}
+    group.add_argument(
+        "--input", nargs="+", metavar="FILE", help="text files, .gz too", **suppressed
+    )
+    group.add_argument(
+        "--output", metavar="DIR", help="folder to make, or to go on with", **suppressed
+    )
+    for name, default, help in (
+        ("workers", 1, "processes that translate"),
+        ("threads", 2, "threads and CPUs of a worker"),
+        ("chunk-lines", 1000, "lines that a worker translates at a time"),
+    ):
+        group.add_argument(
+            f"--{name}", type=int, metavar="N", help=f"{help}; default: {default}", **suppressed
+        )
+    group.add_argument(
+        "--ray-address", metavar="TEXT", help="default: Ray is started here", **suppressed
+    )
+
+
+def _translate_files(options):
+    from keras_transformer.bulk import translate_corpus
+
+    for name in ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"):
+        if getattr(options, name, None) not in (None, False):
+            raise InputError(f"--{name.replace('_', '-')} does not go with --engine ray.")
+    values = given(options, *_OWN)
+    for name in ("input", "output"):
+        if name not in values:
+            raise InputError(f"--engine ray needs --{name}.")
+    inputs, output = values.pop("input"), values.pop("output")
+    # Ray prints about its own comings and goings.
+    with contextlib.redirect_stdout(sys.stderr):
+        report = translate_corpus(options.model, inputs, output, **values)
+    print(json.dumps(report, indent=2))
+
+
 def _translate(options):
+    if options.engine == "ray":
+        _translate_files(options)
+        return
     from keras_transformer.streaming import Progress, stream_translations, translate_lines
     from keras_transformer.streaming.progress import is_terminal, size_left
     from keras_transformer.translator import Translator
@@ -79,6 +131,9 @@ def _translate(options):
 
 
 def _check_together(options):
+    for name in _BULK:
+        if name in options:
+            raise InputError(f"--{name.replace('_', '-')} goes with --engine ray alone.")
     if "alignment" in options and not options.json:
         raise InputError("--alignment is written as JSON alone: give --json with it.")
     if not options.stream:

@@ -158,22 +158,7 @@ class Server:
 
     def replicas(self):
         """Process ids of the replicas."""
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if b"ServeReplica:toy" in (entry / "cmdline").read_bytes() and self._is_below(
-                    int(entry.name)
-                ):
-                    found.append(int(entry.name))
-        return found
-
-    def _is_below(self, pid):
-        while pid > 1:
-            if pid == self.process.pid:
-                return True
-            stat = pathlib.Path("/proc", str(pid), "stat").read_text()
-            pid = int(stat.rpartition(")")[2].split()[1])
-        return False
+        return processes_below(self.process.pid, b"ServeReplica:toy")
 
     def stop(self):
         """SIGTERM; the exit code and what was written to stdout."""
@@ -185,3 +170,25 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
             raise
         return self.process.returncode, stdout
+
+
+def processes_below(ancestor, title):
+    """Ids of the processes below one whose title has `title` in it."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if (
+                entry.name.isdecimal()
+                and title in (entry / "cmdline").read_bytes()
+                and _is_below(entry.name, ancestor)
+            ):
+                found.append(int(entry.name))
+    return found
+
+
+def _is_below(pid, ancestor):
+    pid = int(pid)
+    while pid > 1 and pid != ancestor:
+        stat = pathlib.Path("/proc", str(pid), "stat").read_text()
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return pid == ancestor

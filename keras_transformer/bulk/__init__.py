@@ -1,0 +1,9 @@
+"""A corpus of any size, translated over a Ray cluster (extra `serve`).
+
+`shards.py` cuts files into chunks and puts the translated ones together, `workers.py` has actors
+translate them, `translate.py` is both.
+"""
+
+from keras_transformer.bulk.translate import translate_corpus
+
+__all__ = ["translate_corpus"]
