@@ -49,7 +49,7 @@ class ServerOptions:
     replicas: int = 1
     threads: int = 2
     max_batch_size: int = 32
-    batch_wait_ms: float = 5.0
+    batch_wait_ms: float = 10.0
     max_queue: int = 1000
     max_body_bytes: int = 1 << 20
     max_sentences: int = 256

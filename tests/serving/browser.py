@@ -1,0 +1,94 @@
+"""A real browser, driven over Chrome's DevTools protocol."""
+
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import time
+import urllib.request
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --disable-dev-shm-usage "
+    "--remote-debugging-port=0 --window-size=900,900"
+).split()
+
+
+def find_chromium():
+    """Path of the browser, or None."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Browser:
+    """One tab.
+
+    Args:
+        profile: A fresh folder.
+    """
+
+    def __init__(self, profile):
+        from websockets.sync.client import connect
+
+        command = [find_chromium(), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        place = pathlib.Path(profile, "DevToolsActivePort")
+        self.wait(lambda: place.exists() and place.read_text().count("\n"))
+        port = place.read_text().splitlines()[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as tabs:
+            (tab,) = [each for each in json.load(tabs) if each["type"] == "page"]
+        self._socket = connect(tab["webSocketDebuggerUrl"], max_size=None)
+        self._numbers = itertools.count()
+
+    def call(self, method, **parameters):
+        """What a command of the protocol gives."""
+        number = next(self._numbers)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            answer = json.loads(self._socket.recv(timeout=30))
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def evaluate(self, expression):
+        """The value of JavaScript."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def open(self, url):
+        self.call("Page.navigate", url=url)
+        self.wait(lambda: self.evaluate("document.readyState") == "complete")
+        self.wait(lambda: self.evaluate("location.href") == url)
+
+    def type(self, text):
+        """As a keyboard does, into what has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def press_enter(self):
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key="Enter",
+                windowsVirtualKeyCode=13,
+                text="\r",
+            )
+
+    def text(self, selector):
+        """The visible text of an element, "" if it is hidden."""
+        return self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+
+    def wait(self, condition, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def close(self):
+        if hasattr(self, "_socket"):
+            self._socket.close()
+        self._process.terminate()
+        self._process.wait(timeout=30)

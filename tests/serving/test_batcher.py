@@ -1,0 +1,233 @@
+"""Which sentences go together, in which order, and who pays for whom."""
+
+import asyncio
+
+import pytest
+
+from keras_transformer.serving.batcher import Batcher
+from keras_transformer.serving.rejection import Rejection
+
+
+class Model:
+    """Upper-cases; notes its batches; holds them until `go` is set."""
+
+    def __init__(self, held=False):
+        self.batches = []
+        self.most_at_once = self._at_once = 0
+        self.go = asyncio.Event()
+        if not held:
+            self.go.set()
+
+    async def __call__(self, signature, columns):
+        self.batches.append([text.decode() for text in columns["text"]])
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            await self.go.wait()
+        finally:
+            self._at_once -= 1
+        if b"die" in columns["text"]:
+            return {"error": Rejection(503, "died", "replica")}
+        if b"bad" in columns["text"]:
+            return {"error": Rejection(400, "bad text", "model")}
+        return {"outputs": {"text": [text.upper() for text in columns["text"]]}, "tokens": (0, 0)}
+
+
+def make(model, slots=1, max_batch_size=4, batch_wait=0.0, max_queue=100, **options):
+    return Batcher(model, slots, max_batch_size, batch_wait, max_queue, **options)
+
+
+async def ask(batcher, *texts, signature="default"):
+    columns = {"text": [text.encode() for text in texts]}
+    rows = await batcher.submit(signature, columns, len(texts))
+    return [row["text"].decode() for row in rows]
+
+
+def run(coroutine):
+    async def bounded():
+        async with asyncio.timeout(10):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+async def start(*coroutines):
+    """Tasks that have come as far as they can by themselves."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_sentences_of_several_requests_share_batches_and_come_back_to_their_own():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model)
+        first, *others = await start(
+            ask(batcher, "a"), ask(batcher, "b", "c", "d"), ask(batcher, "e"), ask(batcher)
+        )
+        assert model.batches == [["a"]]  # Nothing to wait for.
+        assert (batcher.waiting, batcher.unfinished) == (4, 3)
+        model.go.set()
+        assert await asyncio.gather(first, *others) == [["A"], ["B", "C", "D"], ["E"], []]
+        assert model.batches == [["a"], ["b", "c", "d", "e"]]
+        assert (batcher.waiting, batcher.unfinished) == (0, 0)
+
+    run(scenario())
+
+
+def test_a_batch_has_the_oldest_sentence_and_those_nearest_to_it_in_length():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, max_batch_size=2)
+        held = await start(ask(batcher, "x"))
+        texts = ["a" * 7, "b" * 31, "c" * 29, "d" * 8]
+        asked = await start(*(ask(batcher, text) for text in texts))
+        model.go.set()
+        await asyncio.gather(*held, *asked)
+        assert model.batches[1:] == [["a" * 7, "d" * 8], ["b" * 31, "c" * 29]]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("waiting", "sizes"), [(5, [4, 1]), (6, [6]), (9, [8, 1]), (3, [3])])
+def test_a_batch_that_would_be_padded_to_much_more_is_left_smaller(waiting, sizes):
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, max_batch_size=8)
+        held = await start(ask(batcher, "x"))
+        asked = await start(ask(batcher, *("a" * waiting)))
+        model.go.set()
+        await asyncio.gather(*held, *asked)
+        assert [len(batch) for batch in model.batches[1:]] == sizes
+
+    run(scenario())
+
+
+def test_a_sentence_waits_for_others_but_not_for_long():
+    async def scenario():
+        model = Model()
+        batcher = make(model, batch_wait=0.1, max_batch_size=3)
+        first = await start(ask(batcher, "a"))
+        second = await start(ask(batcher, "b"))
+        assert model.batches == []
+        full = await start(ask(batcher, "c"))
+        assert model.batches == [["a", "b", "c"]]  # Full: nothing more to wait for.
+        alone = asyncio.get_running_loop().time()
+        assert await ask(batcher, "d") == ["D"]
+        assert 0.09 <= asyncio.get_running_loop().time() - alone < 1
+        await asyncio.gather(*first, *second, *full)
+
+    run(scenario())
+
+
+def test_no_more_batches_are_on_their_way_than_there_are_slots():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, slots=2, max_batch_size=1)
+        asked = await start(*(ask(batcher, f"a{i}") for i in range(7)))
+        model.go.set()
+        answers = await asyncio.gather(*asked)
+        assert answers == [[f"A{i}"] for i in range(7)]
+        assert model.most_at_once == 2
+
+    run(scenario())
+
+
+def test_signatures_do_not_mix_and_take_turns():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model)
+        held = await start(ask(batcher, "x"))
+        asked = await start(
+            ask(batcher, "a", "b"), ask(batcher, "c", signature="other"), ask(batcher, "d")
+        )
+        model.go.set()
+        await asyncio.gather(*held, *asked)
+        assert model.batches[1:] == [["a", "b", "d"], ["c"]]
+
+    run(scenario())
+
+
+def test_a_full_queue_rejects_at_once_and_keeps_what_it_has():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, max_queue=3)
+        held = await start(ask(batcher, "x"))
+        asked = await start(ask(batcher, "a", "b"))
+        with pytest.raises(Rejection, match="2 of 3 sentences wait. Received: 2 more") as caught:
+            await ask(batcher, "c", "d")
+        assert (caught.value.status, caught.value.reason) == (429, "queue")
+        model.go.set()
+        assert await asyncio.gather(*held, *asked) == [["X"], ["A", "B"]]
+
+    run(scenario())
+
+
+def test_who_gives_up_leaves_the_queue():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model)
+        held = await start(ask(batcher, "x"))
+        (gone,) = await start(ask(batcher, "a", "b"))
+        (stays,) = await start(ask(batcher, "c"))
+        gone.cancel()
+        await asyncio.sleep(0)
+        assert batcher.waiting == 1
+        model.go.set()
+        await asyncio.gather(*held, stays)
+        assert model.batches[1:] == [["c"]]
+
+    run(scenario())
+
+
+def test_a_text_that_fails_fails_its_own_request_alone():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model)
+        held = await start(ask(batcher, "x"))
+        asked = await start(ask(batcher, "a"), ask(batcher, "bad"), ask(batcher, "b", "c"))
+        model.go.set()
+        answers = await asyncio.gather(*held, *asked, return_exceptions=True)
+        assert answers[0] == ["X"] and answers[1] == ["A"] and answers[3] == ["B", "C"]
+        assert isinstance(answers[2], Rejection) and answers[2].status == 400
+
+    run(scenario())
+
+
+def test_a_dead_replica_fails_what_it_held_once_and_nothing_else():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, max_batch_size=2)
+        held = await start(ask(batcher, "x"))
+        asked = await start(ask(batcher, "die"), ask(batcher, "abc"), ask(batcher, "later"))
+        model.go.set()
+        answers = await asyncio.gather(*held, *asked, return_exceptions=True)
+        assert [getattr(each, "status", each) for each in answers] == [["X"], 503, 503, ["LATER"]]
+        assert model.batches == [["x"], ["die", "abc"], ["later"]]  # Not sent a second time.
+
+    run(scenario())
+
+
+def test_an_unforeseen_error_reaches_whoever_waits_and_frees_the_slot():
+    async def scenario():
+        async def broken(signature, columns):
+            raise RuntimeError("surprise")
+
+        batcher = make(broken)
+        for _ in range(3):
+            with pytest.raises(Rejection, match="surprise") as caught:
+                await ask(batcher, "a")
+            assert caught.value.status == 500
+
+    run(scenario())
+
+
+def test_each_batch_is_told_of_once():
+    async def scenario():
+        told = []
+        batcher = make(Model(), on_batch=lambda *values: told.append(values))
+        await ask(batcher, "a", "b", "c")
+        ((signature, sentences, seconds, tokens),) = told
+        assert (signature, sentences, tokens) == ("default", 3, (0, 0)) and seconds >= 0
+
+    run(scenario())

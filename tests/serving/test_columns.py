@@ -1,0 +1,58 @@
+"""Padding comes and goes: an answer does not show who else was in the batch."""
+
+import numpy as np
+
+from keras_transformer.serving.columns import join, to_array, to_values
+from keras_transformer.serving.signatures import Tensor
+
+
+def tensor(dtype, *shape):
+    return Tensor("t:0", dtype, "DT", (None, *shape))
+
+
+def test_shorter_rows_are_padded_with_nothing():
+    ids = to_array([[2, 3], [5]], tensor("int32", None))
+    assert ids.dtype == np.int32 and ids.tolist() == [[2, 3], [5, 0]]
+    words = to_array([[b"a"], [b"b", b"c"]], tensor("string", None))
+    assert words.tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert to_array([b"a", b"bc"], tensor("string")).tolist() == [b"a", b"bc"]
+    assert to_array([[[1.0], []]], tensor("float32", None, None)).tolist() == [[[1.0], [0.0]]]
+
+
+def test_a_float32_is_written_as_the_shortest_decimal_that_means_it():
+    values = to_values(np.array([0.1, -np.inf, 3.0], "float32"))
+    assert values == [0.1, -np.inf, 3.0]
+    assert np.float32(to_values(np.array([1 / 3], "float32"))[0]) == np.float32(1 / 3)
+
+
+def test_sentences_from_batches_of_different_widths_fit_together():
+    outputs = {"ids": tensor("int32", None)}
+    parts = [{"ids": [2, 0, 0, 0, 0]}, {"ids": [3, 5, 0]}]
+    assert join(parts, outputs) == {"ids": [[2, 0], [3, 5]]}
+
+
+def test_an_axis_of_a_fixed_size_keeps_its_empty_places():
+    outputs = {"translation": tensor("string", 3), "score": tensor("float32", 3)}
+    part = {"translation": [b"a", b"", b""], "score": [0.0, -np.inf, -np.inf]}
+    assert join([part], outputs) == {
+        "translation": [[b"a", b"", b""]],
+        "score": [[0.0, -np.inf, -np.inf]],
+    }
+
+
+def test_an_alignment_is_as_large_as_its_tokens_though_its_last_weights_are_0():
+    outputs = {
+        "source_tokens": tensor("string", None),
+        "target_tokens": tensor("string", None),
+        "alignment": tensor("float32", None, None),
+    }
+    part = {
+        "source_tokens": [b"a", b"b", b"", b""],
+        "target_tokens": [b"A", b"", b""],
+        "alignment": [[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [0.0] * 4],
+    }
+    assert join([part], outputs) == {
+        "source_tokens": [[b"a", b"b"]],
+        "target_tokens": [[b"A"]],
+        "alignment": [[[1.0, 0.0]]],
+    }
