@@ -6,6 +6,8 @@ import dataclasses
 import os
 import re
 import secrets
+import shutil
+import tempfile
 import threading
 
 from keras_transformer.errors import InputError
@@ -16,6 +18,7 @@ _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+
 # Smallest store that Ray takes: batches are far smaller, and small ones do not use it at all.
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30
+_PROGRAMS_FLAG = "--tf_xla_persistent_cache_directory"
 
 
 def start_ray(address=None, cpus=None):
@@ -32,7 +35,8 @@ def start_ray(address=None, cpus=None):
         InputError: Ray is not installed, or the cluster cannot be reached.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray gives its workers low priority (15), so that any other program would starve a server.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if address is None and "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
@@ -117,9 +121,12 @@ class Cluster:
         self._name = name
         self._options = options
         self._loads = 0
+        self._programs = None
 
     def start(self):
         """Starts Ray and Ray Serve."""
+        if self._options.ray_address is None:
+            self._share_programs()
         start_ray(self._options.ray_address)
         import logging
 
@@ -131,6 +138,18 @@ class Cluster:
             proxy_location="Disabled",
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
+
+    def _share_programs(self):
+        """Keeps what XLA compiles in files while the server runs.
+
+        A replica that takes the place of a dead one, and a new version of the same size, then
+        start in a third of the time.
+        """
+        flags = os.environ.get("TF_XLA_FLAGS", "")
+        if _PROGRAMS_FLAG not in flags:
+            # Only this user can read and write it.
+            self._programs = tempfile.mkdtemp(prefix="keras-transformer-serve-")
+            os.environ["TF_XLA_FLAGS"] = f"{flags} {_PROGRAMS_FLAG}={self._programs}".strip()
 
     async def load(self, version):
         """Starts the replicas of a version and waits until all of them are warm.
@@ -200,6 +219,8 @@ class Cluster:
         ending = threading.Thread(target=self._stop, daemon=True)
         ending.start()
         ending.join(_STOP_SECONDS)
+        if self._programs is not None:
+            shutil.rmtree(self._programs, ignore_errors=True)
 
     def _stop(self):
         import ray

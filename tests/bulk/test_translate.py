@@ -11,6 +11,7 @@ import time
 import pytest
 from live_server import processes_below, save_model
 
+from keras_transformer.bulk import translate_corpus
 from keras_transformer.export.saved_model import FORMAT
 
 pytestmark = pytest.mark.tensorflow
@@ -67,7 +68,6 @@ def test_a_killed_worker_loses_nothing_and_a_second_run_goes_on(model, tmp_path)
     for name, lines in texts.items():
         assert (output / name).read_text() == "".join(line.upper() + "\n" for line in lines)
     # A second run finds that all is there, and starts nothing.
-    again = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(package)}
-    )
-    assert again.returncode == 0 and json.loads(again.stdout)["lines_translated"] == 0
+    inputs = [str(tmp_path / name) for name in texts]
+    again = translate_corpus(model, inputs, output, workers=2, threads=1, chunk_lines=4)
+    assert again["lines_translated"] == 0

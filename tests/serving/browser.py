@@ -1,5 +1,6 @@
 """A real browser, driven over Chrome's DevTools protocol."""
 
+import contextlib
 import itertools
 import json
 import pathlib
@@ -39,7 +40,9 @@ class Browser:
         port = place.read_text().splitlines()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as tabs:
             (tab,) = [each for each in json.load(tabs) if each["type"] == "page"]
-        self._socket = connect(tab["webSocketDebuggerUrl"], max_size=None)
+        self._open = contextlib.ExitStack()
+        address = tab["webSocketDebuggerUrl"]
+        self._socket = self._open.enter_context(connect(address, max_size=None))
         self._numbers = itertools.count()
 
     def call(self, method, **parameters):
@@ -79,7 +82,8 @@ class Browser:
 
     def text(self, selector):
         """The visible text of an element, "" if it is hidden."""
-        return self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+        found = f"document.querySelector({json.dumps(selector)})"
+        return self.evaluate(f"{found}.checkVisibility() ? {found}.innerText : ''")
 
     def wait(self, condition, seconds=30):
         deadline = time.monotonic() + seconds
@@ -88,7 +92,6 @@ class Browser:
             time.sleep(0.05)
 
     def close(self):
-        if hasattr(self, "_socket"):
-            self._socket.close()
+        self._open.close()
         self._process.terminate()
         self._process.wait(timeout=30)

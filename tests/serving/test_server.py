@@ -1,10 +1,14 @@
 """The live server: TensorFlow Serving's protocol, hostile clients, reload, death, shutdown."""
 
 import concurrent.futures
+import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -287,6 +291,26 @@ def test_a_new_version_takes_over_and_a_broken_one_is_refused(server):
         assert server.translate("a") == ["2: A"]
     finally:
         shutil.rmtree(server.path / "3", ignore_errors=True)
+
+
+@pytest.mark.parametrize("loop", [["--clients=7"], ["--rate=50"]])
+def test_the_load_test_counts_every_answer(server, tmp_path, loop):
+    program = pathlib.Path(__file__).parents[2] / "export" / "load_test" / "load_test.py"
+    (tmp_path / "text").write_text("one\n\ntwo two\nfail\n")
+    finished = subprocess.run(
+        [sys.executable, program, f"--url=http://127.0.0.1:{server.port}/v1/models/toy", *loop]
+        + [f"--text={tmp_path / 'text'}", "--seconds=5", "--requests=30"]
+        + [f"--memory-of={server.process.pid}"],
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads(finished.stdout)
+    assert report["statuses"] == {"200": 20, "400": 10}  # Every third line fails.
+    assert report["answers_that_miss_sentences"] == 0
+    milliseconds = report["milliseconds"]
+    assert 0 < milliseconds["p50"] <= milliseconds["p95"] <= milliseconds["p99"]
+    assert report["memory_megabytes"][0][1] > 100
 
 
 def test_a_taken_port_and_an_empty_folder_are_told_in_one_line(server, tmp_path):
