@@ -1,0 +1,39 @@
+"""Every option of the server is one of the command, with the same default."""
+
+import dataclasses
+
+import pytest
+
+from keras_transformer.cli import run
+from keras_transformer.serving import ServerOptions
+
+
+def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(["serve", "--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for field in dataclasses.fields(ServerOptions):
+        assert f"--{field.name.replace('_', '-')} " in text
+        if field.default is not None:
+            assert f"default: {field.default}" in text
+
+
+def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path, capsys):
+    calls = []
+    monkeypatch.setattr(
+        "keras_transformer.serving.server.serve", lambda *values: calls.append(values)
+    )
+    assert run(["serve", "--model", "m", "--max-batch-size", "7", "--batch-wait-ms", "1.5"]) == 0
+    assert calls == [("m", ServerOptions(max_batch_size=7, batch_wait_ms=1.5))]
+    assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
+    assert "`replicas` must be at least 1" in capsys.readouterr().err
+
+
+def test_bulk_options_go_with_the_ray_engine_alone(capsys):
+    assert run(["translate", "--model", "m", "--workers", "2"]) == 2
+    assert "--workers goes with --engine ray alone" in capsys.readouterr().err
+    assert run(["translate", "--model", "m", "--engine", "ray", "--input", "a"]) == 2
+    assert "needs --output" in capsys.readouterr().err
+    assert run(["translate", "--model", "m", "--engine", "ray", "--n-best", "2"]) == 2
+    assert "--n-best does not go with --engine ray" in capsys.readouterr().err
