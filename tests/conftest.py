@@ -45,6 +45,7 @@ TOGETHER = (
     "tests/decoding/test_stages.py",
     "tests/decoding/test_search.py",
     "tests/models/test_transformer.py",
+    "tests/test_demo.py",
     "tests/test_cli.py",
     "tests/benchmark/",
 )

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.tensorflow
 @pytest.fixture
 def small(monkeypatch):
     """The demo on little data and for one epoch: what it does, not how well."""
-    monkeypatch.setattr(demo, "_HELD_OUT", 50)
-    monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 100))
+    monkeypatch.setattr(demo, "_HELD_OUT", 20)
+    monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 40))
     training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1}
     monkeypatch.setattr(
         demo,
@@ -37,7 +37,7 @@ def small(monkeypatch):
 def test_the_demo_goes_the_whole_way(small, tmp_path):
     table = demo.run_demo(tmp_path / "demo")
     assert "26 locales" in table
-    assert "of 50 (" in table
+    assert "of 20 (" in table
     for example in demo._EXAMPLES:
         assert example in table
     for name in ("data", "run", "export"):
@@ -54,7 +54,7 @@ def test_the_data_of_the_demo_is_held_out(small, tmp_path):
         part: (tmp_path / "data" / f"{part}.target").read_text(encoding="utf-8").splitlines()
         for part in ("train", "validation", "held_out")
     }
-    assert [len(dates) for dates in parts.values()] == [400, 50, 50]
+    assert [len(dates) for dates in parts.values()] == [400, 20, 20]
     for one, other in itertools.combinations(parts.values(), 2):
         assert not set(one) & set(other)
 
