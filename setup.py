@@ -13,6 +13,8 @@ PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
 # `ray` alone would lack the HTTP server and the metrics.
 SERVE = ["ray[serve]>=2.60,<2.61"]
 PLOTS = ["matplotlib>=3.11,<4"]
+# TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
+SERVING_API = ["tensorflow-serving-api>=2.21,<2.22", "grpcio>=1.85,<2"]
 TEST = [
     "pytest>=9,<10",
     "pytest-xdist>=3.8,<4",
@@ -22,6 +24,7 @@ TEST = [
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,
+    *SERVING_API,
 ]
 
 setup(
@@ -56,6 +59,13 @@ setup(
         "Babel>=2.18,<3",
         "tqdm>=4.70,<5",
     ],
-    extras_require={"test": TEST, "jax": JAX, "peers": PEERS, "plots": PLOTS, "serve": SERVE},
+    extras_require={
+        "test": TEST,
+        "jax": JAX,
+        "peers": PEERS,
+        "plots": PLOTS,
+        "serve": SERVE,
+        "serving-api": SERVING_API,
+    },
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
 )

@@ -38,7 +38,15 @@ def evaluate_model(model, source, reference, save=None, **options):
     return evaluate(texts, references)
 
 
-def export_run(run, output, beam_size=None, length_penalty=None, verify_with=None, overwrite=False):
+def export_run(
+    run,
+    output,
+    beam_size=None,
+    length_penalty=None,
+    verify_with=None,
+    overwrite=False,
+    signatures=None,
+):
     """Exports a run folder as a verified SavedModel.
 
     Args:
@@ -49,6 +57,7 @@ def export_run(run, output, beam_size=None, length_penalty=None, verify_with=Non
         verify_with: Path of a source text to compare with the model on; by default the run's
             validation text, where it is still at its place.
         overwrite: Replace an export that is there.
+        signatures: Names of the signatures; all by default.
 
     Returns:
         A dict fit for JSON: what was exported and what the verification found.
@@ -70,6 +79,7 @@ def export_run(run, output, beam_size=None, length_penalty=None, verify_with=Non
         length_penalty=length_penalty,
         verification_texts=_verification_texts(recipe, verify_with),
         overwrite=overwrite,
+        **({} if signatures is None else {"signatures": signatures}),
     )
     return {
         "output": report.folder,

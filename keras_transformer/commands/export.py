@@ -37,6 +37,13 @@ def add_command(commands):
         default=argparse.SUPPRESS,
         help="default: the run's",
     )
+    group.add_argument(
+        "--signatures",
+        nargs="*",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help="serving_default greedy beam sample score align serving_ids; default: all",
+    )
     command.set_defaults(command=_export)
 
 

@@ -14,8 +14,9 @@ def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
     """Divides by the temperature, then takes the less probable tokens out of the choice.
 
     Each filter sees what the one before it left, in the order of the arguments. The most probable
-    token always stays, and equally probable ones stay or go together. The options may be scalar
-    tensors: other values then need no new compilation, and neutral ones cost next to nothing.
+    token always stays, and equally probable ones stay or go together. The options may be tensors,
+    scalar or of a shape that broadcasts to that of `logits`: other values then need no new
+    compilation, and neutral ones cost next to nothing.
 
     Args:
         logits: Float32 `(…, vocabulary)`; what is not allowed is `IMPOSSIBLE`.

@@ -1,5 +1,7 @@
 """Sampling: a token drawn from the model's probabilities at each step."""
 
+from keras import ops
+
 from keras_transformer.decoding.filters import sample
 from keras_transformer.decoding.greedy import Greedy
 
@@ -8,7 +10,8 @@ class Sampling(Greedy):
     """Draws each token at random, `num_samples` times independently for each sentence.
 
     A sentence's samples depend on its own seed and nothing else: not on its batch-mates, their
-    number, or the padding. All options but `num_samples` may be traced tensors.
+    number, or the padding. All options but `num_samples` may be traced tensors; temperature, top-k,
+    top-p and min-p may be `(batch,)`, a value for each sentence.
 
     Args:
         seeds: Int32 `(batch,)`.
@@ -36,7 +39,13 @@ class Sampling(Greedy):
         super().__init__(length_penalty)
         self.seeds = seeds
         self.beams = num_samples
-        self.filters = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        filters = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        self.filters = {name: _of_each_sentence(value) for name, value in filters.items()}
 
     def pick(self, allowed, position):
         return sample(allowed, self.seeds, position, **self.filters)
+
+
+def _of_each_sentence(value):
+    """A value for each sentence broadcasts over its samples and the vocabulary."""
+    return ops.reshape(value, (-1, 1, 1)) if len(getattr(value, "shape", ())) == 1 else value

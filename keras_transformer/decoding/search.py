@@ -23,8 +23,9 @@ class Settings(NamedTuple):
     Attributes:
         numbers: Float32 `(9,)`: length, coverage and diversity penalty, temperature, top-p,
             min-p, least and largest length as a multiple of the source's, and what is added to
-            the latter.
-        integers: Int32 `(3,)`: top-k, least and largest length in tokens.
+            the latter. Or a tuple of them: temperature, top-p and min-p may then be `(batch,)`.
+        integers: Int32 `(3,)`: top-k, least and largest length in tokens. Or a tuple, where top-k
+            may be `(batch,)`.
         seeds: Int32 `(batch,)`, or `None`.
         prefixes: Int32 `(batch, prefix)`, padded with 0, or `None`.
         logit_bias: Float32 `(vocabulary,)`, or `None`.

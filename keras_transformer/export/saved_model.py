@@ -1,20 +1,19 @@
 """Export as a SavedModel that takes text and gives text."""
 
 import dataclasses
-import importlib.metadata
-import json
 import os
+import shutil
 import time
-from pathlib import Path
 
 import keras
 
 from keras_transformer.errors import InputError
+from keras_transformer.export.manifest import IDS, file_digests, make_manifest, write_json
+from keras_transformer.export.readme import readme_of
+from keras_transformer.export.signatures import SIGNATURES, Signatures, check_signatures
 from keras_transformer.export.staging import MANIFEST, staged_folder
-from keras_transformer.export.text_to_text import CHUNK_SIZE, text_to_text, trackable_variables
 from keras_transformer.export.verification import verify
-
-FORMAT = "keras_transformer.saved_model"
+from keras_transformer.export.warmup import write_warmup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +34,22 @@ class ExportReport:
 
 
 def export_saved_model(
-    engine, output, beam_size=4, length_penalty=0.6, verification_texts=None, overwrite=False
+    engine,
+    output,
+    beam_size=4,
+    length_penalty=0.6,
+    verification_texts=None,
+    overwrite=False,
+    signatures=SIGNATURES,
 ):
     """Writes a SavedModel with the tokenizers inside, verified against the live model.
 
     Its signature `serving_default` takes `text`, string `(batch,)`, and gives `translation`,
-    string `(batch,)`, and `score`, float32 `(batch,)`: the same as `engine.translate`. The folder
-    gets its name after a fresh process, through both of TensorFlow's loaders, has given the
-    live model's translations; until then, and after any failure, nothing is there.
+    string `(batch,)`, and `score`, float32 `(batch,)`: the same as `engine.translate`. With
+    `serving_ids` a second SavedModel lies in the subfolder `ids`, from ids to ids, without
+    tensorflow-text's operations, and the tokenizers' files beside it. The folder gets its name
+    after fresh processes, through both of TensorFlow's loaders, have given the live model's
+    answers; until then, and after any failure, nothing is there.
 
     Args:
         engine: `ModelEngine`.
@@ -52,6 +59,7 @@ def export_saved_model(
         verification_texts: A list of source sentences to verify with, 200 or more to be telling.
             By default texts of random pieces of the source vocabulary.
         overwrite: Whether an earlier export of that name is replaced.
+        signatures: Names from `SIGNATURES`; `serving_default` is always there.
 
     Returns:
         `ExportReport`.
@@ -68,113 +76,64 @@ def export_saved_model(
             f"Received: backend={keras.backend.backend()!r}."
         )
     engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
+    names = check_signatures(signatures)
     with staged_folder(output, overwrite) as folder:
-        _save(engine, folder, beam_size, length_penalty)
-        manifest = _manifest(engine, folder, beam_size, length_penalty)
-        _write_json(folder / MANIFEST, manifest)
-        (folder / "README.md").write_text(_readme(manifest), encoding="utf-8")
-        verification = verify(folder, engine, verification_texts, beam_size, length_penalty)
-        _write_json(folder / "verification.json", verification)
+        functions = _save(engine, folder, beam_size, length_penalty, names)
+        warmed = write_warmup(folder, engine, names)
+        manifest = make_manifest(folder, engine, beam_size, length_penalty, functions, warmed)
+        manifest["files"] = file_digests(folder)
+        write_json(folder / MANIFEST, manifest)
+        (folder / "README.md").write_text(readme_of(manifest), encoding="utf-8")
+        verification = verify(folder, engine, manifest, verification_texts)
+        write_json(folder / "verification.json", verification)
     seconds = time.perf_counter() - start
     return ExportReport(os.fspath(output), manifest, verification, seconds)
 
 
-def _save(engine, folder, beam_size, length_penalty):
+def trackable_variables(model):
+    """The weights of a Keras model as plain TensorFlow variables, for a SavedModel to track.
+
+    Tracking the model itself gives each weight a second handle that nothing initializes: the
+    Python loader works, sessions (TensorFlow Serving, the C library) end with "uninitialized".
+    """
+    return [variable.value for variable in model.variables]
+
+
+def _save(engine, folder, beam_size, length_penalty, names):
     import tensorflow as tf
 
     module = tf.Module()
     module.weights = trackable_variables(engine.model)
-    signatures = {"serving_default": text_to_text(engine, beam_size, length_penalty)}
-    tf.saved_model.save(module, os.fspath(folder), signatures)
+    traced = Signatures(engine, beam_size, length_penalty)
+    functions = {name: traced.concrete(name) for name in names}
+    tf.saved_model.save(module, os.fspath(folder), functions)
+    if "serving_ids" in functions:
+        _save_ids(engine, folder, module, functions["serving_ids"])
+    return functions
 
 
-def _manifest(engine, folder, beam_size, length_penalty):
-    import keras_transformer
-
-    packages = ("tensorflow", "tensorflow-text", "keras")
-    return {
-        "format": FORMAT,
-        "format_version": 1,
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        "n_best": 1,
-        "max_source_length": engine.max_source_length,
-        "max_target_length": engine.max_target_length,
-        "largest_chunk": CHUNK_SIZE,
-        "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
-        "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
-        "custom_ops": _custom_ops(folder),
-        "versions": {
-            "keras_transformer": keras_transformer.__version__,
-            **{name: importlib.metadata.version(name) for name in packages},
-        },
-    }
-
-
-def _custom_ops(folder):
-    """Names of the operations in the SavedModel that tensorflow-text brings."""
+def _save_ids(engine, folder, module, function):
+    """A SavedModel of its own: a graph that knows tensorflow-text's operations does not load
+    where these are missing, whichever signature is asked for."""
     import tensorflow as tf
-    import tensorflow_text
-    from tensorflow.core.protobuf import saved_model_pb2
 
-    libraries = Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
-    # Loaded already: this only gives the wrappers, which are named like the operations.
-    brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
-    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    graph = saved.meta_graphs[0].graph_def
-    # Not the list of operations in `meta_info_def`: it misses those in the body of a loop.
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-    # The wrappers' modules hold more names than those, `Any` of typing for one.
-    return sorted({node.op for node in nodes} & brought - set(dir(tf.raw_ops)))
-
-
-def _write_json(path, content):
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    ids = folder / IDS
+    both = {"serving_default": function, "serving_ids": function}
+    tf.saved_model.save(module, os.fspath(ids), both)
+    # The same weights under the same names: one file on the disk for both.
+    shutil.rmtree(ids / "variables")
+    (ids / "variables").mkdir()
+    for path in (folder / "variables").iterdir():
+        _link(path, ids / "variables" / path.name)
+    tokenizers = {"source_": engine.source_tokenizer, "target_": engine.target_tokenizer}
+    if engine.source_tokenizer == engine.target_tokenizer:
+        tokenizers = {"": engine.source_tokenizer}
+    for side, tokenizer in tokenizers.items():
+        tokenizer.save(ids / f"{side}tokenizer.model")
 
 
-def _readme(manifest):
-    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    operations = ", ".join(f"`{name}`" for name in manifest["custom_ops"])
-    return _README.format(**{**manifest, "versions": versions, "custom_ops": operations})
-
-
-_README = """\
-# A translator as a SavedModel
-
-Text in, text out: the tokenizers are inside. Load it with TensorFlow and tensorflow-text alone:
-
-```python
-import tensorflow as tf
-import tensorflow_text  # registers the tokenizer's operations
-
-model = tf.saved_model.load(".")  # this folder
-result = model.signatures["serving_default"](text=tf.constant(["A text."]))
-print(result["translation"].numpy()[0].decode("utf-8"), float(result["score"][0]))
-```
-
-| `serving_default` | name | type | meaning |
-|---|---|---|---|
-| input | `text` | string `[batch]` | UTF-8, one sentence each; any number of them, none too |
-| output | `translation` | string `[batch]` | UTF-8; "" for a blank text |
-| output | `score` | float32 `[batch]` | log-probability over length penalty; 0 for a blank text |
-
-| fixed here | value |
-|---|---|
-| beam size | {beam_size} |
-| length penalty | {length_penalty} |
-| most tokens of a source | {max_source_length}, its end included; a longer text is cut there |
-| most tokens of a translation | {max_target_length} |
-| sentences searched at once | {largest_chunk}; a larger batch is divided inside |
-| vocabulary, source and target | {source_vocabulary_size} and {target_vocabulary_size} |
-
-Required operations beside TensorFlow's own:
-{custom_ops},
-from tensorflow-text (`python/ops/_sentencepiece_tokenizer.so`). The search is compiled by XLA,
-which must be allowed: `tensorflow_model_server` needs `--xla_cpu_compilation_enabled=true`. The
-first request of a new padded shape (a power of two of sentences, a multiple of 16 tokens) waits
-for the compiler.
-
-Made with {versions}.
-`export.json` holds all this for programs, `verification.json` how the translations compared with
-the live model's.
-"""
+def _link(path, other):
+    try:
+        os.link(path, other)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, other)

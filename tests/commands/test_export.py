@@ -32,6 +32,11 @@ def asked(monkeypatch):
                 {"overwrite": False, "beam_size": 3, "length_penalty": 1.0, "verify_with": "f"},
             ),
         ),
+        (
+            ["saved_model", "--signatures", "greedy", "score"],
+            ("export_run", {"overwrite": False, "signatures": ["greedy", "score"]}),
+        ),
+        (["saved_model", "--signatures"], ("export_run", {"overwrite": False, "signatures": []})),
         (["ctranslate2", "--overwrite"], ("export_ctranslate2", {"overwrite": True})),
     ],
 )
@@ -42,7 +47,9 @@ def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsy
     assert json.loads(capsys.readouterr().out) == {"output": "new"}
 
 
-@pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--verify-with"])
+@pytest.mark.parametrize(
+    "option", ["--beam-size", "--length-penalty", "--verify-with", "--signatures"]
+)
 def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
     assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err

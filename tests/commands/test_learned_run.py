@@ -84,7 +84,8 @@ def test_evaluate_prints_json_alone(learned, capsys):
 def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
     exported = str(learned / "exported")
     code = run(
-        ["export", "--model", str(learned / "run"), "--format", "saved_model", "--output", exported]
+        ["export", "--model", str(learned / "run"), "--format", "saved_model"]
+        + ["--output", exported, "--signatures", "beam"]
     )
     assert code == 0
     assert json.loads(capsys.readouterr().out)["output"] == exported

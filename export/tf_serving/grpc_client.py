@@ -1,0 +1,67 @@
+"""Translates stdin with TensorFlow Serving over gRPC.
+
+    pip install ".[serving-api]"
+    python grpc_client.py --address localhost:8500 < in.txt > out.txt
+
+A line in, a line out.
+"""
+
+import argparse
+import itertools
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow, which tells its start
+
+import grpc  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc  # noqa: E402
+
+
+def predict(channel, inputs, model="translator", signature="serving_default", timeout_seconds=60.0):
+    """Calls a signature.
+
+    Args:
+        channel: `grpc.Channel` to the server.
+        inputs: A dict of lists, for `serving_default`: `{"text": ["A text."]}`.
+        model: Name of the model.
+        signature: Name of the signature.
+        timeout_seconds: After which the call fails.
+
+    Returns:
+        A dict of NumPy arrays, for `serving_default`: `translation` (bytes) and `score`.
+
+    Raises:
+        grpc.RpcError: The server cannot be reached or refuses.
+    """
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.model_spec.signature_name = signature
+    for name, values in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    response = stub.Predict(request, timeout=timeout_seconds)
+    return {name: tf.make_ndarray(each) for name, each in response.outputs.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--address", default="localhost:8500")
+    parser.add_argument("--model", default="translator")
+    parser.add_argument("--signature", default="serving_default")
+    parser.add_argument("--batch", type=int, default=32, help="lines in one request")
+    options = parser.parse_args()
+    lines = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    with grpc.insecure_channel(options.address) as channel:
+        try:
+            while texts := list(itertools.islice(lines, options.batch)):
+                outputs = predict(channel, {"text": texts}, options.model, options.signature)
+                for translation in outputs["translation"].tolist():
+                    sys.stdout.buffer.write(translation + b"\n")
+                sys.stdout.buffer.flush()
+        except grpc.RpcError as error:
+            sys.exit(f"grpc_client: {options.address}: {error.code().name}, {error.details()}")
+
+
+if __name__ == "__main__":
+    main()

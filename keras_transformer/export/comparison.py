@@ -1,0 +1,170 @@
+"""How the outputs of an export compare with the live model's."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.errors import VerificationError
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """What rounding may change.
+
+    Attributes:
+        score: Largest difference of two scores, absolute or relative.
+        tie: Different translations whose scores are closer than this are near-ties: rounding
+            decided which of two almost equally good hypotheses won.
+        share_of_ties: How many of the translations may be near-ties.
+        share_of_samples: How many of the samples may differ: where rounding decides a draw, all
+            that follows is another text.
+    """
+
+    score: float
+    tie: float
+    share_of_ties: float
+    share_of_samples: float
+
+
+FLOAT32 = Tolerance(score=1e-3, tie=1e-4, share_of_ties=0.01, share_of_samples=0.02)
+# Where GPUs choose another algorithm in another process, rounding differs more.
+SIXTEEN_BIT = Tolerance(score=5e-2, tie=2e-2, share_of_ties=0.03, share_of_samples=0.3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How the translations of an export compare with the live model's.
+
+    Attributes:
+        texts: Number of translations compared.
+        ties: Number that differ in text while the scores agree within `Tolerance.tie`.
+        largest_score_difference: Over all texts.
+    """
+
+    texts: int
+    ties: int
+    largest_score_difference: float
+
+
+def compare(expected, received, tolerance=FLOAT32):
+    """Compares translations pair by pair.
+
+    Args:
+        expected: A list of `(text, score)`.
+        received: A list of `(text, score)`.
+        tolerance: `Tolerance`.
+
+    Returns:
+        `Comparison`.
+
+    Raises:
+        VerificationError: A translation or a score differs, or too many are near-ties.
+    """
+    if len(expected) != len(received):
+        raise VerificationError(
+            "The export must give one translation for each text. "
+            f"Received: {len(received)} for {len(expected)} texts."
+        )
+    ties, different, largest = [], [], 0.0
+    for pair in zip(expected, received, strict=True):
+        (text, score), (other_text, other_score) = pair
+        difference = abs(score - other_score)
+        largest = max(largest, difference)
+        near = math.isclose(score, other_score, rel_tol=tolerance.score, abs_tol=tolerance.score)
+        if text == other_text and near:
+            continue
+        (ties if difference <= tolerance.tie else different).append(pair)
+    if different:
+        raise VerificationError(_description("differ", different, len(expected)))
+    if len(ties) > tolerance.share_of_ties * len(expected):
+        raise VerificationError(
+            _description("differ with almost equal scores", ties, len(expected))
+        )
+    return Comparison(len(expected), len(ties), largest)
+
+
+def _description(what, pairs, count):
+    (text, score), (other_text, other_score) = pairs[0]
+    return (
+        f"{len(pairs)} of {count} translations {what} between the live model and the export. "
+        f"Received first: {other_text!r:.120} ({other_score:.6f}) "
+        f"instead of {text!r:.120} ({score:.6f})."
+    )
+
+
+def check_signature(name, outputs, tolerance):
+    """Compares all calls of one signature.
+
+    Args:
+        name: The signature.
+        outputs: A list of (live outputs, received outputs), each a dict of nested lists.
+        tolerance: `Tolerance`.
+
+    Returns:
+        The `Comparison` as a dict, with the batch sizes.
+
+    Raises:
+        VerificationError: They differ.
+    """
+    if name == "sample":
+        tolerance = dataclasses.replace(
+            tolerance, tie=math.inf, share_of_ties=tolerance.share_of_samples
+        )
+    pairs = [[], []]
+    try:
+        for both in outputs:
+            for side, each in zip(pairs, both, strict=True):
+                side += _pairs(each)
+        comparison = compare(*pairs, tolerance)
+        for live, received in outputs:
+            _check_the_rest(live, received, tolerance)
+    except VerificationError as error:
+        raise VerificationError(f"Signature {name}: {error}") from None
+    sizes = [len(live["score"]) for live, _ in outputs]
+    return {"batch_sizes": sizes, **dataclasses.asdict(comparison)}
+
+
+def _pairs(outputs):
+    """What is found and its score, hypothesis by hypothesis."""
+    scores = outputs["score"]
+    if "ids" in outputs:
+        # How far a batch is padded depends on its longest translation, which may be a tie.
+        texts = [" ".join(str(each) for each in row if each) for row in outputs["ids"]]
+    else:
+        texts = outputs.get("translation", [""] * len(scores))
+    if texts and isinstance(texts[0], list):
+        texts, scores = sum(texts, []), sum(scores, [])
+    return [
+        # Not infinity: the difference of two is no number.
+        (text, IMPOSSIBLE if score == -math.inf else score)
+        for text, score in zip(texts, scores, strict=True)
+    ]
+
+
+def _check_the_rest(live, received, tolerance):
+    """The outputs beside translation and score, where the translations are the same."""
+    if set(live) != set(received):
+        raise VerificationError(
+            f"The outputs must be {sorted(live)}. Received: {sorted(received)}."
+        )
+    for place, score in enumerate(live["score"]):
+        texts = [each.get("translation", each["score"])[place] for each in (live, received)]
+        if "translation" in live and texts[0] != texts[1]:
+            continue  # a tie
+        for name in set(live) - {"translation", "ids", "score"}:
+            one, other = live[name][place], received[name][place]
+            if name.endswith("_tokens"):
+                same = [each for each in one if each] == [each for each in other if each]
+            else:
+                one, other = np.array(one, "float32"), np.array(other, "float32")
+                if one.ndim == 2:
+                    other = other[: one.shape[0], : one.shape[1]]
+                error = tolerance.score
+                same = np.allclose(one, other, rtol=error, atol=error)
+            if not same:
+                raise VerificationError(
+                    f"`{name}` differs where the score is {score}. "
+                    f"Received: {other!r:.120} instead of {one!r:.120}."
+                )

@@ -1,0 +1,60 @@
+"""The C program of `export/c_client` on an export."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(
+        not (shutil.which("cc") and shutil.which("make")), reason="needs a C compiler and make"
+    ),
+]
+
+SOURCE = pathlib.Path(__file__).parents[2] / "export" / "c_client"
+TOO_LONG = "two dogs eats an apple near the river and " * 9000  # 378 kB
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """`client(*arguments, stdin=b"")`: the finished process."""
+    folder = shutil.copytree(SOURCE, tmp_path_factory.mktemp("build") / "c_client")
+    make = ["make", "-s", "-C", str(folder), f"PYTHON={sys.executable}"]
+    subprocess.run([*make, "clean", "translate"], check=True, capture_output=True)
+    made = subprocess.run([*make, "operations"], check=True, capture_output=True, text=True)
+    library = made.stdout.strip()
+
+    def client(*arguments, stdin=b"", operations=library):
+        command = [folder / "translate", "--operations", operations, *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, timeout=120)
+
+    return client
+
+
+def test_it_translates_lines_as_the_export_does(client, report, served, texts):
+    lines = [*texts[:4], "", TOO_LONG, "Grüße, 世界 😀\t\u3000", "\u3000", "\x01\x7f"]
+    stdin = "\n".join(lines).encode()  # the last line without an end
+    done = client(report.folder, "--batch", "3", stdin=stdin.replace(b"\n", b"\r\n", 1))
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == "".join(text + "\n" for text in served(lines)[0])
+
+
+def test_mistakes_end_in_one_line_and_code_2(client, report, tmp_path):
+    cases = [
+        ([str(tmp_path / "nowhere")], str(tmp_path / "nowhere")),
+        ([report.folder, "--signature", "bean"], "bean: the SavedModel has no such signature"),
+        ([report.folder, "--signature", "score"], "text: the signature has no such input"),
+        ([report.folder, "--batch", "0"], "--batch: expected 1 to"),
+        ([report.folder, "--beam"], "--beam: expected"),
+        ([], "arguments: expected the folder"),
+    ]
+    for arguments, message in cases:
+        done = client(*arguments, stdin=b"a man\n")
+        assert (done.returncode, done.stdout) == (2, b"")
+        *_, last = done.stderr.decode().splitlines()
+        assert last.startswith(f"translate: {message}"), last
+    done = client(report.folder, operations=str(tmp_path / "none.so"))
+    assert done.returncode == 2 and "none.so" in done.stderr.decode().splitlines()[-1]

@@ -1,0 +1,142 @@
+import copy
+import math
+
+import pytest
+
+from keras_transformer.errors import VerificationError
+from keras_transformer.export.comparison import FLOAT32, SIXTEEN_BIT, check_signature, compare
+
+HUNDRED = [(f"text {i}", -float(i)) for i in range(100)]
+
+
+def test_equal_translations_have_no_ties():
+    found = compare(HUNDRED, HUNDRED)
+    assert (found.texts, found.ties, found.largest_score_difference) == (100, 0, 0.0)
+
+
+def test_one_other_translation_is_named():
+    received = [*HUNDRED[:7], ("wrong", -7.5), *HUNDRED[8:]]
+    with pytest.raises(VerificationError) as error:
+        compare(HUNDRED, received)
+    assert str(error.value) == (
+        "1 of 100 translations differ between the live model and the export. "
+        "Received first: 'wrong' (-7.500000) instead of 'text 7' (-7.000000)."
+    )
+
+
+def test_scores_may_differ_absolutely_or_relatively():
+    # 2e-3 is more than 1e-3, and less than 1e-3 of 50.
+    assert compare([("a", -50.0)], [("a", -50.002)]).largest_score_difference == pytest.approx(2e-3)
+    assert compare([("a", -0.0005)], [("a", 0.0)]).ties == 0
+    for score, other in ((-1.0, -1.002), (-1.0, math.nan), (-math.inf, -1.0)):
+        with pytest.raises(VerificationError, match="1 of 1"):
+            compare([("a", score)], [("a", other)])
+    assert compare([("a", -1.0)], [("a", -1.04)], SIXTEEN_BIT).ties == 0
+
+
+def test_one_near_tie_of_a_hundred_is_let_pass_and_two_are_not():
+    def with_ties(count, difference):
+        ties = [("other", score - difference) for _, score in HUNDRED[:count]]
+        return [*ties, *HUNDRED[count:]]
+
+    assert compare(HUNDRED, with_ties(1, 9e-5), FLOAT32).ties == 1
+    with pytest.raises(VerificationError, match="2 of 100 .* almost equal scores"):
+        compare(HUNDRED, with_ties(2, 9e-5), FLOAT32)
+    with pytest.raises(VerificationError, match="1 of 100 translations differ between"):
+        compare(HUNDRED, with_ties(1, 2e-4), FLOAT32)
+
+
+def test_a_missing_translation_is_found():
+    with pytest.raises(VerificationError, match="99 for 100 texts"):
+        compare(HUNDRED, HUNDRED[1:])
+
+
+def outputs(count=50):
+    """Of the signature `align`, two tokens by three."""
+    return {
+        "translation": [f"text {i}" for i in range(count)],
+        "score": [-1.0 - i for i in range(count)],
+        "log_probability": [-2.0 - i for i in range(count)],
+        "source_tokens": [["a", "b", "</s>"]] * count,
+        "target_tokens": [["c", "</s>"]] * count,
+        "alignment": [[[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]] * count,
+    }
+
+
+def changed(name, value):
+    received = copy.deepcopy(outputs())
+    received[name][7] = value
+    return received
+
+
+def test_a_signature_is_compared_over_all_its_calls():
+    found = check_signature(
+        "align", [(outputs(50), outputs(50)), (outputs(3), outputs(3))], FLOAT32
+    )
+    assert (found["batch_sizes"], found["texts"], found["ties"]) == ([50, 3], 53, 0)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("translation", "other"),
+        ("score", -8.5),
+        ("log_probability", -9.5),
+        ("target_tokens", ["d", "</s>"]),
+        ("source_tokens", ["a", "</s>"]),
+        ("alignment", [[0.5, 0.25, 0.25], [0.0, 0.01, 0.99]]),
+    ],
+)
+def test_one_other_value_of_any_output_is_found(name, value):
+    with pytest.raises(VerificationError, match="^Signature align: .*Received"):
+        check_signature("align", [(outputs(), changed(name, value))], FLOAT32)
+
+
+def test_padding_and_rounding_are_no_differences():
+    received = changed("target_tokens", ["c", "</s>", "", ""])
+    received["alignment"][7] = [[0.5, 0.2501, 0.25, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4]
+    received["log_probability"][7] += 1e-4
+    check_signature("align", [(outputs(), received)], FLOAT32)
+
+
+def test_an_output_more_or_less_is_found():
+    received = outputs()
+    del received["alignment"]
+    with pytest.raises(VerificationError, match="outputs must be .*'alignment'"):
+        check_signature("align", [(outputs(), received)], FLOAT32)
+
+
+def test_all_hypotheses_of_a_beam_count_and_missing_ones_must_be_missing():
+    live = {
+        "translation": [["a", "b", ""]],
+        "score": [[-1.0, -2.0, -math.inf]],
+        "log_probability": [[-2.0, -3.0, -math.inf]],
+    }
+    assert check_signature("beam", [(live, live)], FLOAT32)["texts"] == 3
+    for name, value in (("translation", "c"), ("score", -5.0)):
+        received = copy.deepcopy(live)
+        received[name][0][2] = value
+        with pytest.raises(VerificationError, match="Signature beam: 1 of 3"):
+            check_signature("beam", [(live, received)], FLOAT32)
+
+
+def test_ids_are_compared_without_their_padding():
+    live = {"ids": [[5, 2, 0], [7, 11, 2]], "score": [-1.0, -2.0]}
+    wider = {"ids": [[5, 2, 0, 0], [7, 11, 2, 0]], "score": [-1.0, -2.0]}
+    assert check_signature("serving_ids", [(live, wider)], FLOAT32)["ties"] == 0
+    other = {"ids": [[5, 2, 0], [7, 13, 2]], "score": [-1.0, -2.5]}
+    with pytest.raises(VerificationError, match="'7 13 2'"):
+        check_signature("serving_ids", [(live, other)], FLOAT32)
+
+
+def test_one_sample_of_a_hundred_may_go_another_way_and_three_may_not():
+    live = {name: outputs(100)[name] for name in ("translation", "score", "log_probability")}
+    for count, fails in ((1, False), (3, True)):
+        received = copy.deepcopy(live)
+        for place in range(count):
+            received["translation"][place], received["score"][place] = "other", -50.0
+        if fails:
+            with pytest.raises(VerificationError, match="Signature sample: 3 of 100"):
+                check_signature("sample", [(live, received)], FLOAT32)
+        else:
+            assert check_signature("sample", [(live, received)], FLOAT32)["ties"] == 1

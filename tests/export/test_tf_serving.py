@@ -1,0 +1,124 @@
+"""The clients and settings of `export/tf_serving`."""
+
+import concurrent.futures
+import http.server
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+FOLDER = pathlib.Path(__file__).parents[2] / "export" / "tf_serving"
+LINES = ["a man runs.", "", "Grüße\u2028aus Köln", "two dogs"]
+
+
+def run(program, *arguments):
+    stdin = "\r\n".join(LINES).encode()
+    command = [sys.executable, FOLDER / program, "--batch", "3", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=120)
+
+
+@pytest.fixture
+def rest_server(served):
+    """Speaks TensorFlow Serving's REST protocol, columns alone."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            code, answer = 404, {"error": "no such model"}
+            if self.path == "/v1/models/translator:predict":
+                assert request["signature_name"] == "serving_default"
+                translations, scores = served(request["inputs"]["text"])
+                code, answer = 200, {"outputs": {"translation": translations, "score": scores}}
+            body = json.dumps(answer).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1/models"
+        server.shutdown()
+
+
+def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_server, served):
+    done = run("rest_client.py", "--url", f"{rest_server}/translator")
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == "".join(text + "\n" for text in served(LINES)[0])
+    done = run("rest_client.py", "--url", f"{rest_server}/other")
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr.decode().strip().endswith("/models/other: 404, no such model")
+    done = run("rest_client.py", "--url", "http://127.0.0.1:9/v1/models/translator")
+    assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
+
+
+def test_the_grpc_client_translates_lines_and_tells_the_servers_error(signatures, served):
+    reason = "comes with the extra [serving-api]"
+    grpc = pytest.importorskip("grpc", reason=reason)
+    apis = pytest.importorskip("tensorflow_serving.apis", reason=reason)
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+        def Predict(self, request, context):
+            if request.model_spec.name != "translator":
+                context.abort(grpc.StatusCode.NOT_FOUND, "no such model")
+            inputs = {name: tf.constant(tf.make_ndarray(t)) for name, t in request.inputs.items()}
+            response = predict_pb2.PredictResponse()
+            for name, values in signatures[request.model_spec.signature_name](**inputs).items():
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(values.numpy()))
+            return response
+
+    assert apis
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Service(), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        done = run("grpc_client.py", "--address", address)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout.decode() == "".join(text + "\n" for text in served(LINES)[0])
+        done = run("grpc_client.py", "--address", address, "--model", "other")
+        last = done.stderr.decode().splitlines()[-1]
+        assert (done.returncode, last) == (
+            1,
+            f"grpc_client: {address}: NOT_FOUND, no such model",
+        )
+    finally:
+        server.stop(None)
+
+
+def test_the_settings_fit_the_export_and_the_readme(report):
+    batching = (FOLDER / "batching.config").read_text()
+    sizes = [int(each) for each in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]
+    assert sizes == report.manifest["shapes"]["rows"]
+    assert f"max_batch_size {{ value: {sizes[-1]} }}" in batching
+    models, readme = (FOLDER / "models.config").read_text(), (FOLDER / "README.md").read_text()
+    assert 'name: "translator"' in models and 'base_path: "/models/translator"' in models
+    assert "/config/models.config" in readme and "/config/batching.config" in readme
+    assert {name for name in os.listdir(FOLDER) if name not in ("README.md", "__pycache__")} == {
+        name for name in re.findall(r"^\| `(.*?)`", readme, re.M)
+    }
+
+
+def test_the_settings_parse_as_the_servers_messages():
+    reason = "comes with the extra [serving-api]"
+    pytest.importorskip("tensorflow_serving.config.model_server_config_pb2", reason=reason)
+    from google.protobuf import text_format
+    from tensorflow_serving.config import model_server_config_pb2
+
+    text = (FOLDER / "models.config").read_text()
+    (model,) = text_format.Parse(
+        text, model_server_config_pb2.ModelServerConfig()
+    ).model_config_list.config
+    assert model.model_version_policy.latest.num_versions == 2
