@@ -1,14 +1,13 @@
 """What the live model answers to the calls that an export is verified with."""
 
 import dataclasses
-import random
 import warnings
 
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding.shapes import bucket, length_buckets, pad
 from keras_transformer.export.graph_batches import CHUNK_SIZE
+from keras_transformer.export.verification_texts import verification_batches
 
-SAMPLE_SIZE = 200
 # Two kinds of sampling in turns: the options are inputs, one for each sentence.
 _SAMPLING = (
     {"temperature": 1.0, "top_k": 0, "top_p": 1.0},
@@ -31,24 +30,8 @@ class Call:
     texts: tuple
 
 
-def sample_texts(tokenizer, count=SAMPLE_SIZE, seed=7):
-    """Texts of 1 to 24 random pieces, for models whose corpus is not at hand.
-
-    Args:
-        tokenizer: `Tokenizer`.
-        count: Number of texts.
-        seed: The same seed gives the same texts.
-
-    Returns:
-        A list of strings.
-    """
-    chance = random.Random(seed)
-    ids = range(4, tokenizer.vocabulary_size)  # The first four are the special ones.
-    return tokenizer.detokenize([chance.choices(ids, k=1 + i % 24) for i in range(count)])
-
-
-def verification_batches(texts, tokenizer, max_source_length):
-    """The texts in batches of several sizes, with the ones that servers get wrong among them.
+def call_batches(texts, tokenizer, max_source_length):
+    """The texts in named batches, for the calls of an export.
 
     Args:
         texts: A list of strings.
@@ -60,25 +43,21 @@ def verification_batches(texts, tokenizer, max_source_length):
         that is cut; `many`, 224 texts of one padded length, for which one program does, and of
         these `few` and `one`; `none`.
     """
-    too_long = " ".join(sample_texts(tokenizer, 24))
-    while len(tokenizer.tokenize(too_long)) <= max_source_length:
-        too_long = f"{too_long} {too_long}"
-    foreign = ["Grüße, señor!", "你好，世界 😀", "e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd"]
-    blank = ["", " \t\n", "\u3000\u00a0"]
+    none, too_long, _, one, *rest = verification_batches(texts, tokenizer, max_source_length)
     buckets = length_buckets(max_source_length)
     by_length = {}
-    for text in texts or foreign:
+    for text in texts or one:
         length = len(tokenizer.tokenize(text)) + 1
         by_length.setdefault(bucket(length, buckets), []).append(text)
     most = max(by_length.values(), key=len)
     many = [most[i % len(most)] for i in range(7 * CHUNK_SIZE)]
     return {
-        "all": [*blank[:2], *foreign, *texts, *blank[1:], *texts[:1]],
-        "too_long": [too_long],
+        "all": sum(rest, []),
+        "too_long": too_long,
         "many": many,
         "few": many[:CHUNK_SIZE],
         "one": many[:1],
-        "none": [],
+        "none": none,
     }
 
 
@@ -109,7 +88,7 @@ class LiveAnswers:
         self._engine, self._beam_size = engine, beam_size
         self._common = {"length_penalty": length_penalty, "long_input": "truncate"}
         limit = engine.max_source_length
-        self._batches = verification_batches(texts, engine.source_tokenizer, limit)
+        self._batches = call_batches(texts, engine.source_tokenizer, limit)
         self._found = {}
 
     def calls(self, signatures):

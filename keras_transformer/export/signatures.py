@@ -1,16 +1,9 @@
 """The signatures of an export: each a TensorFlow function over a few compiled ones."""
 
-import functools
 import math
 
-from keras import ops
-
-from keras_transformer import masks
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding import DecodingOptions, length_penalty, search
-from keras_transformer.decoding.forced import forced_targets
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
-from keras_transformer.decoding.search import settings_of
 from keras_transformer.decoding.shapes import length_buckets
 from keras_transformer.errors import InputError
 from keras_transformer.export.graph_batches import (
@@ -21,6 +14,7 @@ from keras_transformer.export.graph_batches import (
     pad_rows,
     widen,
 )
+from keras_transformer.export.programs import Programs
 
 _TEXT = {"text": ("string", 1)}
 INPUTS = {
@@ -77,7 +71,8 @@ class Signatures:
         from keras_transformer.text.graph import GraphTokenizer
 
         self._tf = tf
-        self._engine, self._beam_size, self._alpha = engine, beam_size, alpha
+        self._engine, self._beam_size = engine, beam_size
+        self._programs = Programs(engine, beam_size, alpha)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
         source, target = (
@@ -105,14 +100,14 @@ class Signatures:
     # The signatures.
 
     def _serving_default(self, text):
-        found = self._best(text, self._beam_search)
+        found = self._best(text, self._programs.beam)
         return {name: found[name] for name in ("translation", "score")}
 
     def _greedy(self, text):
-        return self._best(text, self._greedy_search)
+        return self._best(text, self._programs.greedy)
 
     def _beam(self, text):
-        found = self._translate(text, self._beam_search, self._beam_size)
+        found = self._translate(text, self._programs.beam, self._beam_size)
         return {name: found[name] for name in ("translation", "score", "log_probability")}
 
     def _sample(self, text, seed, temperature, top_k, top_p):
@@ -128,7 +123,7 @@ class Signatures:
         # Out of range, and NaN: the nearest that sampling takes; 0 is greedy search.
         temperature = tf.where(temperature > 1e-6, temperature, 1e-6)
         top_p = tf.where(top_p < 1.0, tf.maximum(top_p, 1e-9), 1.0)
-        return self._best(text, self._sampling, (seed, temperature, top_k, top_p))
+        return self._best(text, self._programs.sample, (seed, temperature, top_k, top_p))
 
     def _score(self, source, target):
         tf = self._tf
@@ -138,7 +133,7 @@ class Signatures:
         lengths = tf.maximum(sources.row_lengths(), targets.row_lengths())
 
         def call(chosen):
-            log_probability, score = self._forced_scores(
+            log_probability, score = self._programs.score(
                 pad_ids(sources, chosen, self._source_lengths),
                 pad_ids(targets, chosen, self._target_lengths),
             )
@@ -157,12 +152,12 @@ class Signatures:
         longest = tf.shape(source_ids)[1]
 
         def attend(padded_ids, target_ids, count):
-            alignment = self._forced_alignment(padded_ids, target_ids)[:count]
+            alignment = self._programs.align(padded_ids, target_ids)[:count]
             alignment = widen(widen(alignment, longest, axis=2), self._width, axis=1)
             return {"alignment": alignment}
 
         nothing = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
-        found = self._translate(text, self._beam_search, 1, more=(attend, nothing))
+        found = self._translate(text, self._programs.beam, 1, more=(attend, nothing))
         target_ids = _trimmed(tf, found["ids"][:, 0])
         return {
             "translation": found["translation"][:, 0],
@@ -187,7 +182,7 @@ class Signatures:
         fits = tf.expand_dims(lengths <= longest, 1)
         both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
         ids = tf.gather(both, tf.where(fits[:, 0], 0, 1), batch_dims=1)
-        found = self._search_in_chunks(ids, lengths > 0, self._beam_search, 1)
+        found = self._search_in_chunks(ids, lengths > 0, self._programs.beam, 1)
         return {"ids": _trimmed(tf, found["ids"][:, 0]), "score": found["score"][:, 0]}
 
     # What they share.
@@ -258,66 +253,6 @@ class Signatures:
             **results,
         }
         return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
-
-    # What XLA compiles.
-
-    def _compiled(self, function, *specs):
-        tf = self._tf
-        specs = [tf.TensorSpec((None,) * axes, dtype) for dtype, axes in specs]
-        return tf.function(function, specs, jit_compile=True, autograph=False)
-
-    def _search(self, source_ids, **options):
-        found = search(
-            self._engine.model, source_ids, alpha=self._alpha, max_length=self._width, **options
-        )
-        return found.ids, found.scores, found.log_probabilities
-
-    @functools.cached_property
-    def _beam_search(self):
-        if self._beam_size == 1:
-            return self._greedy_search
-        beams = dict(beam_size=self._beam_size, n_best=self._beam_size)
-        return self._compiled(lambda ids: self._search(ids, **beams), ("int32", 2))
-
-    @functools.cached_property
-    def _greedy_search(self):
-        return self._compiled(lambda ids: self._search(ids, beam_size=1), ("int32", 2))
-
-    @functools.cached_property
-    def _sampling(self):
-        options = DecodingOptions(sampling=True, length_penalty=self._alpha)
-        defaults = settings_of(options, self._width)
-
-        def sample(ids, seed, temperature, top_k, top_p):
-            numbers, integers = list(defaults.numbers), list(defaults.integers)
-            numbers[3:5], integers[0] = (temperature, top_p), top_k
-            settings = defaults._replace(
-                numbers=tuple(numbers), integers=tuple(integers), seeds=seed
-            )
-            return self._search(ids, sampling=True, settings=settings)
-
-        inputs = [(dtype, axes) for dtype, axes in INPUTS["sample"].values()][1:]
-        return self._compiled(sample, ("int32", 2), *inputs)
-
-    @functools.cached_property
-    def _forced_scores(self):
-        def score(source_ids, target_ids):
-            by_token, _ = forced_targets(self._engine.model, source_ids, target_ids)
-            real = masks.padding_mask(target_ids)
-            log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
-            lengths = ops.sum(ops.cast(real, "int32"), axis=1)
-            return log_probability, log_probability / length_penalty(lengths, self._alpha)
-
-        return self._compiled(score, ("int32", 2), ("int32", 2))
-
-    @functools.cached_property
-    def _forced_alignment(self):
-        def align(source_ids, target_ids):
-            _, alignment = forced_targets(self._engine.model, source_ids, target_ids)
-            real = ops.expand_dims(masks.padding_mask(target_ids), 2)
-            return ops.where(real, alignment, 0.0)
-
-        return self._compiled(align, ("int32", 2), ("int32", 2))
 
 
 def _trimmed(tf, ids):

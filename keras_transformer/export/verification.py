@@ -11,7 +11,8 @@ from pathlib import Path
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.comparison import FLOAT32, SIXTEEN_BIT, check_signature
-from keras_transformer.export.live_answers import LiveAnswers, sample_texts
+from keras_transformer.export.live_answers import LiveAnswers
+from keras_transformer.export.verification_texts import sample_texts
 
 _FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 

@@ -10,7 +10,7 @@ import functools
 
 from keras_transformer.decoding.shapes import length_buckets
 from keras_transformer.export.graph_batches import ROWS
-from keras_transformer.export.live_answers import sample_texts
+from keras_transformer.export.verification_texts import sample_texts
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 LENGTHS = (16, 32, 48)

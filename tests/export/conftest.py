@@ -1,7 +1,3 @@
-import dataclasses
-import fcntl
-import json
-
 import numpy as np
 import pytest
 
@@ -66,24 +62,14 @@ def engine(make_engine):
 
 
 @pytest.fixture(scope="session")
-def report(engine, texts, tmp_path_factory, worker_id):
-    """The `ExportReport` of `engine`, exported and verified once for all tests.
+def report(engine, texts, tmp_path_factory):
+    """The `ExportReport` of `engine`, exported and verified once for all tests."""
+    from keras_transformer.export import export_saved_model
 
-    Once for all processes too: the first that comes exports, the others wait for it.
-    """
-    from keras_transformer.export import ExportReport, export_saved_model
-
-    base = tmp_path_factory.getbasetemp()
-    base = base if worker_id == "master" else base.parent
-    with open(base / "exporting", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        known = base / "exported.json"
-        if not known.exists():
-            report = export_saved_model(
-                engine, base / "exported", 3, length_penalty=0.8, verification_texts=texts
-            )
-            known.write_text(json.dumps(dataclasses.asdict(report)))
-        return ExportReport(**json.loads(known.read_text()))
+    folder = tmp_path_factory.mktemp("export") / "model"
+    return export_saved_model(
+        engine, folder, beam_size=3, length_penalty=0.8, verification_texts=texts
+    )
 
 
 @pytest.fixture(scope="session")

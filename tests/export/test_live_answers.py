@@ -1,31 +1,24 @@
 import pytest
 
-from keras_transformer.export.live_answers import LiveAnswers, sample_texts, verification_batches
+from keras_transformer.export.live_answers import LiveAnswers, call_batches
 
 
-def test_batches_hold_what_servers_get_wrong(tokenizer, texts):
-    batches = verification_batches(texts, tokenizer, max_source_length=61)
+def test_batches_have_names(tokenizer, texts):
+    batches = call_batches(texts, tokenizer, max_source_length=61)
     assert [len(batches[name]) for name in ("none", "one", "few", "many")] == [0, 1, 32, 224]
     together = batches["all"]
     assert set(texts) <= set(together) and len(together) > 200
+    assert "" in together and "\u3000\u00a0" in together
     (too_long,) = batches["too_long"]
     assert len(tokenizer.tokenize(too_long)) > 61
-    assert "" in together and "\u3000\u00a0" in together
-    assert any("\U0001f600" in text for text in together)
-    without = verification_batches([], tokenizer, 61)
+    without = call_batches([], tokenizer, 61)
     assert len(without["many"]) == 224 and all(without["one"])
 
 
 def test_many_texts_need_one_padded_length(tokenizer):
     texts = ["a man"] * 3 + ["two dogs eats an apple near the river and so on"] * 2
-    many = verification_batches(texts, tokenizer, max_source_length=200)["many"]
+    many = call_batches(texts, tokenizer, max_source_length=200)["many"]
     assert many == ["a man"] * 224
-
-
-def test_sampled_texts_are_the_same_each_time_and_within_the_vocabulary(tokenizer):
-    sampled = sample_texts(tokenizer)
-    assert sampled == sample_texts(tokenizer) and len(set(sampled)) > 150
-    assert not any(3 in ids for ids in tokenizer.tokenize(sampled))
 
 
 class Recorder:
