@@ -12,6 +12,7 @@ from decoding_oracles import (
     search_program,
     varied_sources,
 )
+from keras import ops
 from naive_search import ANYTHING, Rules, naive_greedy, penalty, sequence_probabilities
 
 from keras_transformer.decoding import DecodingOptions, Sampling, search
@@ -145,3 +146,23 @@ def test_a_search_samples_a_transformer_with_one_seed_for_all_sentences(varied):
     expected = search(model, source, max_length=5, settings=settings, **options)
     check_equal(found, as_lists(expected), 1e-6)
     assert len({sample.ids for samples in as_lists(found) for sample in samples}) > 3
+
+
+def test_each_sentence_may_have_its_own_options():
+    chance = np.random.default_rng(7)
+    logits = chance.normal(size=(5, 3, 17)).astype("float32")
+    seeds = chance.integers(0, 2**31, 5).astype("int32")
+    options = {
+        "temperature": np.array([1.0, 0.5, 2.0, 1.5, 1.0], "float32"),
+        "top_k": np.array([0, 3, 0, 5, 1], "int32"),
+        "top_p": np.array([1.0, 1.0, 0.5, 0.75, 1.0], "float32"),
+        "min_p": np.array([0.0, 0.0, 0.25, 0.0, 0.0], "float32"),
+    }
+    tensors = {name: ops.convert_to_tensor(values) for name, values in options.items()}
+    position = ops.convert_to_tensor(2, "int32")
+    together = np.asarray(Sampling(seeds, 3, **tensors).pick(logits, position))
+    for row in range(5):
+        own = {name: values[row].item() for name, values in options.items()}
+        alone = Sampling(seeds[row : row + 1], 3, **own).pick(logits[row : row + 1], position)
+        np.testing.assert_array_equal(np.asarray(alone)[0], together[row])
+    np.testing.assert_array_equal(together[4], logits[4].argmax(axis=1))
