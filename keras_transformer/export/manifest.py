@@ -15,7 +15,15 @@ FORMAT = "keras_transformer.saved_model"
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
 
-_WANTED = ("beam_size", "length_penalty", "n_best", "largest_chunk", "max_source_length")
+_WANTED = {
+    "beam_size": int,
+    "length_penalty": (int, float),
+    "n_best": int,
+    "largest_chunk": int,
+    "max_source_length": int,
+}
+
+_OF_OLDER_VERSIONS = {"serving_default": {"inputs": ["text"], "outputs": ["translation", "score"]}}
 
 
 def make_manifest(folder, engine, beam_size, length_penalty, functions, warmed):
@@ -162,8 +170,21 @@ def read_manifest(folder):
         raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
     if missing := [name for name in _WANTED if name not in manifest]:
         raise InputError(f'{expected} Received: a {MANIFEST} without "{missing[0]}".')
-    _check_files(folder, manifest.get("files", {}))
+    # What older versions did not write may be missing; what is there must be of its kind.
+    signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
+    kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]
+    kinds.append(isinstance(manifest.setdefault("files", {}), dict))
+    kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
+    if not all(kinds):
+        raise InputError(f"{expected} Received: a {MANIFEST} with values of other types.")
+    _check_files(folder, manifest["files"])
     return manifest
+
+
+def _is_signature(value):
+    return isinstance(value, dict) and all(
+        isinstance(value.get(side), (dict, list)) for side in ("inputs", "outputs")
+    )
 
 
 def _check_files(folder, digests):

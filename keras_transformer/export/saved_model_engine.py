@@ -279,10 +279,7 @@ def _load(folder):
 
 def _signatures(folder, module, manifest):
     """The signatures, as the manifest describes them."""
-    found = getattr(module, "signatures", {})
-    described = manifest.get("signatures") or {
-        "serving_default": {"inputs": ["text"], "outputs": ["translation", "score"]}
-    }
+    found, described = getattr(module, "signatures", {}), manifest["signatures"]
     for name, each in described.items():
         taken = found[name].structured_input_signature[1] if name in found else {}
         given = found[name].structured_outputs if name in found else {}

@@ -242,6 +242,21 @@ def test_a_manifest_without_an_option_is_refused(copy):
         SavedModelEngine(copy)
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("beam_size", "4"),
+        ("files", ["saved_model.pb"]),
+        ("signatures", ["beam"]),
+        ("signatures", {"beam": {"inputs": {}}}),
+    ],
+)
+def test_a_manifest_of_other_types_is_refused(report, tmp_path, name, value):
+    (tmp_path / "export.json").write_text(json.dumps({**report.manifest, name: value}))
+    with pytest.raises(InputError, match="with values of other types"):
+        SavedModelEngine(tmp_path)
+
+
 def test_another_saved_model_is_refused(report, tmp_path):
     import tensorflow as tf
 
