@@ -25,7 +25,7 @@ FOREIGN = ("keras", "tf_keras", "keras_transformer")
 sys.modules.update(dict.fromkeys(FOREIGN))
 
 import tensorflow as tf  # noqa: E402
-from tensorflow.python.framework import op_def_registry  # noqa: E402
+import tensorflow.python.framework.op_def_registry as op_def_registry  # noqa: E402
 
 
 def load_operations():

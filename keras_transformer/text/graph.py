@@ -1,5 +1,6 @@
 """The tokenizer as TensorFlow operations, so that an exported graph takes and gives text."""
 
+import hashlib
 import importlib.metadata
 
 import tensorflow as tf
@@ -25,6 +26,8 @@ class GraphTokenizer(tf.Module):
         super().__init__(name=name)
         self._tensorflow_text = _import_tensorflow_text()
         self._model_bytes = tokenizer.model_bytes
+        digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()
+        self._node_name = f"sentencepiece_{digest[:16]}"
 
     def _operations(self):
         # Made anew for each use, so that the model is a node of the graph that uses it. Kept here,
@@ -32,8 +35,13 @@ class GraphTokenizer(tf.Module):
         # `keras.utils.set_random_seed` calls) empties that cache: "Resource does not exist".
         # Eagerly the cache makes the second use cheap.
         #
+        # Named after the model: of two nodes of one name, in two functions of a SavedModel, the
+        # loader gives both the model of the first.
+        #
         # Not FastSentencepieceTokenizer: it knows no byte fallback and gives the unknown id.
-        return self._tensorflow_text.SentencepieceTokenizer(self._model_bytes, out_type=tf.int32)
+        return self._tensorflow_text.SentencepieceTokenizer(
+            self._model_bytes, out_type=tf.int32, name=self._node_name
+        )
 
     def tokenize(self, texts, add_bos=False, add_eos=False):
         """Ids of each text.

@@ -161,3 +161,21 @@ def test_all_of_multi30k_gets_the_same_ids():
         found = in_graph.tokenize(lines)
         assert len(lines) == 29000 and found.to_list() == ids
         assert decoded(in_graph.detokenize(found)) == tokenizer.detokenize(ids)
+
+
+def test_two_tokenizers_in_two_functions_of_one_saved_model_stay_apart(
+    tokenizer, byte_tokenizer, tmp_path
+):
+    both = (byte_tokenizer, tokenizer)
+    spec = [tf.TensorSpec((None,), tf.string)]
+    inner = [tf.function(graph.GraphTokenizer(each).tokenize, spec) for each in both]
+
+    def tokenize(texts):
+        return {str(i): function(texts).to_tensor() for i, function in enumerate(inner)}
+
+    outer = tf.function(tokenize, [tf.TensorSpec((None,), tf.string, name="texts")])
+    tf.saved_model.save(tf.Module(), str(tmp_path), {"serving_default": outer})
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    found = loaded(texts=tf.constant(["a man sits 你"]))
+    for i, each in enumerate(both):
+        assert found[str(i)].numpy().tolist() == [each.tokenize("a man sits 你")]
