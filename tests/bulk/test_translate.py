@@ -12,7 +12,7 @@ import pytest
 from live_server import processes_below, save_model
 
 from keras_transformer.bulk import translate_corpus
-from keras_transformer.export.saved_model import FORMAT
+from keras_transformer.export.manifest import FORMAT
 
 pytestmark = pytest.mark.tensorflow
 
