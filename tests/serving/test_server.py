@@ -313,6 +313,23 @@ def test_the_load_test_counts_every_answer(server, tmp_path, loop):
     assert report["memory_megabytes"][0][1] > 100
 
 
+def test_tensorflow_servings_rest_client_needs_no_change(server):
+    program = pathlib.Path(__file__).parents[2] / "export" / "tf_serving" / "rest_client.py"
+    finished = subprocess.run(
+        [
+            sys.executable,
+            program,
+            f"--url=http://127.0.0.1:{server.port}/v1/models/toy",
+            "--batch=2",
+        ],
+        input=b"one\r\n\nthree",
+        capture_output=True,
+        timeout=60,
+    )
+    mark = server.translate("")[0]  # Another version may have taken over before.
+    assert finished.stdout.decode() == f"{mark}ONE\n{mark}\n{mark}THREE\n", finished.stderr
+
+
 def test_a_taken_port_and_an_empty_folder_are_told_in_one_line(server, tmp_path):
     from keras_transformer.errors import InputError
     from keras_transformer.serving import ServerOptions, serve
