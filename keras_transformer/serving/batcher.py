@@ -123,7 +123,10 @@ class Batcher:
 
     def _take(self, signature):
         queue = self._queues[signature]
-        count = _batch_size(len(queue), self._max_batch_size)
+        # What waits is shared among the free slots: two batches side by side are done sooner than
+        # one of both, and clients that wait for their answers would stay in one batch for ever.
+        share = -(-len(queue) // self._free)
+        count = _batch_size(share, self._max_batch_size)
         batch, rest = queue[:count], queue[count:]
         if rest:
             first = queue[0]

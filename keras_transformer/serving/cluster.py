@@ -226,6 +226,8 @@ class Cluster:
         import ray
         from ray import serve
 
+        if not ray.is_initialized():  # Or Ray Serve would start another.
+            return
         with contextlib.suppress(Exception):
             if self._options.ray_address is None:
                 serve.shutdown()

@@ -81,6 +81,8 @@ async def _serve(path, options, cluster, listener):
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     if not await _until(stop, model.load()):
+        # Now, because the thread that starts the replicas waits for them.
+        await asyncio.to_thread(cluster.stop)
         return
     app = App(model, options, metrics)
     server = _http_server(app, options)

@@ -133,6 +133,18 @@ def test_no_more_batches_are_on_their_way_than_there_are_slots():
     run(scenario())
 
 
+def test_what_waits_is_shared_among_the_free_slots():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, slots=2, max_batch_size=8)
+        asked = await start(ask(batcher, *("a" * 8)))
+        assert [len(batch) for batch in model.batches] == [4, 4]
+        model.go.set()
+        await asyncio.gather(*asked)
+
+    run(scenario())
+
+
 def test_signatures_do_not_mix_and_take_turns():
     async def scenario():
         model = Model(held=True)
