@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
+LITERT = ["ai-edge-litert>=2.3,<2.4"]
 PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
 # `ray` alone would lack the HTTP server and the metrics.
 SERVE = ["ray[serve]>=2.60,<2.61"]
@@ -24,6 +25,7 @@ TEST = [
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,
+    *LITERT,
     *SERVING_API,
 ]
 
@@ -62,6 +64,7 @@ setup(
     extras_require={
         "test": TEST,
         "jax": JAX,
+        "litert": LITERT,
         "peers": PEERS,
         "plots": PLOTS,
         "serve": SERVE,

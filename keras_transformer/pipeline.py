@@ -88,6 +88,50 @@ def export_run(
     }
 
 
+def export_litert(run, output, verify_with=None, overwrite=False, **options):
+    """Exports a run folder as verified LiteRT files.
+
+    Args:
+        run: Path of the run folder.
+        output: Path of the folder to make.
+        verify_with: As in `export_run`.
+        overwrite: Replace an export that is there.
+        **options: As `export.export_litert`; beam size and length penalty are the recipe's by
+            default.
+
+    Returns:
+        A dict fit for JSON: what was exported and what the verification found.
+
+    Raises:
+        InputError: The run or an option is not what it must be, or the extra `litert` is not
+            installed.
+    """
+    from keras_transformer.export import export_litert
+
+    folder = RunFolder.existing(run)
+    recipe = folder.recipe()
+    defaults = {
+        "beam_size": recipe.decoding.beam_size,
+        "length_penalty": recipe.decoding.length_penalty,
+    }
+    try:
+        report = export_litert(
+            folder.engine(),
+            output,
+            verification_texts=_verification_texts(recipe, verify_with),
+            overwrite=overwrite,
+            **{**defaults, **options},
+        )
+    except ImportError as error:
+        raise InputError(f"{error}") from error
+    return {
+        "output": report.folder,
+        "seconds": round(report.seconds, 1),
+        "files": report.manifest["files"],
+        "verification": report.verification,
+    }
+
+
 def export_ctranslate2(run, output, overwrite=False):
     """Exports a run folder as a CTranslate2 model with its tokenizers.
 

@@ -6,10 +6,11 @@ from keras_transformer.errors import InputError
 
 
 class Translator:
-    """Text in, text out, with a run folder or an exported SavedModel.
+    """Text in, text out, with a run folder, an exported SavedModel or a LiteRT file.
 
     Args:
-        engine: What translates: `decoding.ModelEngine` or `export.SavedModelEngine`.
+        engine: What translates: `decoding.ModelEngine`, `export.SavedModelEngine` or
+            `export.LiteRTEngine`.
         defaults: Options of `translate` that differ from the engine's own.
 
     Example:
@@ -24,11 +25,11 @@ class Translator:
 
     @classmethod
     def load(cls, path):
-        """Reads a run folder or an export folder.
+        """Reads a run folder, an export folder or a LiteRT file.
 
         Args:
-            path: The folder. A run folder's recipe gives the beam size and the length penalty;
-                an export has them inside.
+            path: The folder, or a file `*.tflite` in an export's. A run folder's recipe gives the
+                beam size and the length penalty; an export has them inside.
 
         Raises:
             InputError: The folder is missing, holds neither, or is damaged.
@@ -36,6 +37,10 @@ class Translator:
         path = pathlib.Path(path)
         if not path.exists():
             raise InputError(f"{path}: no such run or export folder.")
+        if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
+            from keras_transformer.export import LiteRTEngine
+
+            return cls(LiteRTEngine(path))
         if (path / "saved_model.pb").exists():
             from keras_transformer.export import SavedModelEngine
 
@@ -50,7 +55,8 @@ class Translator:
                 {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty},
             )
         raise InputError(
-            f"{path}: neither a run folder (recipe.yaml) nor a SavedModel (saved_model.pb)."
+            f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb) nor a "
+            "LiteRT export (model_ids.tflite)."
         )
 
     def translate(self, texts, **options):

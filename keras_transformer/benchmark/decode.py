@@ -47,14 +47,16 @@ def benchmark_decode(
         beam_sizes: Hypotheses; 1 is greedy search.
         rounds: Calls of each engine in a row, in turns.
         threads: Threads of each engine.
-        engines: Names, of `ours`, `ctranslate2`, `ctranslate2_int8`, `keras_hub`; all by default.
+        engines: Names, of `ours`, `litert`, `litert_int8`, `ctranslate2`, `ctranslate2_int8`,
+            `keras_hub`; all by default.
         model: A `Transformer` to take instead of a preset.
         log: Function that is told the progress.
 
     Returns:
         A dict fit for JSON. A `ratio` is the median of the rounds' ratios of a peer's time to
-        ours; the share of the matrix product is that of our floating-point operations per
-        second in the machine's own rate, measured in the same rounds.
+        ours (without it, to that of the first engine, the `reference`); the share of the matrix
+        product is that of our floating-point operations per second in the machine's own rate,
+        measured in the same rounds.
 
     Raises:
         InputError: An option is out of range, or TensorFlow runs with other threads.
@@ -91,8 +93,14 @@ def benchmark_decode(
         "versions": versions(chosen),
         "notes": {name: engine.note for name, engine in chosen.items()},
         "not_installed": not_installed,
+        "reference": _reference(chosen),
         "rows": rows,
     }
+
+
+def _reference(engines):
+    """What the others are compared with: this package's search, or the first that was named."""
+    return "ours" if "ours" in engines else next(iter(engines))
 
 
 def _random_model(preset, vocabulary_size):
@@ -134,6 +142,7 @@ def _row(config, engines, source_ids, beam_size, steps, rounds):
     calls[_MATRIX], operations = matrix_product()
     calls[_MATRIX]()
     seconds = in_turns(calls, rounds)
+    reference = _reference(engines)
     rates = [operations / each / 1e9 for each in seconds.pop(_MATRIX)]
     ours = seconds.get("ours")
     batch = len(source_ids)
@@ -144,7 +153,7 @@ def _row(config, engines, source_ids, beam_size, steps, rounds):
         "engines": {
             name: {
                 "tokens_per_second": round(batch * steps / statistics.median(times), 1),
-                "ratio": None if name == "ours" else ratio(ours, times),
+                "ratio": None if name == reference else ratio(seconds[reference], times),
                 "seconds": [round(each, 6) for each in times],
             }
             for name, times in seconds.items()

@@ -12,11 +12,20 @@ import importlib.util
 
 from keras_transformer.benchmark.ctranslate2 import CTranslate2Float32, CTranslate2Int8
 from keras_transformer.benchmark.keras_hub import KerasHubBart
+from keras_transformer.benchmark.litert import LiteRTFloat32, LiteRTInt8
 from keras_transformer.benchmark.ours import Ours
 from keras_transformer.errors import InputError
 
 ENGINES = {
-    engine.name: engine for engine in (Ours, CTranslate2Float32, CTranslate2Int8, KerasHubBart)
+    engine.name: engine
+    for engine in (
+        Ours,
+        LiteRTFloat32,
+        LiteRTInt8,
+        CTranslate2Float32,
+        CTranslate2Int8,
+        KerasHubBart,
+    )
 }
 
 

@@ -17,6 +17,9 @@ _MATRIX_SIZE = 2048
 # The threads of an engine spin for some milliseconds after its last work: they must not take a
 # core from the next one.
 _PAUSE_SECONDS = 0.05
+# A turn lasts at least this long: a single call of 20 ms after a pause measures how fast a virtual
+# machine gives its cores back, three times the call's own time.
+_TURN_SECONDS = 0.5
 
 
 def use_threads(threads):
@@ -59,10 +62,11 @@ def in_turns(calls, rounds):
 
     Args:
         calls: Dict of name to a function without arguments, warmed up.
-        rounds: Calls of each. Each round begins with another one.
+        rounds: Turns of each, of as many calls as fill half a second. Each round begins with
+            another one.
 
     Returns:
-        A dict of name to the list of seconds, one for each round.
+        A dict of name to the list of seconds a call, one for each round.
     """
     names = list(calls)
     seconds = {name: [] for name in names}
@@ -70,10 +74,17 @@ def in_turns(calls, rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             time.sleep(_PAUSE_SECONDS)
-            start = time.perf_counter()
-            calls[name]()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(_seconds_a_call(calls[name]))
     return seconds
+
+
+def _seconds_a_call(call):
+    start, count, elapsed = time.perf_counter(), 0, 0.0
+    while elapsed < _TURN_SECONDS:
+        call()
+        count += 1
+        elapsed = time.perf_counter() - start
+    return elapsed / count
 
 
 def ratio(ours, peer):

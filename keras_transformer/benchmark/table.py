@@ -16,7 +16,7 @@ def table(report):
 
 def _decode_lines(report):
     names = list(report["notes"])
-    peers = [name for name in names if name != "ours"]
+    peers = [name for name in names if name != report.get("reference", "ours")]
     header = ["sentences", "search"]
     for name in names:
         header += [name, "ratio"] if name in peers else [name]
@@ -54,7 +54,7 @@ def _corpus_lines(report):
 def _reading_aid(report):
     turns = (
         f"medians of {report['rounds']} rounds in turns, {report['threads']} threads; "
-        "a ratio above 1 says that ours is faster."
+        f"a ratio above 1 says that {report.get('reference', 'ours')} is faster."
     )
     if report["benchmark"] == "corpus":
         yield (

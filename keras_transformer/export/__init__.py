@@ -4,7 +4,16 @@ TensorFlow is imported when a function of this package is called, not with the p
 """
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.export.litert import export_litert
+from keras_transformer.export.litert_engine import LiteRTEngine
 from keras_transformer.export.saved_model import ExportReport, export_saved_model
 from keras_transformer.export.saved_model_engine import SavedModelEngine
 
-__all__ = ["ExportReport", "SavedModelEngine", "VerificationError", "export_saved_model"]
+__all__ = [
+    "ExportReport",
+    "LiteRTEngine",
+    "SavedModelEngine",
+    "VerificationError",
+    "export_litert",
+    "export_saved_model",
+]

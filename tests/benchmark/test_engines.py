@@ -16,7 +16,14 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(monkeypatch):
 def test_all_engines_are_the_default():
     chosen, not_installed = choose_engines()
     assert {*chosen, *not_installed} == set(ENGINES)
-    assert set(ENGINES) == {"ours", "ctranslate2", "ctranslate2_int8", "keras_hub"}
+    assert set(ENGINES) == {
+        "ours",
+        "litert",
+        "litert_int8",
+        "ctranslate2",
+        "ctranslate2_int8",
+        "keras_hub",
+    }
 
 
 def test_of_a_trained_run_only_those_that_can_take_it():

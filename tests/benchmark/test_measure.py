@@ -59,6 +59,16 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch):
     assert seconds == {"a": [1, 21], "b": [5, 13], "c": [9, 17]}
 
 
+def test_a_turn_of_short_calls_is_their_mean(monkeypatch):
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
+    # Three calls until half a second is over: at 0.2, 0.4 and 0.6.
+    clock = iter([0.0, 0.2, 0.4, 0.6])
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
+    calls = []
+    assert in_turns({"a": lambda: calls.append(1)}, 1) == {"a": [pytest.approx(0.2)]}
+    assert len(calls) == 3
+
+
 def test_the_ratio_is_the_median_of_the_rounds_ratios():
     # 2, 3 and 8 times; the ratio of the medians would be 6 / 2.
     assert ratio([3, 2, 1], [6, 6, 8]) == 3

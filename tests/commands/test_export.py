@@ -11,7 +11,7 @@ EXPORT = ["export", "--model", "run", "--output", "new"]
 @pytest.fixture
 def asked(monkeypatch):
     asked = []
-    for name in ("export_run", "export_ctranslate2"):
+    for name in ("export_run", "export_litert", "export_ctranslate2"):
 
         def export(run, output, name=name, **options):
             asked.append((name, run, output, options))
@@ -38,6 +38,15 @@ def asked(monkeypatch):
         ),
         (["saved_model", "--signatures"], ("export_run", {"overwrite": False, "signatures": []})),
         (["ctranslate2", "--overwrite"], ("export_ctranslate2", {"overwrite": True})),
+        (["litert"], ("export_litert", {"overwrite": False})),
+        (
+            ["tflite", "--quantize", "int8", "--n-best", "2", "--source-lengths", "7", "9"],
+            (
+                "export_litert",
+                {"overwrite": False, "quantize": "int8", "n_best": 2, "source_lengths": [7, 9]},
+            ),
+        ),
+        (["tflite", "--ids-only"], ("export_litert", {"overwrite": False, "ids_only": True})),
     ],
 )
 def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsys):
@@ -53,4 +62,11 @@ def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsy
 def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
     assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err
+    assert asked == []
+
+
+@pytest.mark.parametrize("format", ["saved_model", "ctranslate2"])
+def test_what_litert_alone_has_is_refused(asked, format, capsys):
+    assert run([*EXPORT, "--format", format, "--quantize", "int8"]) == 2
+    assert f"--quantize does not go with --format {format}" in capsys.readouterr().err
     assert asked == []

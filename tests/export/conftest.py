@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,25 @@ def report(engine, texts, tmp_path_factory):
     return export_saved_model(
         engine, folder, beam_size=3, length_penalty=0.8, verification_texts=texts
     )
+
+
+@pytest.fixture(scope="session")
+def litert_report(engine, texts, tmp_path_factory):
+    """The `ExportReport` of `engine` for LiteRT in float32; its `folder` is a path."""
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    from keras_transformer.export import export_litert
+
+    folder = tmp_path_factory.mktemp("litert") / "model"
+    report = export_litert(
+        engine,
+        folder,
+        beam_size=3,
+        n_best=2,
+        length_penalty=0.8,
+        source_lengths=[13, 7],
+        verification_texts=texts,
+    )
+    return dataclasses.replace(report, folder=folder)
 
 
 @pytest.fixture(scope="session")

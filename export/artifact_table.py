@@ -1,0 +1,207 @@
+"""Size, quality, speed, memory and load time of what a run can be exported to, as a table.
+
+    python export/artifact_table.py --model RUN --source FILE --reference FILE --work FOLDER
+
+Each artifact is made in FOLDER (or taken from there), and measured in a process of its own that
+imports what the artifact needs and nothing of this package: peak memory and load time are then
+the artifact's. The search is beam 4 with two threads. Tokens are the pieces of the translations
+and their ends. The table goes to stdout, all figures to FOLDER/artifacts.json.
+"""
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+
+BEAM, THREADS = 4, 2
+ARTIFACTS = (
+    "SavedModel",
+    "LiteRT float32",
+    "LiteRT float16",
+    "LiteRT int8",
+    "CTranslate2 float32",
+    "CTranslate2 int8",
+)
+_QUANTIZE = {"LiteRT float32": "none", "LiteRT float16": "float16", "LiteRT int8": "int8"}
+_FIRST = 100  # Sentences that are translated one by one.
+
+
+def make(name, run, work):
+    """The folder of an artifact, exported if it is not there."""
+    from keras_transformer import pipeline
+
+    kind = name.split()[0]
+    folder = work / (kind if kind == "CTranslate2" else name.replace(" ", "_"))
+    if not folder.exists():
+        print(f"exporting {name}", file=sys.stderr)
+        if kind == "SavedModel":
+            pipeline.export_run(run, folder, beam_size=BEAM)
+        elif kind == "LiteRT":
+            pipeline.export_litert(run, folder, beam_size=BEAM, quantize=_QUANTIZE[name])
+        else:
+            pipeline.export_ctranslate2(run, folder)
+    return folder
+
+
+def files_of(name, folder):
+    """The files that are needed to translate."""
+    if name.startswith("LiteRT"):
+        return [folder / "model_ids.tflite", *folder.glob("*tokenizer.model")]
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def load_saved_model(folder):
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
+
+    module = tf.saved_model.load(str(folder))
+    signature = module.signatures["serving_default"]
+
+    def translate(lines, batch_size, module=module):  # Held: it owns the variables.
+        texts = []
+        for start in range(0, len(lines), batch_size):
+            found = signature(text=tf.constant(lines[start : start + batch_size]))
+            texts += [text.decode("utf-8") for text in found["translation"].numpy().tolist()]
+        return texts
+
+    return translate
+
+
+def load_litert(folder):
+    path = pathlib.Path(__file__).with_name("litert") / "translate.py"
+    spec = importlib.util.spec_from_file_location("litert_translate", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    model = example.load(folder, THREADS)
+    return lambda lines, batch_size: example.translate(model, lines, "beam", batch_size)
+
+
+def load_ctranslate2(folder, compute_type):
+    import ctranslate2
+    import sentencepiece
+
+    translator = ctranslate2.Translator(
+        str(folder), compute_type=compute_type, inter_threads=1, intra_threads=THREADS
+    )
+    names = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(str(folder / names[name]))
+        for name in ("source_tokenizer", "target_tokenizer")
+    )
+
+    def translate(lines, batch_size):
+        pieces = source.encode(lines, out_type=str)
+        found = translator.translate_batch(pieces, beam_size=BEAM, max_batch_size=batch_size)
+        return target.decode([each.hypotheses[0] for each in found])
+
+    return translate
+
+
+def measure(name, folder, lines):
+    """Figures of one artifact in this process."""
+    start = time.perf_counter()
+    if name == "SavedModel":
+        translate = load_saved_model(folder)
+    elif name.startswith("LiteRT"):
+        translate = load_litert(folder)
+    else:
+        translate = load_ctranslate2(folder, name.split()[1])
+    figures = {"load_seconds": time.perf_counter() - start}
+    start = time.perf_counter()
+    translate(lines[:1], 1)
+    figures["first_sentence_seconds"] = time.perf_counter() - start
+    for batch_size, part in ((1, lines[:_FIRST]), (32, lines)):
+        # Of similar length together, as the other artifacts sort for themselves.
+        order = sorted(range(len(part)), key=lambda place: len(part[place]))
+        part = [part[place] for place in order] if batch_size > 1 else part
+        texts = translate(part, batch_size)  # Compiles and warms up.
+        start = time.perf_counter()
+        translate(part, batch_size)
+        figures[f"seconds_{batch_size}"] = time.perf_counter() - start
+        figures[f"texts_{batch_size}"] = texts
+    figures["texts"] = [""] * len(lines)
+    for place, text in zip(order, texts, strict=True):
+        figures["texts"][place] = text
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    figures["peak_megabytes"] = peak / 1024  # Kilobytes on Linux.
+    return figures
+
+
+def row(name, run, work, source, reference):
+    """One artifact: made, measured in a fresh process, its translations scored."""
+    from keras_transformer.data import read_pairs
+    from keras_transformer.training import RunFolder, evaluate
+
+    lines, references = read_pairs(source, reference)
+    folder = make(name, run, work)
+    command = [sys.executable, __file__, "--measure", name, "--work", folder, "--source", source]
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True)
+    figures = json.loads(done.stdout)
+    tokenizer = RunFolder(run).tokenizers()[1]
+
+    def tokens_per_second(batch_size):
+        tokens = sum(map(len, tokenizer.tokenize(figures[f"texts_{batch_size}"], add_eos=True)))
+        return round(tokens / figures[f"seconds_{batch_size}"])
+
+    return {
+        "artifact": name,
+        "megabytes": round(sum(each.stat().st_size for each in files_of(name, folder)) / 1e6, 2),
+        "bleu": evaluate(figures["texts"], references)["bleu"],
+        "tokens_per_second_1": tokens_per_second(1),
+        "tokens_per_second_32": tokens_per_second(32),
+        "peak_megabytes": round(figures["peak_megabytes"]),
+        "load_seconds": round(figures["load_seconds"], 2),
+        "first_sentence_seconds": round(figures["first_sentence_seconds"], 2),
+    }
+
+
+def table(rows):
+    """The rows as Markdown."""
+    yield "| artifact | MB | BLEU | tokens/s, 1 | tokens/s, 32 | peak MB | load s | first s |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for each in rows:
+        name, size, bleu, one, many, peak, load, first = each.values()
+        yield (
+            f"| {name} | {size:.1f} | {bleu:.2f} | {one:,} | {many:,} | {peak:,} "
+            f"| {load:.2f} | {first:.2f} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    parser.add_argument("--reference", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--artifacts", nargs="+", choices=ARTIFACTS, default=ARTIFACTS)
+    parser.add_argument("--make-only", action="store_true")
+    parser.add_argument("--measure", choices=ARTIFACTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure is not None:
+        lines = options.source.read_text(encoding="utf-8").split("\n")[:-1]
+        json.dump(measure(options.measure, options.work, lines), sys.stdout)
+        return
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.make_only:
+        for name in options.artifacts:
+            make(name, options.model, options.work)
+        return
+    path = options.work / "artifacts.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    for name in options.artifacts:
+        rows = [each for each in rows if each["artifact"] != name]
+        rows.append(row(name, options.model, options.work, options.source, options.reference))
+        path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    rows.sort(key=lambda each: ARTIFACTS.index(each["artifact"]))
+    print("\n".join(table(rows)))
+
+
+if __name__ == "__main__":
+    main()

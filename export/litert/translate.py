@@ -1,0 +1,60 @@
+"""Translates standard input with an exported LiteRT folder, line by line, without our package.
+
+pip install ai-edge-litert sentencepiece
+python translate.py FOLDER [--search beam] [--batch-size 32] [--threads 2] < in.txt > out.txt
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import numpy as np
+import sentencepiece
+from ai_edge_litert.interpreter import Interpreter
+
+END_ID = 2  # 0 is padding, 1 the beginning of a sentence
+
+
+def load(folder, threads=2):
+    manifest = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(str(folder / manifest[name]))
+        for name in ("source_tokenizer", "target_tokenizer")
+    )
+    interpreter = Interpreter(str(folder / "model_ids.tflite"), num_threads=threads)
+    return source, target, interpreter, manifest["source_lengths"]
+
+
+def translate(model, lines, search="greedy", batch_size=32):
+    source, target, interpreter, lengths = model
+    sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in source.encode(lines)]
+    order = sorted(range(len(lines)), key=lambda place: len(sources[place]))
+    translations = [""] * len(lines)  # A blank line stays one.
+    order = [place for place in order if lines[place].strip()]
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        # The smallest signature that the longest source fits in; sources are padded with 0.
+        length = next(each for each in lengths if len(sources[chosen[-1]]) <= each)
+        source_ids = np.zeros((len(chosen), length), "int32")
+        for row, place in zip(source_ids, chosen, strict=True):
+            row[: len(sources[place])] = sources[place]
+        runner = interpreter.get_signature_runner(f"{search}_{length}")
+        ids = runner(source_ids=source_ids)["ids"]
+        best = ids.reshape(len(chosen), -1, ids.shape[-1])[:, 0].tolist()
+        for place, row in zip(chosen, best, strict=True):
+            translations[place] = target.decode([each for each in row if each > END_ID])
+    return translations
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--search", choices=["greedy", "beam"], default="greedy")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    lines = [line.rstrip("\n") for line in sys.stdin]
+    model = load(options.folder, options.threads)
+    for line in translate(model, lines, options.search, options.batch_size):
+        print(line)

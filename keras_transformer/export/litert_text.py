@@ -1,0 +1,92 @@
+"""Text to text in LiteRT's graph: SentencePiece as tensorflow-text's custom operations."""
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.errors import InputError
+
+# What the first of 256 pieces for bytes is called.
+_BYTE = "<0x00>"
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+
+
+def text_to_text(search, source_tokenizer, target_tokenizer, max_source_length):
+    """A search with the tokenizers around it.
+
+    Sizes depend on the texts, so that LiteRT's own kernels run the encoder; the search runs on
+    XNNPACK as it does on ids.
+
+    Args:
+        search: From ids to a dict with `ids` and `score`, both with an axis of hypotheses or
+            without one.
+        source_tokenizer: `Tokenizer` of the source side.
+        target_tokenizer: `Tokenizer` of the target side.
+        max_source_length: Tokens at which a text is cut, its end included.
+
+    Returns:
+        A function from `text`, string `(batch,)`, to `translation` and `score`, `(batch,)` or
+        `(batch, hypotheses)`.
+
+    Raises:
+        InputError: A tokenizer falls back to bytes, which these operations do not.
+    """
+    source, target = _Tokenizer(source_tokenizer), _Tokenizer(target_tokenizer)
+
+    def translate(text):
+        found = search(source.ids(text, max_source_length))
+        return {"translation": target.texts(found["ids"]), "score": found["score"]}
+
+    return translate
+
+
+class _Tokenizer:
+    def __init__(self, tokenizer):
+        import tensorflow_text
+
+        pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+        if _BYTE in pieces:
+            raise InputError(
+                "tensorflow-text's operations for LiteRT know no byte fallback: this run's "
+                "tokenizer needs it. Export ids alone (--ids-only)."
+            )
+        self._space_id = pieces.index(_SPACE) if _SPACE in pieces else -1
+        self._make = tensorflow_text.FastSentencepieceTokenizer
+        self._model_bytes = tokenizer.model_bytes
+
+    def _operations(self):
+        # Made where it is used: the model is then a constant of that graph, and no input.
+        return self._make(self._model_bytes)
+
+    def ids(self, text, max_length):
+        """Int32 `(batch, longest)`, padded with 0; a text without tokens gives padding alone."""
+        import tensorflow as tf
+
+        ragged = self._operations().tokenize(text)
+        splits = ragged.row_splits
+        lengths = tf.minimum(splits[1:] - splits[:-1], max_length - 1)
+        ends = tf.expand_dims(tf.where(lengths > 0, lengths, -1), 1)
+        places = tf.expand_dims(tf.range(tf.reduce_max(lengths) + 1), 0)
+        # The end of the last text reads one value past all: there is one more.
+        values = tf.concat([ragged.values, [PAD_ID]], axis=0)
+        last = tf.shape(values)[0] - 1
+        found = tf.gather(values, tf.minimum(tf.expand_dims(splits[:-1], 1) + places, last))
+        found = tf.where(places < ends, found, PAD_ID)
+        return tf.where(tf.equal(places, ends), EOS_ID, found)
+
+    def texts(self, ids):
+        """Strings, of the shape of `ids` without its last axis."""
+        import tensorflow as tf
+
+        rows = tf.reshape(ids, (-1, ids.shape[-1]))
+        kept = tf.logical_and(rows != PAD_ID, tf.logical_and(rows != BOS_ID, rows != EOS_ID))
+        # SentencePiece takes away all spaces at the beginning, these operations only the first.
+        begun = tf.cumsum(tf.cast(tf.logical_and(kept, rows != self._space_id), tf.int32), axis=1)
+        kept = tf.logical_and(kept, begun > 0)
+        counts = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
+        values = tf.gather_nd(rows, tf.where(kept))
+        splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
+        texts = self._operations().detokenize(
+            tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        )
+        # LiteRT's detokenizer leaves its output's shape as it was, of one string, whatever it
+        # holds. Strings are gathered by place, and what is gathered has the shape of the places.
+        places = tf.cumsum(tf.ones_like(counts)) - 1
+        return tf.gather(texts, tf.reshape(places, (-1, *ids.shape[1:-1])))

@@ -1,0 +1,162 @@
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer import Tokenizer
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export import export_litert, litert
+from keras_transformer.export.litert_verification import verify_litert
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_the_folder_holds_what_it_says(litert_report):
+    folder, manifest = litert_report.folder, litert_report.manifest
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert set(found) == {
+        "model.tflite",
+        "model_ids.tflite",
+        "tokenizer.model",
+        "export.json",
+        "README.md",
+        "verification.json",
+    }
+    assert json.loads(found["export.json"]) == manifest
+    assert json.loads(found["verification.json"]) == litert_report.verification
+    for name, described in manifest["files"].items():
+        assert described["bytes"] == len(found[name])
+        assert described["sha256"] == hashlib.sha256(found[name]).hexdigest()
+    assert manifest["source_lengths"] == [7, 13]
+
+
+def test_ids_need_nothing_but_litert_and_text_two_operations(litert_report):
+    operations = {
+        name: each["custom_operations"] for name, each in litert_report.manifest["files"].items()
+    }
+    assert operations == {
+        "model_ids.tflite": [],
+        "model.tflite": [
+            "TFText>FastSentencepieceDetokenize",
+            "TFText>FastSentencepieceTokenize",
+        ],
+    }
+
+
+def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(litert_report.folder / "model_ids.tflite"))
+    outputs = ["ids", "log_probability", "score"]
+    assert interpreter.get_signature_list() == {
+        name: {"inputs": ["source_ids"], "outputs": outputs}
+        for name in ("greedy_7", "greedy_13", "beam_7", "beam_13")
+    }
+    found = interpreter.get_signature_runner("beam_7")(source_ids=np.full((5, 7), 4, "int32"))
+    assert {name: each.shape for name, each in found.items()} == {
+        "ids": (5, 2, 17),
+        "score": (5, 2),
+        "log_probability": (5, 2),
+    }
+
+
+def test_embeddings_are_stored_once(litert_report, engine):
+    from ai_edge_litert import schema_py_generated as schema
+
+    content = (litert_report.folder / "model_ids.tflite").read_bytes()
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    table = np.asarray(engine.model.target_embedding.embeddings, "float32").tobytes()
+    arrays = [b"" if each.data is None else bytes(each.data) for each in model.buffers]
+    assert arrays.count(table) == 1
+    assert not [each for each in arrays if len(each) == len(table) and each != table]
+    users = {
+        model.operatorCodes[operator.opcodeIndex].builtinCode
+        for graph in model.subgraphs
+        for operator in graph.operators
+        for place in operator.inputs
+        if arrays[graph.tensors[place].buffer] == table
+    }
+    codes = schema.BuiltinOperator
+    assert users == {codes.GATHER, codes.FULLY_CONNECTED}
+
+
+def test_every_search_of_every_file_was_compared(litert_report, texts):
+    report = litert_report.verification
+    names = {f"{kind}, {search}" for kind in ("ids", "text") for search in ("greedy", "beam")}
+    assert set(report) == {"batch_sizes", *names}
+    for name in names:
+        assert report[name]["texts"] == sum(report["batch_sizes"]) > len(texts)
+        assert report[name]["ties"] <= 2
+
+
+def test_a_difference_from_the_live_model_is_found(litert_report, make_engine, texts):
+    other = make_engine(normalize_first=True, seed=2)
+    with pytest.raises(VerificationError, match="ids, greedy: .* translations differ"):
+        verify_litert(litert_report.folder, other, litert_report.manifest, texts[:5])
+    close = {**litert_report.manifest, "quantize": "int8"}
+    with pytest.raises(VerificationError, match="ids, greedy: the scores must be close"):
+        verify_litert(litert_report.folder, other, close, texts[:5])
+
+
+def test_a_file_that_does_not_run_is_found(litert_report, engine, tmp_path, texts):
+    (tmp_path / "export.json").write_text(json.dumps(litert_report.manifest))
+    (tmp_path / "tokenizer.model").write_bytes(
+        (litert_report.folder / "tokenizer.model").read_bytes()
+    )
+    (tmp_path / "model_ids.tflite").write_bytes(b"\x1c\x00\x00\x00TFL3")
+    with pytest.raises(VerificationError, match="must load and run in a fresh process"):
+        verify_litert(tmp_path, engine, litert_report.manifest, texts[:5])
+
+
+def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
+    def fail(*args):
+        raise VerificationError("no")
+
+    monkeypatch.setattr(litert, "_ids_to_ids", lambda *args: b"")
+    monkeypatch.setattr(litert, "_description", lambda content: {})
+    monkeypatch.setattr(litert, "readme", lambda manifest: "")
+    monkeypatch.setattr(litert, "verify_litert", fail)
+    with pytest.raises(VerificationError):
+        export_litert(engine, tmp_path / "new", ids_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"quantize": "int4"}, "one of none, float16, int8. Received: quantize='int4'"),
+        ({"source_lengths": []}, "integers from 2 to 13. Received: source_lengths=[]"),
+        ({"source_lengths": [14]}, "source_lengths=[14]"),
+        ({"source_lengths": [True]}, "source_lengths=[True]"),
+        ({"beam_size": 0}, "`beam_size` must be a positive integer"),
+        ({"n_best": 5}, "at most `beam_size`"),
+        ({"length_penalty": -1.0}, "`length_penalty` must be a number, 0 or more"),
+    ],
+)
+def test_a_wrong_option_is_a_users_mistake(engine, tmp_path, options, expected):
+    with pytest.raises(InputError) as caught:
+        export_litert(engine, tmp_path / "new", **options)
+    assert expected in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_precision_is_refused(make_engine, tmp_path):
+    with pytest.raises(InputError, match="a model that computes in bfloat16"):
+        export_litert(make_engine(dtype="mixed_bfloat16"), tmp_path / "new")
+
+
+def test_byte_fallback_is_refused_for_text(make_engine, tmp_path, monkeypatch, texts):
+    tokenizer = Tokenizer.train_from_texts(
+        ["a man runs in the park.", *texts], vocabulary_size=300, byte_fallback=True
+    )
+    engine = make_engine(normalize_first=True)
+    monkeypatch.setattr(litert, "_ids_to_ids", lambda *args: b"")
+    for name in ("source_tokenizer", "target_tokenizer"):
+        monkeypatch.setattr(engine, name, tokenizer)
+    monkeypatch.setattr(litert, "ModelEngine", lambda *args, **limits: engine)
+    with pytest.raises(InputError, match="no byte fallback.*--ids-only"):
+        export_litert(engine, tmp_path / "new")
+    assert isinstance(engine, ModelEngine)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,143 @@
+import json
+import math
+import shutil
+
+import pytest
+
+from keras_transformer import Translator
+from keras_transformer.errors import InputError
+from keras_transformer.export import LiteRTEngine
+
+pytestmark = pytest.mark.tensorflow
+
+TEXTS = ["a man", "", "two dogs", " \t", "läuft 12", "a girl runs", "你好"]
+
+
+@pytest.fixture(scope="module")
+def engines(litert_report):
+    return {
+        name: Translator.load(litert_report.folder / name)
+        for name in ("model.tflite", "model_ids.tflite")
+    }
+
+
+@pytest.mark.parametrize("name", ["model.tflite", "model_ids.tflite"])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (None, 1), (3, 2)])
+def test_it_translates_as_the_live_model(engines, engine, name, beam_size, n_best):
+    live = engine.translate(TEXTS, beam_size or 3, 0.8, n_best=n_best)
+    for batch_size, threads in ((32, None), (2, 1)):
+        found = engines[name].translate(
+            TEXTS, beam_size=beam_size, n_best=n_best, batch_size=batch_size, threads=threads
+        )
+        assert [each.text for each in found] == [each.text for each in live]
+        assert [each.score for each in found] == pytest.approx(
+            [each.score for each in live], abs=1e-4
+        )
+        for a, b in zip(found, live, strict=True):
+            assert [each.text for each in a.alternatives] == [each.text for each in b.alternatives]
+
+
+def test_ids_give_more_than_text(engines, engine):
+    (live,) = engine.translate(["a man"], 3, 0.8)
+    (ids,) = engines["model_ids.tflite"].translate(["a man"])
+    (text,) = engines["model.tflite"].translate(["a man"])
+    assert (ids.ids, ids.tokens, ids.source_tokens) == (live.ids, live.tokens, live.source_tokens)
+    assert ids.log_probability == pytest.approx(live.log_probability, abs=1e-4)
+    assert math.isnan(text.log_probability)
+    assert text.source_tokens == live.source_tokens
+
+
+def test_nothing_gives_nothing(engines):
+    for each in engines.values():
+        assert each.translate([]) == []
+
+
+def test_a_long_text_is_refused_or_cut_or_split(engines, engine):
+    long = "a man runs in the park. " * 3
+    for each in engines.values():
+        with pytest.raises(InputError, match="at most 13 tokens"):
+            each.translate([long])
+        with pytest.warns(UserWarning, match="1 of 1 texts"):
+            (found,) = each.translate([long], long_input="truncate")
+        with pytest.warns(UserWarning):
+            (live,) = engine.translate([long], 3, 0.8, long_input="truncate")
+        assert found.text == live.text
+    with pytest.warns(UserWarning):
+        (found,) = engines["model_ids.tflite"].translate(
+            ["a man runs. two dogs sit."], long_input="split"
+        )
+    with pytest.warns(UserWarning):
+        (live,) = engine.translate(["a man runs. two dogs sit."], 3, 0.8, long_input="split")
+    assert found.text == live.text
+    assert len(found.parts) == len(live.parts) > 1
+    with pytest.raises(InputError, match="needs ids: load model_ids.tflite"):
+        engines["model.tflite"].translate([long], long_input="split")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"beam_size": 2}, "1 or what this export was made with, 3"),
+        ({"length_penalty": 0.5}, "fixed in this export, at 0.8"),
+        ({"n_best": 3}, "at most 2 in this search"),
+        ({"n_best": 2, "beam_size": 1}, "at most 1 in this search"),
+        ({"batch_size": 0}, "`batch_size` must be a positive integer"),
+        ({"threads": 0}, "`threads` must be a positive integer"),
+        ({"sampling": True}, "`sampling` is not in this export"),
+        ({"bean_size": 3}, "Did you mean `beam_size`?"),
+        ({"long_input": "drop"}, "`long_input` must be one of"),
+    ],
+)
+def test_what_it_has_not_is_a_users_mistake(engines, options, expected):
+    with pytest.raises(InputError) as caught:
+        engines["model_ids.tflite"].translate(["a man"], **options)
+    assert expected in str(caught.value)
+
+
+def test_texts_must_be_strings(engines):
+    for texts in ("a man", [b"a man"], ["\ud800"]):
+        with pytest.raises(InputError):
+            engines["model.tflite"].translate(texts)
+
+
+def change_manifest(folder, **fields):
+    path = folder / "export.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def change_middle(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda f: (f / "model_ids.tflite").unlink(), "no such"),
+        (lambda f: (f / "model_ids.tflite").write_bytes(b"PK\x03\x04" * 9), "another format"),
+        (lambda f: (f / "model_ids.tflite").write_bytes(b""), "another format"),
+        (lambda f: (f / "model_ids.tflite").write_bytes(b"\0\0\0\0TFL3"), "Received: 8."),
+        (lambda f: shutil.copy(f / "model.tflite", f / "model_ids.tflite"), "bytes, as export"),
+        (lambda f: change_middle(f / "model_ids.tflite"), "not what export.json describes"),
+        (lambda f: (f / "export.json").unlink(), "without export.json beside it"),
+        (lambda f: (f / "export.json").write_text("{"), "cannot be read"),
+        (lambda f: change_manifest(f, format="other"), '"format" is another'),
+        (lambda f: change_manifest(f, files={}), "does not name the file"),
+        (lambda f: (f / "export.json").write_text('{"format": "keras_transformer.litert"}'), '"s'),
+        (lambda f: (f / "tokenizer.model").unlink(), "tokenizer.model"),
+    ],
+)
+def test_a_damaged_export_is_told_in_one_line(litert_report, tmp_path, damage, expected):
+    folder = tmp_path / "copy"
+    shutil.copytree(litert_report.folder, folder)
+    damage(folder)
+    with pytest.raises(InputError) as caught:
+        Translator.load(folder / "model_ids.tflite")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_its_file_of_ids(litert_report, engine):
+    found = LiteRTEngine(litert_report.folder, threads=1).translate(["two dogs"])
+    assert found[0].ids == engine.translate(["two dogs"], 3, 0.8)[0].ids
