@@ -12,7 +12,7 @@ import argparse
 import importlib.util
 import json
 import pathlib
-import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -27,6 +27,7 @@ ARTIFACTS = (
     "CTranslate2 int8",
 )
 _QUANTIZE = {"LiteRT float32": "none", "LiteRT float16": "float16", "LiteRT int8": "int8"}
+_REPEATS = 3
 _FIRST = 100  # Sentences that are translated one by one.
 
 
@@ -122,16 +123,25 @@ def measure(name, folder, lines):
         order = sorted(range(len(part)), key=lambda place: len(part[place]))
         part = [part[place] for place in order] if batch_size > 1 else part
         texts = translate(part, batch_size)  # Compiles and warms up.
-        start = time.perf_counter()
-        translate(part, batch_size)
-        figures[f"seconds_{batch_size}"] = time.perf_counter() - start
+        seconds = []
+        for _ in range(_REPEATS):
+            start = time.perf_counter()
+            translate(part, batch_size)
+            seconds.append(time.perf_counter() - start)
+        figures[f"seconds_{batch_size}"] = statistics.median(seconds)
         figures[f"texts_{batch_size}"] = texts
     figures["texts"] = [""] * len(lines)
     for place, text in zip(order, texts, strict=True):
         figures["texts"][place] = text
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    figures["peak_megabytes"] = peak / 1024  # Kilobytes on Linux.
+    figures["peak_megabytes"] = _peak_megabytes()
     return figures
+
+
+def _peak_megabytes():
+    # Not `ru_maxrss`, which a process takes over from the one that started it.
+    status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    kilobytes = next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]
+    return int(kilobytes) / 1024
 
 
 def row(name, run, work, source, reference):
