@@ -7,7 +7,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 _MAX_HEADER_BYTES = 16 * 1024
 
 
-def connection_class(max_connections, read_timeout):
+def connection_class(max_connections, read_timeout, on_refusal=None):
     """A protocol class for `uvicorn.Config(http=…)`.
 
     uvicorn bounds neither the size of the headers nor the time that a client takes for them.
@@ -15,6 +15,7 @@ def connection_class(max_connections, read_timeout):
     Args:
         max_connections: One more than these is answered with 503.
         read_timeout: Seconds that a client has for its headers, and once more for its body.
+        on_refusal: Called with the status of each answer that the application never heard of.
 
     Returns:
         A subclass of uvicorn's own protocol.
@@ -101,12 +102,16 @@ def connection_class(max_connections, read_timeout):
         def _refuse(self, status, message):
             if self.transport.is_closing():
                 return
+            if on_refusal is not None:
+                on_refusal(status)
             body = json.dumps({"error": message}).encode("utf-8")
             lines = [
                 b"content-type: application/json",
                 b"connection: close",
                 b"content-length: %d" % len(body),
             ]
+            if status == 503:
+                lines.append(b"retry-after: 1")
             self.transport.write(STATUS_LINE[status] + b"\r\n".join([*lines, b"", body]))
             self.transport.close()
 

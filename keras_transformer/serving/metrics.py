@@ -53,6 +53,10 @@ class Metrics:
         self._requests.labels(str(rejection.status)).inc()
         self._rejections.labels(rejection.reason).inc()
 
+    def refused(self, status):
+        """A connection was turned away before there was a request."""
+        self._rejections.labels(f"connection_{status}").inc()
+
     def batch(self, signature, sentences, seconds, tokens):
         """A batch came back."""
         self._sizes.labels(signature).observe(sentences)

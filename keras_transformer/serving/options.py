@@ -54,7 +54,7 @@ class ServerOptions:
     max_body_bytes: int = 1 << 20
     max_sentences: int = 256
     max_text_bytes: int = 8192
-    max_connections: int = 1024
+    max_connections: int = 4096
     request_timeout: float = 30.0
     read_timeout: float = 10.0
     drain_timeout: float = 60.0

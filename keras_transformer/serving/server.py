@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import resource
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ def serve(path, options):
             "Serving needs more packages: pip install 'keras_transformer[serve]'. "
             f"Missing: {', '.join(missing)}."
         )
+    _allow_files(options.max_connections + 1024)
     # Ray prints about its own comings and goings; nothing of `serve` goes to stdout.
     with _listen(options) as listener, open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         cluster = Cluster(options.name or model_name(path), options)
@@ -54,6 +56,14 @@ def _loop_factory():
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _allow_files(count):
+    """Lets this process have as many open files as its connections need, if it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _listen(options):
@@ -85,7 +95,7 @@ async def _serve(path, options, cluster, listener):
         await asyncio.to_thread(cluster.stop)
         return
     app = App(model, options, metrics)
-    server = _http_server(app, options)
+    server = _http_server(app, options, metrics)
     following = [
         asyncio.ensure_future(_forever(model.follow)),
         asyncio.ensure_future(_forever(lambda: _count_replicas(app, model, cluster))),
@@ -107,7 +117,7 @@ async def _serve(path, options, cluster, listener):
     await serving
 
 
-def _http_server(app, options):
+def _http_server(app, options, metrics):
     import uvicorn
 
     from keras_transformer.serving.connection import connection_class
@@ -120,7 +130,7 @@ def _http_server(app, options):
     return Server(
         uvicorn.Config(
             app,
-            http=connection_class(options.max_connections, options.read_timeout),
+            http=connection_class(options.max_connections, options.read_timeout, metrics.refused),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -230,6 +230,7 @@ def test_the_metrics_count_what_happened(server):
     before = metrics_of(server)
     server.translate("a", "b", "c")
     server.predict(b"{")
+    raw(server, b"no http\r\n\r\n")
     after = metrics_of(server)
 
     def added(name):
@@ -238,6 +239,7 @@ def test_the_metrics_count_what_happened(server):
 
     assert added('requests_total{status="200"}') == 1
     assert added('rejections_total{reason="400"}') == 1
+    assert added('rejections_total{reason="connection_400"}') == 1
     assert added("request_seconds_count") == 1
     assert added('batch_sentences_sum{signature="serving_default"}') == 3
     assert after["keras_transformer_replicas"] == 1
