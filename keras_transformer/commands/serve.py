@@ -16,7 +16,7 @@ _GROUPS = {
         "replicas": "processes that hold the model",
         "threads": "batches that a replica works on at a time, and its threads",
         "max_batch_size": "most sentences in a batch",
-        "batch_wait_ms": "milliseconds that a sentence waits for others while a replica is free",
+        "batch_wait_ms": "most milliseconds that a sentence waits for others if a replica is free",
         "warm_up_tokens": "sources up to so many tokens are compiled before the server is ready",
         "replica_cpus": "CPUs that Ray reserves for a replica",
         "ray_address": "a Ray cluster to join; default: one is started on this machine",

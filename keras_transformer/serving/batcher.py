@@ -6,6 +6,10 @@ import time
 
 from keras_transformer.serving.rejection import Rejection
 
+# Requests come in bursts, the next ones of the clients whose batch is done: after a pause of this
+# share of the wait, all are there.
+_PAUSE = 0.2
+
 
 class Batcher:
     """Queues sentences, whoever asked for them, and sends them on in batches.
@@ -20,7 +24,8 @@ class Batcher:
         slots: Batches that are on their way at a time: what the replicas work on. Everything
             else waits here, where no replica's death can reach it.
         max_batch_size: Most sentences in a batch.
-        batch_wait: Seconds that a sentence waits for others although a slot is free.
+        batch_wait: Most seconds that a sentence waits for others although a slot is free; a
+            fifth of it if nobody comes.
         max_queue: Most sentences that wait.
         on_batch: Called after each batch: `(signature, sentences, seconds, tokens)`.
     """
@@ -110,16 +115,18 @@ class Batcher:
 
     def _ripe(self, now):
         """The signature whose turn it is, or None and the time when one will be."""
-        heads = [(queue[0].arrived, name) for name, queue in self._queues.items() if queue]
-        ripe = [
-            head
-            for head in heads
-            if head[0] <= now - self._batch_wait
-            or len(self._queues[head[1]]) >= self._max_batch_size
-        ]
+        due = {name: self._due(queue) for name, queue in self._queues.items() if queue}
+        ripe = [name for name, time_due in due.items() if time_due <= now]
         if ripe:
-            return min(ripe)[1], None
-        return None, min(heads)[0] + self._batch_wait if heads else None
+            return min(ripe, key=lambda name: self._queues[name][0].arrived), None
+        return None, min(due.values(), default=None)
+
+    def _due(self, queue):
+        """When a queue has waited enough: it is full, nobody comes any more, or it is too long."""
+        if len(queue) >= self._max_batch_size:
+            return queue[0].arrived
+        pause = self._batch_wait * _PAUSE
+        return min(queue[0].arrived + self._batch_wait, queue[-1].arrived + pause)
 
     def _take(self, signature):
         queue = self._queues[signature]

@@ -112,10 +112,27 @@ def test_a_sentence_waits_for_others_but_not_for_long():
         assert model.batches == []
         full = await start(ask(batcher, "c"))
         assert model.batches == [["a", "b", "c"]]  # Full: nothing more to wait for.
+        await asyncio.gather(*first, *second, *full)
         alone = asyncio.get_running_loop().time()
         assert await ask(batcher, "d") == ["D"]
-        assert 0.09 <= asyncio.get_running_loop().time() - alone < 1
-        await asyncio.gather(*first, *second, *full)
+        # A fifth of the wait: nobody else came.
+        assert 0.019 <= asyncio.get_running_loop().time() - alone < 0.09
+
+    run(scenario())
+
+
+def test_a_stream_of_sentences_does_not_put_off_a_batch_for_ever():
+    async def scenario():
+        model = Model()
+        batcher = make(model, batch_wait=0.2, max_batch_size=1000)
+        started = asyncio.get_running_loop().time()
+        asked = []
+        while not model.batches:
+            asked += await start(ask(batcher, "a"))  # One more every 10 ms: no pause.
+            assert asyncio.get_running_loop().time() - started < 2
+        assert 0.19 <= asyncio.get_running_loop().time() - started
+        assert len(model.batches[0]) > 2
+        await asyncio.gather(*asked)
 
     run(scenario())
 
