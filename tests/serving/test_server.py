@@ -247,11 +247,11 @@ def test_the_metrics_count_what_happened(server):
     assert server.get("/healthz").body == b"ok\n"
 
 
-def hold(server, pool):
+def hold(server, pool, text="busy"):
     """Gives both threads of the replica a batch that takes a while."""
     held = []
     for _ in range(2):
-        held.append(pool.submit(server.predict, {"inputs": ["busy"]}))
+        held.append(pool.submit(server.predict, {"inputs": [text]}))
         time.sleep(0.1)  # Not in one batch.
     return held
 
@@ -259,7 +259,7 @@ def hold(server, pool):
 def test_a_killed_replica_costs_what_it_held_and_comes_back(server):
     (replica,) = server.replicas()
     with concurrent.futures.ThreadPoolExecutor(30) as pool:
-        held = hold(server, pool)
+        held = hold(server, pool, "endless")
         waiting = [pool.submit(server.predict, {"inputs": [f"a{i}"]}) for i in range(20)]
         time.sleep(0.1)
         os.kill(replica, signal.SIGKILL)
