@@ -1,7 +1,6 @@
 """Translating with an exported LiteRT file."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -15,6 +14,7 @@ from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.decoding.inputs import check_positive, check_texts, source_ids
 from keras_transformer.decoding.shapes import bucket, pad
 from keras_transformer.errors import InputError
+from keras_transformer.export.fixed_options import check_fixed_options, encoded
 from keras_transformer.export.litert_file import FORMAT, IDENTIFIER
 from keras_transformer.export.litert_process import IDS_FILE, TEXT_FILE, tokenizer_operations
 from keras_transformer.export.staging import MANIFEST
@@ -98,12 +98,13 @@ class LiteRTEngine:
             InputError: An option differs from what the export does, or a text is too long.
         """
         search = self._search(beam_size, length_penalty, n_best)
-        _check_others(others)
+        check_fixed_options(others, _BUILT_IN)
         check_texts("texts", texts)
         check_positive("batch_size", batch_size)
         if self._takes_text and long_input == "split":
             raise InputError(f"long_input='split' needs ids: load {IDS_FILE} for it.")
-        _check_unicode(texts)
+        for place, text in enumerate(texts):
+            encoded("texts", place, text)
         longest = self.manifest["source_lengths"][-1]
         sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
         interpreter = self._interpreter(self._threads if threads is None else threads)
@@ -182,8 +183,8 @@ class LiteRTEngine:
 
     def _run_texts(self, interpreter, search, sources, texts, n_best):
         # An array of objects: one of bytes would drop what ends in a NUL byte.
-        encoded = np.array([text.encode("utf-8") for text in texts], dtype=object)
-        found = interpreter.get_signature_runner(search)(text=encoded)
+        given = np.array([text.encode("utf-8") for text in texts], dtype=object)
+        found = interpreter.get_signature_runner(search)(text=given)
         rows = len(texts)
         translations = found["translation"].reshape(rows, -1)[:, :n_best].tolist()
         scores = found["score"].reshape(rows, -1)[:, :n_best].tolist()
@@ -245,30 +246,6 @@ def _load(path, takes_text, threads):
     return loaded
 
 
-def _check_others(others):
-    for name, value in others.items():
-        if name not in _BUILT_IN:
-            near = difflib.get_close_matches(name, _BUILT_IN, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise InputError(f"There is no option `{name}`.{hint}")
-        if value != _BUILT_IN[name]:
-            raise InputError(
-                f"`{name}` is not in this export, which does what {name}={_BUILT_IN[name]!r} "
-                f"does; a run folder has it. Received: {name}={value!r}."
-            )
-
-
-def _check_unicode(texts):
-    for place, text in enumerate(texts):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InputError(
-                "`texts` must be valid Unicode. Received: half a surrogate pair in the text at "
-                f"place {place}."
-            ) from None
-
-
 def _read_manifest(path):
     expected = f"{path}: expected a LiteRT model that this package exported."
     if not path.is_file():
@@ -283,7 +260,8 @@ def _read_manifest(path):
         raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
     if missing := [name for name in _WANTED if name not in manifest]:
         raise InputError(f'{expected} Received: a {MANIFEST} without "{missing[0]}".')
-    if path.name not in manifest["files"]:
+    files = manifest["files"]
+    if not isinstance(files, dict) or not isinstance(files.get(path.name), dict):
         raise InputError(f"{expected} Received: a {MANIFEST} that does not name the file.")
     return manifest
 

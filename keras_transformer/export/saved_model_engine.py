@@ -1,13 +1,13 @@
 """Translating with an exported SavedModel."""
 
 import dataclasses
-import difflib
 import math
 import os
 
 from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.decoding.inputs import check_positive, one_for_each
 from keras_transformer.errors import InputError
+from keras_transformer.export.fixed_options import check_fixed_options, encoded
 from keras_transformer.export.manifest import operations_in, read_manifest
 
 # What the export does: nothing else can be asked of it. A longer text is cut.
@@ -84,12 +84,11 @@ class SavedModelEngine:
         check_positive("batch_size", batch_size)
         name = self._signature_for(beam_size, length_penalty, checked, **options)
         _check_others(others, checked)
-        encoded = _encode("texts", texts)
-        inputs = {"text": encoded}
+        inputs = {"text": _encode("texts", texts)}
         if sampling:
-            inputs["seed"] = one_for_each("seed", checked.seed, len(encoded))
+            inputs["seed"] = one_for_each("seed", checked.seed, len(texts))
             for option in _OF_SAMPLING:
-                inputs[option] = [getattr(checked, option)] * len(encoded)
+                inputs[option] = [getattr(checked, option)] * len(texts)
         rows = self._call(name, inputs, batch_size)
         return [
             _translation(row, n_best) if text.strip() else Translation("", 0.0)
@@ -222,16 +221,7 @@ def _translation(row, n_best):
 
 
 def _check_others(others, checked):
-    for name, value in others.items():
-        if name not in _BUILT_IN:
-            near = difflib.get_close_matches(name, _BUILT_IN, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise InputError(f"There is no option `{name}`.{hint}")
-        if value != _BUILT_IN[name]:
-            raise InputError(
-                f"`{name}` is not in this export, which does what {name}={_BUILT_IN[name]!r} "
-                f"does; a run folder has it. Received: {name}={value!r}."
-            )
+    check_fixed_options(others, _BUILT_IN)
     if not checked.sampling:
         for name in _OF_SAMPLING:
             if getattr(checked, name) != _BUILT_IN[name]:
@@ -241,20 +231,14 @@ def _check_others(others, checked):
 def _encode(name, texts):
     if isinstance(texts, str):
         raise InputError(f"`{name}` must be a list of strings. Received: one string.")
-    encoded = []
+    result = []
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(
                 f"`{name}` must be strings. Received: a {type(text).__name__} at place {place}."
             )
-        try:
-            encoded.append(text.encode("utf-8"))
-        except UnicodeEncodeError:
-            raise InputError(
-                f"`{name}` must be valid Unicode. Received: half a surrogate pair in the text at "
-                f"place {place}."
-            ) from None
-    return encoded
+        result.append(encoded(name, place, text))
+    return result
 
 
 def _load(folder):

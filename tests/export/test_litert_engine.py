@@ -124,6 +124,7 @@ def change_middle(path):
         (lambda f: (f / "export.json").write_text("{"), "cannot be read"),
         (lambda f: change_manifest(f, format="other"), '"format" is another'),
         (lambda f: change_manifest(f, files={}), "does not name the file"),
+        (lambda f: change_manifest(f, files=5), "does not name the file"),
         (lambda f: (f / "export.json").write_text('{"format": "keras_transformer.litert"}'), '"s'),
         (lambda f: (f / "tokenizer.model").unlink(), "tokenizer.model"),
     ],
