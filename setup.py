@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
-LITERT = ["ai-edge-litert>=2.3,<2.4"]
+LITERT = ["ai-edge-litert>=2.3,<2.4", "sentencepiece>=0.2.2,<0.3"]
 PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
 # `ray` alone would lack the HTTP server and the metrics.
 SERVE = ["ray[serve]>=2.60,<2.61"]

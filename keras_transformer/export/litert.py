@@ -7,14 +7,9 @@ import time
 
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export.litert_file import (
-    FORMAT,
-    QUANTIZATIONS,
-    convert,
-    custom_operations,
-    join,
-)
+from keras_transformer.export.litert_file import FORMAT, convert, custom_operations, join
 from keras_transformer.export.litert_process import IDS_FILE, TEXT_FILE
+from keras_transformer.export.litert_quantization import QUANTIZATIONS
 from keras_transformer.export.litert_readme import readme
 from keras_transformer.export.litert_search import Search
 from keras_transformer.export.litert_strategies import Options

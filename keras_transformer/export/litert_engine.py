@@ -15,7 +15,8 @@ from keras_transformer.decoding.inputs import check_positive, check_texts, sourc
 from keras_transformer.decoding.shapes import bucket, pad
 from keras_transformer.errors import InputError
 from keras_transformer.export.fixed_options import check_fixed_options, encoded
-from keras_transformer.export.litert_file import FORMAT, IDENTIFIER
+from keras_transformer.export.litert_file import FORMAT
+from keras_transformer.export.litert_packing import IDENTIFIER
 from keras_transformer.export.litert_process import IDS_FILE, TEXT_FILE, tokenizer_operations
 from keras_transformer.export.staging import MANIFEST
 

@@ -2,6 +2,7 @@
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.errors import InputError
+from keras_transformer.export.litert_normalization import without_needless_rules
 
 # What the first of 256 pieces for bytes is called.
 _BYTE = "<0x00>"
@@ -49,7 +50,7 @@ class _Tokenizer:
             )
         self._space_id = pieces.index(_SPACE) if _SPACE in pieces else -1
         self._make = tensorflow_text.FastSentencepieceTokenizer
-        self._model_bytes = tokenizer.model_bytes
+        self._model_bytes = without_needless_rules(tokenizer.model_bytes)
 
     def _operations(self):
         # Made where it is used: the model is then a constant of that graph, and no input.

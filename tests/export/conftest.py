@@ -1,5 +1,6 @@
 import dataclasses
 
+import litert_examples
 import numpy as np
 import pytest
 
@@ -91,6 +92,18 @@ def litert_report(engine, texts, tmp_path_factory):
         verification_texts=texts,
     )
     return dataclasses.replace(report, folder=folder)
+
+
+@pytest.fixture(scope="session")
+def litert_table():
+    return litert_examples.table()
+
+
+@pytest.fixture(scope="session")
+def litert_parts(litert_table):
+    """Two functions that look rows up in the table and multiply by it."""
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    return litert_examples.look_up_and_multiply(litert_table)
 
 
 @pytest.fixture(scope="session")
