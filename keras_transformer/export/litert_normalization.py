@@ -38,7 +38,7 @@ def without_needless_rules(model_bytes):
         raise ImportError(
             'A newer SentencePiece is needed: pip install "keras_transformer[litert]".'
         )
-    rules = sentencepiece.SentencePieceNormalizer(normalizer_spec=specification).Decompile()
+    rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
     kinds = schema.ModelProto.SentencePiece
     pieces = (
         each.piece for each in model.pieces if each.type in (kinds.NORMAL, kinds.USER_DEFINED)

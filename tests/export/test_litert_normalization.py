@@ -11,8 +11,7 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def rules(tokenizer):
-    specification = schema.ModelProto.FromString(tokenizer.model_bytes).normalizer_spec
-    return sentencepiece.SentencePieceNormalizer(normalizer_spec=specification).Decompile()
+    return sentencepiece.SentencePieceNormalizer(model_proto=tokenizer.model_bytes).Decompile()
 
 
 def same_ids(model_bytes, smaller, given):
