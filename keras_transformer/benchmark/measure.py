@@ -17,8 +17,9 @@ _MATRIX_SIZE = 2048
 # The threads of an engine spin for some milliseconds after its last work: they must not take a
 # core from the next one.
 _PAUSE_SECONDS = 0.05
-# A turn lasts at least this long: measured, a single call of 20 ms took 36 to 51 ms after a pause,
-# and steady speed is what is compared.
+# A turn lasts at least this long: measured, a single call of 20 ms took 36 to 51 ms while the
+# scheduler had its two threads on one core, where those of others had left them. Steady speed is
+# what is compared.
 _TURN_SECONDS = 0.5
 
 
