@@ -1,6 +1,6 @@
 """Text to text in LiteRT's graph: SentencePiece as tensorflow-text's custom operations."""
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
 from keras_transformer.export.litert_normalization import without_needless_rules
 
@@ -81,6 +81,7 @@ class _Tokenizer:
         # SentencePiece takes away all spaces at the beginning, these operations only the first.
         begun = tf.cumsum(tf.cast(tf.logical_and(kept, rows != self._space_id), tf.int32), axis=1)
         kept = tf.logical_and(kept, begun > 0)
+        rows, kept = self._with_space_before_unknown(rows, kept)
         counts = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
         values = tf.gather_nd(rows, tf.where(kept))
         splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
@@ -91,3 +92,18 @@ class _Tokenizer:
         # holds. Strings are gathered by place, and what is gathered has the shape of the places.
         places = tf.cumsum(tf.ones_like(counts)) - 1
         return tf.gather(texts, tf.reshape(places, (-1, *ids.shape[1:-1])))
+
+    def _with_space_before_unknown(self, rows, kept):
+        """Both with one more column: a space before texts that begin with the unknown piece.
+
+        These operations take a space away at the beginning, even that of the unknown piece itself.
+        """
+        import tensorflow as tf
+
+        if self._space_id < 0:
+            return rows, kept
+        first = tf.logical_and(kept, tf.equal(tf.cumsum(tf.cast(kept, tf.int32), axis=1), 1))
+        unknown = tf.logical_and(first, tf.equal(rows, UNK_ID))
+        unknown = tf.reduce_any(unknown, axis=1, keepdims=True)
+        space = tf.zeros_like(rows[:, :1]) + self._space_id
+        return tf.concat([space, rows], axis=1), tf.concat([unknown, kept], axis=1)
