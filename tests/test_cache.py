@@ -10,7 +10,7 @@ BATCH, HEADS, POSITIONS, KEY_DIM, VALUE_DIM = 2, 3, 7, 11, 13
 
 
 def random_pair(rng, positions):
-    key = rng.normal(size=(BATCH, HEADS, positions, KEY_DIM)).astype("float32")
+    key = rng.normal(size=(BATCH, HEADS, KEY_DIM, positions)).astype("float32")
     value = rng.normal(size=(BATCH, HEADS, positions, VALUE_DIM)).astype("float32")
     return KeyValue(ops.convert_to_tensor(key), ops.convert_to_tensor(value))
 
@@ -19,10 +19,30 @@ def random_pair(rng, positions):
 def test_entries_stand_at_their_position_and_nothing_else_moves(rng, position, new):
     cache, entries = random_pair(rng, POSITIONS), random_pair(rng, new)
     written = cache.write(entries, position)
-    for before, entry, after in zip(cache, entries, written, strict=True):
-        expected = np.array(before)
-        expected[:, :, position : position + new] = np.asarray(entry)
-        np.testing.assert_array_equal(np.asarray(after), expected)
+    places = slice(position, position + new)
+    expected = np.array(cache.key)
+    expected[..., places] = np.asarray(entries.key)
+    np.testing.assert_array_equal(np.asarray(written.key), expected)
+    expected = np.array(cache.value)
+    expected[:, :, places] = np.asarray(entries.value)
+    np.testing.assert_array_equal(np.asarray(written.value), expected)
+
+
+def test_growing_keeps_what_was_written_and_adds_zeros(rng):
+    cache = random_pair(rng, POSITIONS)
+    key, value = (np.asarray(each) for each in cache.grow(2))
+    np.testing.assert_array_equal(key[..., :POSITIONS], np.asarray(cache.key))
+    np.testing.assert_array_equal(value[:, :, :POSITIONS], np.asarray(cache.value))
+    assert key.shape[3] == value.shape[2] == POSITIONS + 2
+    assert not key[..., POSITIONS:].any() and not value[:, :, POSITIONS:].any()
+
+
+def test_an_empty_cache_has_the_sizes_of_a_written_one(rng):
+    sizes = (BATCH, HEADS, POSITIONS, KEY_DIM, VALUE_DIM)
+    pairs = zip(KeyValue.empty(*sizes, "float16"), random_pair(rng, POSITIONS), strict=True)
+    for empty, random in pairs:
+        assert tuple(empty.shape) == tuple(random.shape)
+        assert "float16" in str(empty.dtype) and not np.asarray(empty).any()
 
 
 def test_writing_leaves_the_old_cache_as_it_was(rng):

@@ -231,7 +231,16 @@ def _room(padded_source_length, ratio, max_length):
     return min(room, max_length) if isinstance(room, int) else ops.minimum(room, max_length)
 
 
-def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256, **options):
+def search(
+    model,
+    source_ids,
+    beam_size=4,
+    alpha=0.6,
+    n_best=1,
+    max_length=256,
+    first_room=None,
+    **options,
+):
     """Translates ids in one graph, by any strategy.
 
     Args:
@@ -242,6 +251,9 @@ def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256, 
             search it changes the score alone.
         n_best: Hypotheses to return, at most `beam_size`.
         max_length: Most tokens of a translation, whatever its source.
+        first_room: Divides the search into two loops: a first one with room for so many tokens,
+            and one that goes on with room for the rest. Short translations then never pay for
+            the cache of long ones; the graph holds the step twice. Nothing is found otherwise.
         **options: Fields of `DecodingOptions`, and `settings`: `Settings` that may hold tensors,
             instead of those that the options make.
 
@@ -263,4 +275,10 @@ def search(model, source_ids, beam_size=4, alpha=0.6, n_best=1, max_length=256, 
         room = room + ops.shape(settings.prefixes)[1]
         # JAX knows its shapes, and takes nothing but integers for one.
         room = min(room, longest) if isinstance(room, int) else ops.minimum(room, longest)
-    return Search(model, options).begin(source_ids, settings, room)[1]
+    run = Search(model, options)
+    if first_room is None:
+        return run.begin(source_ids, settings, room)[1]
+    # A loop that has nothing left to do costs a comparison.
+    smaller = min if isinstance(room, int) else ops.minimum
+    state, _ = run.begin(source_ids, settings, smaller(first_room, room))
+    return run.proceed(run.grow(state, room), settings, room)[1]

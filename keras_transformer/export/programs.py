@@ -8,6 +8,7 @@ from keras_transformer import masks
 from keras_transformer.decoding import DecodingOptions, length_penalty, search
 from keras_transformer.decoding.forced import forced_targets
 from keras_transformer.decoding.search import settings_of
+from keras_transformer.decoding.shapes import FIRST_ROOM
 
 
 class Programs:
@@ -28,7 +29,12 @@ class Programs:
 
     def _search(self, source_ids, **options):
         found = search(
-            self._model, source_ids, alpha=self._alpha, max_length=self._max_length, **options
+            self._model,
+            source_ids,
+            alpha=self._alpha,
+            max_length=self._max_length,
+            first_room=FIRST_ROOM,
+            **options,
         )
         return found.ids, found.scores, found.log_probabilities
 

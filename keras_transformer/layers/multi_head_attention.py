@@ -135,11 +135,11 @@ class MultiHeadAttention(keras.layers.Layer):
             key: Float `(batch, key, key_features)`; `value` by default.
 
         Returns:
-            `KeyValue` of `(batch, heads, key, key_dim)` and `(batch, heads, key, value_dim)`.
+            `KeyValue`.
         """
         key = value if key is None else key
         return KeyValue(
-            ops.transpose(self._key_dense(key), (0, 2, 1, 3)),
+            ops.transpose(self._key_dense(key), (0, 2, 3, 1)),
             ops.transpose(self._value_dense(value), (0, 2, 1, 3)),
         )
 
@@ -200,17 +200,18 @@ class MultiHeadAttention(keras.layers.Layer):
         projected = [linear(rows) for linear in inner]
         heads, key_dim = self.num_heads, self.key_dim
 
-        def by_head(place, width):
+        def by_head(place, width, axes=(0, 2, 1, 3)):
             if len(projected) > 1:
                 part = projected[place]
             else:
                 start = heads * key_dim * place
                 part = projected[0][:, start : start + heads * width]
-            return ops.transpose(ops.reshape(part, (-1, new, heads, width)), (0, 2, 1, 3))
+            return ops.transpose(ops.reshape(part, (-1, new, heads, width)), axes)
 
         if write is not None:
             value_dim = self.value_dim or key_dim
-            key_value = write(KeyValue(by_head(1, key_dim), by_head(2, value_dim)))
+            key = by_head(1, key_dim, (0, 2, 3, 1))
+            key_value = write(KeyValue(key, by_head(2, value_dim)))
         output, attention = self._attend_by_head(by_head(0, key_dim), key_value, mask)
         output = outer(ops.reshape(output, (-1, outer.inputs)))
         return ops.reshape(output, (-1, new, output.shape[-1])), attention, key_value
@@ -222,7 +223,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.compute_dtype == "float16":
             # A score past 65,504 would be infinite, and a row of infinities NaN.
             query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
-        scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # --> [b, n, q, k]
+        scores = ops.matmul(query, key)  # --> [b, n, q, k]
         # float32: float16 has no room for the mask's value, and a bfloat16 softmax over a long
         # row loses small probabilities.
         scores = ops.cast(scores, "float32")

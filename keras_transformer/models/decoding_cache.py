@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.cache import KeyValue
-
 
 class DecodingCache(NamedTuple):
     """All that a decoding step needs besides the ids it is given. Every shape is fixed.
@@ -16,8 +14,8 @@ class DecodingCache(NamedTuple):
     and the encoder's keys and values are held once a sentence, not once a beam.
 
     Attributes:
-        layers: A `KeyValue` a decoder block, `(batch, heads, max_length · beams, key_dim)`.
-        memory: A `KeyValue` a decoder block over the source, `(batch, heads, source, key_dim)`.
+        layers: A `KeyValue` a decoder block, with `max_length · beams` positions.
+        memory: A `KeyValue` a decoder block over the source.
         memory_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
@@ -44,11 +42,8 @@ class DecodingCache(NamedTuple):
         beams = self.lineage.shape[1]
         more = max_length * beams - ops.shape(self.lineage)[2]
 
-        def grown(entries):
-            return ops.pad(entries, ((0, 0), (0, 0), (0, more), (0, 0)))
-
         return self._replace(
-            layers=tuple(KeyValue(grown(key), grown(value)) for key, value in self.layers),
+            layers=tuple(each.grow(more) for each in self.layers),
             lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
         )
 

@@ -161,12 +161,13 @@ class Transformer(keras.Model):
                 )
         encoded, source_mask = self.encode(source_ids)
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
-        empty = ops.zeros((batch, config.num_heads, slots, config.key_dim), self.compute_dtype)
+        sizes = (config.num_heads, slots, config.key_dim, config.key_dim)
+        empty = KeyValue.empty(batch, *sizes, self.compute_dtype)
         attention = ()
         if with_attention:
             attention = ops.zeros((batch, num_beams, ops.shape(source_ids)[1]), "float32")
         return DecodingCache(
-            layers=tuple(KeyValue(empty, empty) for _ in self.decoder.blocks),
+            layers=(empty,) * len(self.decoder.blocks),
             memory=self.decoder.project_memory(encoded),
             memory_mask=masks.key_mask(source_mask),
             lineage=ops.zeros((batch, num_beams, slots), "bool"),
@@ -261,10 +262,11 @@ class Transformer(keras.Model):
         encoded, source_mask = self.encode(source_ids)
         batch, length = ops.shape(target_ids)[0], ops.shape(target_ids)[1]
         config = self.config
-        empty = ops.zeros((batch, config.num_heads, length, config.key_dim), self.compute_dtype)
+        sizes = (config.num_heads, length, config.key_dim, config.key_dim)
+        empty = KeyValue.empty(batch, *sizes, self.compute_dtype)
         hidden, _, attention = self.decoder.step(
             self._embed(target_ids, self.target_embedding, self.target_positions),
-            (KeyValue(empty, empty),) * len(self.decoder.blocks),
+            (empty,) * len(self.decoder.blocks),
             0,
             masks.causal_mask(length),
             self.decoder.project_memory(encoded),

@@ -17,7 +17,7 @@ VOCABULARY, WIDTH, HEADS, LAYERS, PROMPT, ROOM = 13, 10, 2, 2, 3, 11
 
 
 class _Cache(NamedTuple):
-    layers: tuple  # a KeyValue a block, (batch · beams, heads, positions, key_dim)
+    layers: tuple  # a KeyValue a block, a row for each hypothesis
     position: object
 
 
@@ -40,8 +40,9 @@ class LanguageModel(keras.Model):
     def start(self, prompt, beams):
         """Writes the prompt, all its positions at once."""
         prompt = ops.repeat(prompt, beams, axis=0)
-        empty = ops.zeros((prompt.shape[0], HEADS, PROMPT + ROOM, WIDTH // HEADS))
-        cache = _Cache((KeyValue(empty, empty),) * LAYERS, ops.zeros((), "int32"))
+        sizes = (prompt.shape[0], HEADS, PROMPT + ROOM, WIDTH // HEADS, WIDTH // HEADS)
+        empty = KeyValue.empty(*sizes, "float32")
+        cache = _Cache((empty,) * LAYERS, ops.zeros((), "int32"))
         return self._advance(prompt, cache)[1]
 
     def _advance(self, ids, cache):

@@ -159,6 +159,34 @@ def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_siz
     check_equal(compiled_search("pre_norm", beam_size)(source), as_lists(eager), 1e-5)
 
 
+@pytest.mark.parametrize("first_room", [6, 40])
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(beam_size=1),
+        dict(beam_size=3, n_best=3, coverage_penalty=0.3),
+        dict(beam_size=1, sampling=True, top_k=5),
+    ],
+    ids=["greedy", "beam", "sampling"],
+)
+def test_two_loops_find_what_one_finds(varied, compiled, options, first_room):
+    model, source = varied("post_norm"), varied_sources(7)
+
+    def run(first_room):
+        def found(ids):
+            return tuple(search(model, ids, max_length=23, first_room=first_room, **options))
+
+        return [np.asarray(each) for each in compiled(found)(source)]
+
+    one, two = run(None), run(first_room)
+    lengths = (one[0][:, 0] != 0).sum(axis=1)
+    # Some end in the first loop, some in the second.
+    assert (lengths <= 6).any() and (lengths > 6).any()
+    np.testing.assert_array_equal(two[0], one[0])
+    for before, after in zip(one[1:], two[1:], strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-5)
+
+
 @pytest.mark.parametrize("max_length, room", [(64, 32), (31, 31), (1, 1)])
 def test_the_result_has_room_for_the_longest_limit(varied, max_length, room):
     # 2 · 5 + 10 rounded up to a multiple of 16, and no more than is asked for.

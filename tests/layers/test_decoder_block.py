@@ -255,8 +255,8 @@ def test_steps_through_the_cache_equal_one_call(
     target, source = ops.cast(target, block.compute_dtype), ops.cast(source, block.compute_dtype)
     expected = float64(block(target, source if with_encoder else None))
     memory = block.cross_attention.project_key_value(source) if with_encoder else None
-    empty = ops.zeros((BATCH, HEADS, TARGET + 2, KEY_DIM), block.compute_dtype)
-    cache, begin = KeyValue(empty, empty), 0
+    sizes = (BATCH, HEADS, TARGET + 2, KEY_DIM, KEY_DIM)
+    cache, begin = KeyValue.empty(*sizes, block.compute_dtype), 0
     for end in (1, 3, 4, TARGET):  # One or two positions at a time.
         mask = np.arange(TARGET + 2) <= np.arange(begin, end)[:, None]
         outputs, cache, _ = block.step(target[:, begin:end], cache, begin, mask[None, None], memory)

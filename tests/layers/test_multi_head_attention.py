@@ -270,7 +270,7 @@ def test_keys_and_values_projected_once_serve_every_query(rng, randomize):
     layer = attention(randomize, query.shape, value.shape, key.shape)
     mask = random_mask(rng, 4, KEY)
     key_value = layer.project_key_value(ops.convert_to_tensor(value), ops.convert_to_tensor(key))
-    assert tuple(key_value.key.shape) == (BATCH, HEADS, KEY, KEY_DIM)
+    assert tuple(key_value.key.shape) == (BATCH, HEADS, KEY_DIM, KEY)
     assert tuple(key_value.value.shape) == (BATCH, HEADS, KEY, VALUE_DIM)
     expected, expected_scores = layer(
         query, value, key, attention_mask=mask, return_attention_scores=True

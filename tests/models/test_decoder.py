@@ -127,9 +127,8 @@ def test_steps_through_the_caches_equal_one_call(target, source, randomize, norm
     decoder = built(randomize, normalize_first=normalize_first)
     expected = float64(decoder(target, source, encoder_padding_mask=SOURCE_REAL))
     memory = decoder.project_memory(ops.convert_to_tensor(source))
-    assert [tuple(key.shape) for key, _ in memory] == [(BATCH, HEADS, SOURCE, KEY_DIM)] * 2
-    empty = ops.zeros((BATCH, HEADS, TARGET, KEY_DIM))
-    caches = (KeyValue(empty, empty),) * 2
+    assert [tuple(key.shape) for key, _ in memory] == [(BATCH, HEADS, KEY_DIM, SOURCE)] * 2
+    caches = (KeyValue.empty(BATCH, HEADS, TARGET, KEY_DIM, KEY_DIM, "float32"),) * 2
     for i in range(TARGET):
         outputs, caches, attention = decoder.step(
             ops.convert_to_tensor(target[:, i : i + 1]),

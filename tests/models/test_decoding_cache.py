@@ -11,8 +11,10 @@ BATCH, BEAMS, HEADS, STEPS, WIDTH = 2, 3, 5, 7, 11
 
 def made():
     rng = np.random.default_rng(1)
-    shape = (BATCH, HEADS, STEPS * BEAMS, WIDTH)
-    key, value = (rng.normal(size=shape).astype("float32") for _ in range(2))
+    key, value = (
+        rng.normal(size=(BATCH, HEADS, *axes)).astype("float32")
+        for axes in ((WIDTH, STEPS * BEAMS), (STEPS * BEAMS, WIDTH))
+    )
     lineage = rng.random((BATCH, BEAMS, STEPS * BEAMS)) < 0.5
     return DecodingCache((KeyValue(key, value),), (), (), lineage, np.int32(4))
 
@@ -20,10 +22,11 @@ def made():
 def test_growing_keeps_what_was_written_and_adds_what_nobody_attends_to():
     cache = made()
     grown = cache.grow(STEPS + 2)
-    for before, after in zip(cache.layers[0], grown.layers[0], strict=True):
-        after = np.asarray(after)
-        assert after.shape == (BATCH, HEADS, (STEPS + 2) * BEAMS, WIDTH)
-        np.testing.assert_array_equal(after[:, :, : STEPS * BEAMS], before)
+    key, value = (np.asarray(each) for each in grown.layers[0])
+    assert key.shape == (BATCH, HEADS, WIDTH, (STEPS + 2) * BEAMS)
+    assert value.shape == (BATCH, HEADS, (STEPS + 2) * BEAMS, WIDTH)
+    np.testing.assert_array_equal(key[..., : STEPS * BEAMS], cache.layers[0].key)
+    np.testing.assert_array_equal(value[:, :, : STEPS * BEAMS], cache.layers[0].value)
     lineage = np.asarray(grown.lineage)
     np.testing.assert_array_equal(lineage[:, :, : STEPS * BEAMS], cache.lineage)
     assert lineage.shape[2] == (STEPS + 2) * BEAMS and not lineage[:, :, STEPS * BEAMS :].any()
