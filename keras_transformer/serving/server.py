@@ -17,6 +17,7 @@ from keras_transformer.serving.model import ServedModel
 from keras_transformer.serving.versions import check_model, model_name
 
 _NEEDED = ("ray", "uvicorn", "httptools", "prometheus_client")
+_BACKLOG = 2048
 
 
 def serve(path, options):
@@ -100,6 +101,8 @@ async def _serve(path, options, cluster, listener):
         asyncio.ensure_future(_forever(model.follow)),
         asyncio.ensure_future(_forever(lambda: _count_replicas(app, model, cluster))),
     ]
+    # Before the address is told: who reads it connects at once.
+    listener.listen(_BACKLOG)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     host, port = listener.getsockname()[:2]
     print(
@@ -140,7 +143,7 @@ def _http_server(app, options, metrics):
             date_header=False,
             timeout_keep_alive=60,
             timeout_graceful_shutdown=options.drain_timeout,
-            backlog=2048,
+            backlog=_BACKLOG,
         )
     )
 
