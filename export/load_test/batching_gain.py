@@ -76,7 +76,7 @@ def main():
         alone = Server(options.model, f"{folder}/alone", "--max-batch-size", "1")
         try:
             for sentences in (1, 2, 4, 8, 16, 32):
-                batching.load(options, "--clients", 2, "--sentences", sentences, "--requests", 64)
+                batching.load(options, "--clients", 2, "--sentences", sentences, "--requests", 24)
             rounds = []
             for _ in range(options.rounds + 1):
                 load = ("--clients", options.clients, "--seconds", options.seconds)

@@ -6,8 +6,7 @@ import time
 
 from keras_transformer.serving.rejection import Rejection
 
-# Requests come in bursts, the next ones of the clients whose batch is done: after a pause of this
-# share of the wait, all are there.
+# Requests come in bursts: after a pause of this share of the wait, all are there.
 _PAUSE = 0.2
 
 
@@ -16,7 +15,8 @@ class Batcher:
 
     Sentences, not requests, are what is batched: a large request is spread over several batches
     and does not hold up the small ones. A batch begins with the sentence that has waited longest
-    and goes on with those nearest to it in length, so that little is padded.
+    and goes on with those nearest to it in length, so that little is padded. Batches side by side
+    are of one size: what waits and what is on its way, divided by the slots.
 
     Args:
         call: Coroutine function `(signature, columns)` that runs one batch and returns what
@@ -24,8 +24,9 @@ class Batcher:
         slots: Batches that are on their way at a time: what the replicas work on. Everything
             else waits here, where no replica's death can reach it.
         max_batch_size: Most sentences in a batch.
-        batch_wait: Most seconds that a sentence waits for others although a slot is free; a
-            fifth of it if nobody comes.
+        batch_wait: Most seconds that a sentence waits for others although a slot is free; less
+            if the batch has its share, or, with nothing on its way, if nobody comes for a fifth
+            of it.
         max_queue: Most sentences that wait.
         on_batch: Called after each batch: `(signature, sentences, seconds, tokens)`.
     """
@@ -38,6 +39,8 @@ class Batcher:
         self._max_queue = max_queue
         self._on_batch = on_batch or (lambda *_: None)
         self._queues = collections.defaultdict(list)
+        # Of each signature, the sizes of the batches that are on their way.
+        self._running = collections.defaultdict(list)
         self._waiting = 0
         self._unfinished = 0
         self._timer = None
@@ -109,31 +112,42 @@ class Batcher:
                 return
             batch = self._take(ready)
             self._free -= 1
+            self._running[ready].append(len(batch))
             task = asyncio.get_running_loop().create_task(self._send(ready, batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _ripe(self, now):
         """The signature whose turn it is, or None and the time when one will be."""
-        due = {name: self._due(queue) for name, queue in self._queues.items() if queue}
+        due = {name: self._due(name) for name, queue in self._queues.items() if queue}
         ripe = [name for name, time_due in due.items() if time_due <= now]
         if ripe:
             return min(ripe, key=lambda name: self._queues[name][0].arrived), None
         return None, min(due.values(), default=None)
 
-    def _due(self, queue):
-        """When a queue has waited enough: it is full, nobody comes any more, or it is too long."""
+    def _due(self, signature):
+        """When the oldest sentence of a signature has waited enough."""
+        queue = self._queues[signature]
         if len(queue) >= self._max_batch_size:
             return queue[0].arrived
-        pause = self._batch_wait * _PAUSE
-        return min(queue[0].arrived + self._batch_wait, queue[-1].arrived + pause)
+        longest = queue[0].arrived + self._batch_wait
+        if self._running[signature]:
+            # The cores are busy: requests come with pauses, and a small batch would slow the
+            # other one for little.
+            return queue[0].arrived if len(queue) >= self._share(signature) else longest
+        return min(longest, queue[-1].arrived + self._batch_wait * _PAUSE)
+
+    def _share(self, signature):
+        """Sentences in each batch if all that are there were in batches of one size."""
+        running = self._running[signature]
+        sentences = len(self._queues[signature]) + sum(running)
+        return -(-sentences // (self._free + len(running)))
 
     def _take(self, signature):
         queue = self._queues[signature]
-        # What waits is shared among the free slots: two batches side by side are done sooner than
-        # one of both, and clients that wait for their answers would stay in one batch for ever.
-        share = -(-len(queue) // self._free)
-        count = _batch_size(share, self._max_batch_size)
+        # Two batches side by side are done sooner than one of both, and clients that wait for
+        # their answers would stay in one batch for ever.
+        count = min(len(queue), _batch_size(self._share(signature), self._max_batch_size))
         batch, rest = queue[:count], queue[count:]
         if rest:
             first = queue[0]
@@ -146,9 +160,11 @@ class Batcher:
         return batch
 
     async def _send(self, signature, batch):
+        size = len(batch)
         try:
             await self._run(signature, batch)
         finally:
+            self._running[signature].remove(size)
             self._free += 1
             self._dispatch()
 

@@ -162,6 +162,79 @@ def test_what_waits_is_shared_among_the_free_slots():
     run(scenario())
 
 
+class OneByOne(Model):
+    """Each batch is held until it is released."""
+
+    def __init__(self):
+        super().__init__()
+        self._releases = []
+
+    async def __call__(self, signature, columns):
+        self._releases.append(asyncio.Event())
+        at = len(self._releases) - 1
+        answer = await super().__call__(signature, columns)
+        await self._releases[at].wait()
+        return answer
+
+    async def release(self, batch):
+        self._releases[batch].set()
+        await asyncio.sleep(0.01)
+
+
+def test_beside_another_batch_the_next_one_waits_for_its_share():
+    async def scenario():
+        model = OneByOne()
+        batcher = make(model, slots=2, max_batch_size=8, batch_wait=0.5)
+        asked = await start(ask(batcher, *"abcdefgh"))
+        assert [len(batch) for batch in model.batches] == [4, 4]
+        await model.release(0)
+        for text in "ijk":
+            asked += await start(ask(batcher, text))
+            await asyncio.sleep(0.12)  # a pause after which it would go, were nothing on its way
+            assert len(model.batches) == 2
+        asked += await start(ask(batcher, "l"))
+        assert model.batches[2:] == [[*"ijkl"]]
+        for batch in (1, 2):
+            await model.release(batch)
+        await asyncio.gather(*asked)
+
+    run(scenario())
+
+
+def test_beside_another_batch_a_sentence_waits_no_longer_than_it_may():
+    async def scenario():
+        model = OneByOne()
+        batcher = make(model, slots=2, max_batch_size=8, batch_wait=0.1)
+        asked = await start(ask(batcher, *"abcdefgh"))
+        await model.release(0)
+        asked += await start(ask(batcher, "i"))
+        await asyncio.sleep(0.05)
+        assert len(model.batches) == 2
+        await asyncio.sleep(0.05)
+        assert model.batches[2:] == [["i"]]
+        for batch in (1, 2):
+            await model.release(batch)
+        await asyncio.gather(*asked)
+
+    run(scenario())
+
+
+def test_after_a_small_batch_the_next_ones_are_of_one_size():
+    async def scenario():
+        model = OneByOne()
+        batcher = make(model, slots=2, max_batch_size=8)
+        asked = await start(ask(batcher, "a"), ask(batcher, "b"), ask(batcher, *"cdefghi"))
+        assert model.batches == [["a"], ["b"]]
+        await model.release(0)
+        await model.release(1)
+        assert [len(batch) for batch in model.batches[2:]] == [4, 3]
+        for batch in (2, 3):
+            await model.release(batch)
+        await asyncio.gather(*asked)
+
+    run(scenario())
+
+
 def test_signatures_do_not_mix_and_take_turns():
     async def scenario():
         model = Model(held=True)
