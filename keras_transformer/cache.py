@@ -9,7 +9,7 @@ class KeyValue(NamedTuple):
     """An immutable pair of projected keys and values.
 
     Both lie as they are multiplied: `queries · key` gives scores, `weights · value` a mean. With
-    keys as rows the few queries of a beam take XLA twice the time on a CPU.
+    keys as rows the few queries of a beam take XLA up to twice the time on a CPU.
 
     Attributes:
         key: Float `(batch, heads, key_dim, positions)`.

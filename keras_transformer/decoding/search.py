@@ -228,7 +228,12 @@ def _room(padded_source_length, ratio, max_length):
     else:
         room = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32") + 10
     room = (room + _ROOM_MULTIPLE - 1) // _ROOM_MULTIPLE * _ROOM_MULTIPLE
-    return min(room, max_length) if isinstance(room, int) else ops.minimum(room, max_length)
+    return _smaller(room, max_length)
+
+
+def _smaller(room, limit):
+    # JAX knows its shapes, and takes nothing but integers for one.
+    return min(room, limit) if isinstance(room, int) else ops.minimum(room, limit)
 
 
 def search(
@@ -273,12 +278,10 @@ def search(
     room = _room(ops.shape(source_ids)[1], options.max_length_ratio, longest)
     if settings.prefixes is not None:
         room = room + ops.shape(settings.prefixes)[1]
-        # JAX knows its shapes, and takes nothing but integers for one.
-        room = min(room, longest) if isinstance(room, int) else ops.minimum(room, longest)
+        room = _smaller(room, longest)
     run = Search(model, options)
     if first_room is None:
         return run.begin(source_ids, settings, room)[1]
     # A loop that has nothing left to do costs a comparison.
-    smaller = min if isinstance(room, int) else ops.minimum
-    state, _ = run.begin(source_ids, settings, smaller(first_room, room))
+    state, _ = run.begin(source_ids, settings, _smaller(room, first_room))
     return run.proceed(run.grow(state, room), settings, room)[1]

@@ -22,7 +22,7 @@ from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.search import settings_of
+from keras_transformer.decoding.search import Search, settings_of
 
 VARIANTS = tuple(oracles.VARIED)
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
@@ -169,8 +169,15 @@ def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_siz
     ],
     ids=["greedy", "beam", "sampling"],
 )
-def test_two_loops_find_what_one_finds(varied, compiled, options, first_room):
-    model, source = varied("post_norm"), varied_sources(7)
+def test_two_loops_find_what_one_finds(varied, compiled, monkeypatch, options, first_room):
+    model, source, rooms = varied("post_norm"), varied_sources(7), []
+    begin = Search.begin
+
+    def noted(self, source_ids, settings, room, *more):
+        rooms.append(room)
+        return begin(self, source_ids, settings, room, *more)
+
+    monkeypatch.setattr(Search, "begin", noted)
 
     def run(first_room):
         def found(ids):
@@ -179,6 +186,7 @@ def test_two_loops_find_what_one_finds(varied, compiled, options, first_room):
         return [np.asarray(each) for each in compiled(found)(source)]
 
     one, two = run(None), run(first_room)
+    assert rooms == [23, min(first_room, 23)]
     lengths = (one[0][:, 0] != 0).sum(axis=1)
     # Some end in the first loop, some in the second.
     assert (lengths <= 6).any() and (lengths > 6).any()
