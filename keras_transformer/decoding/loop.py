@@ -69,7 +69,7 @@ def start(strategy, cache, constraints, room):
     )
 
 
-def advance(strategy, step, state, constraints, until, reorder=None):
+def advance(strategy, step, state, constraints, until, reorder=None, left=0):
     """Decodes until all hypotheses have ended or have `until` tokens.
 
     Args:
@@ -80,6 +80,7 @@ def advance(strategy, step, state, constraints, until, reorder=None):
         until: Integer scalar, at most the state's room.
         reorder: `reorder(cache, parents) -> cache`, for a strategy whose hypotheses go on from
             one another; parents int32 `(batch, beams)`.
+        left: Integer scalar: stops already when no more sentences than these go on.
 
     Returns:
         `Decoding`.
@@ -87,7 +88,8 @@ def advance(strategy, step, state, constraints, until, reorder=None):
 
     def unfinished(*state):
         state = Decoding(*state)
-        return ops.logical_and(ops.any(state.running), state.position < until)
+        running = ops.sum(ops.cast(ops.any(state.running, axis=1), "int32"))
+        return ops.logical_and(running > left, state.position < until)
 
     def body(*before):
         state = Decoding(*before)

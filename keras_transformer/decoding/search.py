@@ -69,7 +69,7 @@ class Search:
         self.model = model
         self.options = options
 
-    def begin(self, source_ids, settings, room, until=None, weights=None):
+    def begin(self, source_ids, settings, room, until=None, weights=None, left=0):
         """Encodes, and decodes until all have ended or have `until` tokens.
 
         Args:
@@ -78,6 +78,7 @@ class Search:
             room: Tokens that the state has room for.
             until: Integer scalar, `room` by default.
             weights: What the model's `step_weights` gave, where that is kept.
+            left: Integer scalar: stops already when no more sentences than these go on.
 
         Returns:
             `Decoding` and the `Hypotheses` that it holds.
@@ -88,7 +89,7 @@ class Search:
         strategy, constraints = self._parts(cache, settings)
         state = loop.start(strategy, cache, constraints, room)
         until = room if until is None else until
-        return self._advance(strategy, constraints, state, until, weights)
+        return self._advance(strategy, constraints, state, until, weights, left)
 
     def proceed(self, state, settings, until, weights=None):
         """Goes on from a state that `begin` or `proceed` left.
@@ -108,18 +109,58 @@ class Search:
 
     def grow(self, state, room):
         """The state with room for more tokens."""
-        strategy = Beam if self.options.beams > 1 and not self.options.sampling else Greedy
-        grown = loop.grow(strategy, state, room)
+        grown = self._grown_hypotheses(state, room)
         return grown._replace(cache=self.model.grow(state.cache, room))
 
-    def _advance(self, strategy, constraints, state, until, weights):
+    def _grown_hypotheses(self, state, room):
+        strategy = Beam if self.options.beams > 1 and not self.options.sampling else Greedy
+        return loop.grow(strategy, state, room)
+
+    def finish(self, state, settings, room, rows):
+        """Goes on to the end, with a part of the batch at a time.
+
+        Args:
+            state: `Decoding` that `begin` left.
+            settings: As it was begun with.
+            room: Tokens that each translation has room for in the end.
+            rows: Sentences of a part.
+
+        Returns:
+            `Hypotheses`.
+        """
+        strategy, constraints = self._parts(state.cache, settings)
+        weights = self.model.step_weights()
+
+        def unfinished(*state):
+            return ops.any(loop.Decoding(*state, None).running)
+
+        def body(*before):
+            whole = loop.Decoding(*before, None)
+            # Those that go on first, and of them those with the same limit together.
+            running = ops.any(whole.running, axis=1)
+            rank = ops.where(running, ops.cast(constraints.max_lengths, "float32"), -1.0)
+            _, chosen = ops.top_k(rank, rows)
+            cache = self.model.grow(_rows_of(state.cache, chosen), room)
+            part = _rows_of(whole._replace(cache=()), chosen)._replace(cache=cache)
+            part, _ = self.proceed(part, _rows_of_settings(settings, chosen), room, weights)
+            # The last part is filled up with sentences that have ended and are longer.
+            news = ops.take(running, chosen, axis=0)
+            return keras.tree.map_structure(
+                lambda values, new: _with_rows(values, chosen, new, news), before, tuple(part[:-1])
+            )
+
+        grown = self._grown_hypotheses(state, room)
+        done = ops.while_loop(unfinished, body, tuple(grown[:-1]))
+        return strategy.hypotheses(loop.Decoding(*done, None), constraints)
+
+    def _advance(self, strategy, constraints, state, until, weights, left=0):
         if weights is None:
             one_row = tuple(state.ids.shape[:2]) == (1, 1)
             weights = self.model.step_weights("one" if one_row else "many")
         step = self.model.step_function(
             self.options.attention_layer, self.options.attention_heads, weights
         )
-        state = loop.advance(strategy, step, state, constraints, until, self.model.reorder)
+        state = loop.advance(strategy, step, state, constraints, until, self.model.reorder, left)
         return state, strategy.hypotheses(state, constraints)
 
     def _parts(self, cache, settings):
@@ -180,6 +221,32 @@ def _with_static_beams(state, beams):
     return keras.tree.map_structure(static, state._replace(cache=()))._replace(cache=state.cache)
 
 
+def _rows_of(structure, rows):
+    """Some sentences of a `Decoding`, or of a part of it."""
+    return keras.tree.map_structure(
+        lambda each: ops.take(each, rows, axis=0) if len(each.shape) else each, structure
+    )
+
+
+def _rows_of_settings(settings, rows):
+    """Some sentences' `Settings`; what holds for all stays."""
+    given = {
+        name: _rows_of(values, rows)
+        for name, values in settings._asdict().items()
+        if name in ("seeds", "prefixes") and values is not None or isinstance(values, tuple)
+    }
+    return settings._replace(**given)
+
+
+def _with_rows(values, rows, new, where):
+    """`values` with `new` in some rows, of these in those that `where` says."""
+    if not len(values.shape):
+        return values
+    axes = (-1, *(1 for _ in values.shape[1:]))
+    new = ops.where(ops.reshape(where, axes), new, ops.take(values, rows, axis=0))
+    return ops.scatter_update(values, ops.expand_dims(rows, 1), new)
+
+
 def settings_of(options, max_length, batch=None, prefixes=None, logit_bias=None):
     """`Settings` as NumPy arrays.
 
@@ -231,9 +298,18 @@ def _room(padded_source_length, ratio, max_length):
     return _smaller(room, max_length)
 
 
-def _smaller(room, limit):
+def _first_room(padded_source_length, room):
+    # Few translations have more tokens than 1.25 times their source's and 10.
+    return _room(padded_source_length, 1.25, room)
+
+
+def _smaller(size, limit):
     # JAX knows its shapes, and takes nothing but integers for one.
-    return min(room, limit) if isinstance(room, int) else ops.minimum(room, limit)
+    return min(size, limit) if isinstance(size, int) else ops.minimum(size, limit)
+
+
+def _larger(size, least):
+    return max(size, least) if isinstance(size, int) else ops.maximum(size, least)
 
 
 def search(
@@ -243,7 +319,7 @@ def search(
     alpha=0.6,
     n_best=1,
     max_length=256,
-    first_room=None,
+    in_parts=False,
     **options,
 ):
     """Translates ids in one graph, by any strategy.
@@ -256,9 +332,11 @@ def search(
             search it changes the score alone.
         n_best: Hypotheses to return, at most `beam_size`.
         max_length: Most tokens of a translation, whatever its source.
-        first_room: Divides the search into two loops: a first one with room for so many tokens,
-            and one that goes on with room for the rest. Short translations then never pay for
-            the cache of long ones; the graph holds the step twice. Nothing is found otherwise.
+        in_parts: Searches in two loops. The first has room for translations a quarter longer than
+            the padded sources; the second takes what is left then, or as soon as that is a
+            quarter of the batch, a quarter at a time. Short translations wait less for long ones
+            and do without their caches; the graph holds the step twice. Nothing is found
+            otherwise.
         **options: Fields of `DecodingOptions`, and `settings`: `Settings` that may hold tensors,
             instead of those that the options make.
 
@@ -275,13 +353,14 @@ def search(
             seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
             settings = settings._replace(seeds=seeds)
     longest = max_length if options.max_length is None else options.max_length
-    room = _room(ops.shape(source_ids)[1], options.max_length_ratio, longest)
+    batch, source = ops.shape(source_ids)
+    room = _room(source, options.max_length_ratio, longest)
+    first_room = _first_room(source, room)
     if settings.prefixes is not None:
-        room = room + ops.shape(settings.prefixes)[1]
-        room = _smaller(room, longest)
+        forced = ops.shape(settings.prefixes)[1]
+        room, first_room = _smaller(room + forced, longest), first_room + forced
     run = Search(model, options)
-    if first_room is None:
+    if not in_parts:
         return run.begin(source_ids, settings, room)[1]
-    # A loop that has nothing left to do costs a comparison.
-    state, _ = run.begin(source_ids, settings, _smaller(room, first_room))
-    return run.proceed(run.grow(state, room), settings, room)[1]
+    state, _ = run.begin(source_ids, settings, _smaller(first_room, room), left=batch // 4)
+    return run.finish(state, settings, room, _larger(batch // 4, 1))

@@ -94,6 +94,58 @@ def _description(what, pairs, count):
     )
 
 
+def settle(expected, received, tolerance, others):
+    """Lets the live model decide in batches of another size where it and the export differ.
+
+    A beam may be cut between two hypotheses that are almost equally good. How a product is
+    rounded, which depends on its rows, then decides what the search goes on with, and what it
+    finds in the end may be far apart.
+
+    Args:
+        expected: The live outputs of one call, a dict of lists.
+        received: Those of the export.
+        tolerance: `Tolerance`; more differences than its share of ties, but for one, are none of
+            rounding.
+        others: Iterable of live outputs of the same call, made in batches of other sizes; one is
+            taken only if it is needed.
+
+    Returns:
+        `expected` with the rows of `others` that agree with the export, and how many those are.
+    """
+    sizes = [{name: len(each[name]) for name in each} for each in (expected, received)]
+    if sizes[0] != sizes[1]:
+        return expected, 0  # Wrong in another way, which is told elsewhere.
+    rows = len(expected["score"])
+    left = [row for row in range(rows) if not _agree(expected, received, row, tolerance)]
+    settled = 0
+    others = iter(others)
+    while left and len(left) + settled <= max(tolerance.share_of_ties * rows, 1):
+        other = next(others, None)
+        if other is None:
+            break
+        found = [row for row in left if _agree(other, received, row, tolerance)]
+        expected = {
+            name: [(other if row in found else expected)[name][row] for row in range(rows)]
+            for name in expected
+        }
+        settled += len(found)
+        left = [row for row in left if row not in found]
+    return expected, settled
+
+
+def _agree(expected, received, row, tolerance):
+    one, other = (
+        _pairs({name: [values[row]] for name, values in each.items()})
+        for each in (expected, received)
+    )
+    return len(one) == len(other) and all(
+        math.isclose(score, other_score, rel_tol=tolerance.score, abs_tol=tolerance.score)
+        if text == other_text
+        else abs(score - other_score) <= tolerance.tie
+        for (text, score), (other_text, other_score) in zip(one, other, strict=True)
+    )
+
+
 def check_signature(name, outputs, tolerance):
     """Compares all calls of one signature.
 

@@ -82,11 +82,16 @@ class LiveAnswers:
         beam_size: As exported.
         length_penalty: As exported.
         texts: A list of strings.
+        batch_size: Most sentences that the live engine searches at once.
     """
 
-    def __init__(self, engine, beam_size, length_penalty, texts):
+    def __init__(self, engine, beam_size, length_penalty, texts, batch_size=CHUNK_SIZE):
         self._engine, self._beam_size = engine, beam_size
-        self._common = {"length_penalty": length_penalty, "long_input": "truncate"}
+        self._common = {
+            "length_penalty": length_penalty,
+            "long_input": "truncate",
+            "batch_size": batch_size,
+        }
         limit = engine.max_source_length
         self._batches = call_batches(texts, engine.source_tokenizer, limit)
         self._found = {}

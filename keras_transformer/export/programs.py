@@ -8,7 +8,6 @@ from keras_transformer import masks
 from keras_transformer.decoding import DecodingOptions, length_penalty, search
 from keras_transformer.decoding.forced import forced_targets
 from keras_transformer.decoding.search import settings_of
-from keras_transformer.decoding.shapes import FIRST_ROOM
 
 
 class Programs:
@@ -33,7 +32,7 @@ class Programs:
             source_ids,
             alpha=self._alpha,
             max_length=self._max_length,
-            first_room=FIRST_ROOM,
+            in_parts=True,
             **options,
         )
         return found.ids, found.scores, found.log_probabilities

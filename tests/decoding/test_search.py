@@ -159,7 +159,8 @@ def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_siz
     check_equal(compiled_search("pre_norm", beam_size)(source), as_lists(eager), 1e-5)
 
 
-@pytest.mark.parametrize("first_room", [6, 40])
+@pytest.mark.parametrize("sentences", [1, 3, 8, 13])
+@pytest.mark.parametrize("first_room", [3, 6, 40])
 @pytest.mark.parametrize(
     "options",
     [
@@ -169,30 +170,53 @@ def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_siz
     ],
     ids=["greedy", "beam", "sampling"],
 )
-def test_two_loops_find_what_one_finds(varied, compiled, monkeypatch, options, first_room):
-    model, source, rooms = varied("post_norm"), varied_sources(7), []
-    begin = Search.begin
+def test_a_search_in_parts_finds_what_one_loop_finds(
+    varied, compiled, monkeypatch, options, first_room, sentences
+):
+    model, source, parts = varied("post_norm"), varied_sources(sentences), []
+    finish = Search.finish
 
-    def noted(self, source_ids, settings, room, *more):
-        rooms.append(room)
-        return begin(self, source_ids, settings, room, *more)
+    def noted(self, state, settings, room, rows):
+        parts.append((state.ids.shape[2], room, rows))
+        return finish(self, state, settings, room, rows)
 
-    monkeypatch.setattr(Search, "begin", noted)
+    monkeypatch.setattr(Search, "finish", noted)
+    module = sys.modules[Search.__module__]
+    monkeypatch.setattr(module, "_first_room", lambda source, room: min(first_room, room))
 
-    def run(first_room):
+    def run(in_parts):
         def found(ids):
-            return tuple(search(model, ids, max_length=23, first_room=first_room, **options))
+            return tuple(search(model, ids, max_length=23, in_parts=in_parts, **options))
 
         return [np.asarray(each) for each in compiled(found)(source)]
 
-    one, two = run(None), run(first_room)
-    assert rooms == [23, min(first_room, 23)]
+    one, two = run(False), run(True)
+    assert parts == [(min(first_room, 23), 23, max(sentences // 4, 1))]
     lengths = (one[0][:, 0] != 0).sum(axis=1)
-    # Some end in the first loop, some in the second.
-    assert (lengths <= 6).any() and (lengths > 6).any()
+    if sentences > 3:
+        assert lengths.min() <= 6 < lengths.max()
     np.testing.assert_array_equal(two[0], one[0])
     for before, after in zip(one[1:], two[1:], strict=True):
         np.testing.assert_allclose(after, before, atol=1e-5)
+
+
+@pytest.mark.tensorflow  # whose loops, outside of a graph, can be looked into
+def test_what_is_left_of_a_batch_goes_on_in_quarters(varied, monkeypatch):
+    parts, proceed = [], Search.proceed
+
+    def noted(self, state, *more):
+        going_on, found = proceed(self, state, *more)
+        assert int(state.position) == 3 and not np.any(going_on.running)
+        parts.append(np.any(state.running, axis=1).tolist())
+        return going_on, found
+
+    monkeypatch.setattr(Search, "proceed", noted)
+    monkeypatch.setattr(sys.modules[Search.__module__], "_first_room", lambda *_: 3)
+    options = dict(beam_size=1, max_length=23)
+    found = search(varied("post_norm"), varied_sources(8), in_parts=True, **options)
+    lengths = (np.asarray(found.ids)[:, 0] != 0).sum(axis=1)
+    assert (lengths > 3).sum() == 5
+    assert parts == [[True, True], [True, True], [True, False]]
 
 
 @pytest.mark.parametrize("max_length, room", [(64, 32), (31, 31), (1, 1)])

@@ -4,7 +4,13 @@ import math
 import pytest
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.comparison import FLOAT32, SIXTEEN_BIT, check_signature, compare
+from keras_transformer.export.comparison import (
+    FLOAT32,
+    SIXTEEN_BIT,
+    check_signature,
+    compare,
+    settle,
+)
 
 HUNDRED = [(f"text {i}", -float(i)) for i in range(100)]
 
@@ -118,6 +124,40 @@ def test_all_hypotheses_of_a_beam_count_and_missing_ones_must_be_missing():
         received[name][0][2] = value
         with pytest.raises(VerificationError, match="Signature beam: 1 of 3"):
             check_signature("beam", [(live, received)], FLOAT32)
+
+
+def test_another_batch_size_of_the_live_model_settles_what_rounding_decides():
+    live, received, other = outputs(), outputs(), outputs()
+    for each in (received, other):
+        each["translation"][7], each["score"][7], each["log_probability"][7] = "other", -9.0, -9.5
+    other["translation"][8] = "not what the export says"
+    with pytest.raises(VerificationError, match="1 of 50"):
+        check_signature("align", [(live, received)], FLOAT32)
+    expected, settled = settle(live, received, FLOAT32, iter([outputs(), other]))
+    assert settled == 1
+    check_signature("align", [(expected, received)], FLOAT32)
+    assert live == outputs() and expected["translation"][8] == "text 8"
+
+
+def test_what_no_batch_size_finds_stays_different():
+    received = changed("translation", "wrong")
+    received["score"][7] = -8.5
+    expected, settled = settle(outputs(), received, FLOAT32, iter([outputs(), outputs()]))
+    assert (expected, settled) == (outputs(), 0)
+
+
+def test_no_other_batch_size_is_tried_for_nothing_or_for_many():
+    def nobody():
+        raise AssertionError("not needed")
+        yield
+
+    many, tie = outputs(), changed("score", -8.0 - 9e-5)
+    tie["translation"][7] = "a near-tie"
+    for row in (3, 5):  # One in a hundred may be rounded otherwise, and one in any case.
+        many["translation"][row], many["score"][row] = "wrong", -99.0
+    fewer = {name: values[1:] for name, values in outputs().items()}
+    for received in (outputs(), tie, many, fewer, {"score": [-1.0] * 50}):
+        assert settle(outputs(), received, FLOAT32, nobody()) == (outputs(), 0)
 
 
 def test_ids_are_compared_without_their_padding():

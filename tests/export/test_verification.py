@@ -56,7 +56,7 @@ def answers(**other):
 )
 def test_what_only_a_fresh_process_can_tell_is_looked_at(model, other, message):
     with pytest.raises(VerificationError, match=message):
-        verification._check_model(model, [], [], answers(**other), verification.FLOAT32)
+        verification._check_model(model, [], [], answers(**other), verification.FLOAT32, None)
 
 
 def test_both_models_and_all_signatures_were_verified(report):
@@ -68,3 +68,4 @@ def test_both_models_and_all_signatures_were_verified(report):
         for name in ("serving_default", "greedy", "beam", "sample", "serving_ids"):
             compared = found["saved_model"][loader]["signatures"][name]
             assert compared["texts"] > 200 and {0, 1} < set(compared["batch_sizes"])
+            assert compared["as_in_other_batch_sizes"] == 0
