@@ -174,13 +174,14 @@ class Beam:
         import tensorflow as tf
 
         beams, count = self.options.beam_size, 2 * self.options.beam_size
-        values, tokens = tf.math.top_k(logits, count)  # --> [batch * beams, count]
+        of_each = min(count, logits.shape[1])  # A small vocabulary has fewer.
+        values, tokens = tf.math.top_k(logits, of_each)  # --> [batch * beams, of_each]
         log_sums = _log_sum(logits, others, values[:, :1])
         offsets = totals - tf.reshape(log_sums, (-1, beams))
-        values = tf.reshape(values, (-1, beams, count)) + tf.expand_dims(offsets, 2)
-        values, places = tf.math.top_k(tf.reshape(values, (-1, beams * count)), count)
-        tokens = _pick(tf.reshape(tokens, (-1, beams * count)), places)
-        return tokens, places // count, tf.maximum(values, IMPOSSIBLE)
+        values = tf.reshape(values, (-1, beams, of_each)) + tf.expand_dims(offsets, 2)
+        values, places = tf.math.top_k(tf.reshape(values, (-1, beams * of_each)), count)
+        tokens = _pick(tf.reshape(tokens, (-1, beams * of_each)), places)
+        return tokens, places // of_each, tf.maximum(values, IMPOSSIBLE)
 
     @staticmethod
     def _extended(ids, parents, tokens, position):
