@@ -34,40 +34,75 @@ def model(tmp_path):
     return folder
 
 
-def test_a_killed_worker_loses_nothing_and_a_second_run_goes_on(model, tmp_path):
-    pytest.importorskip("ray")
-    texts = {
-        "a.txt": [f"busy line {i}" for i in range(16)],
-        "b.txt": [f"line {i}" if i % 3 else "" for i in range(23)],
-    }
-    for name, lines in texts.items():
-        (tmp_path / name).write_text("".join(line + "\n" for line in lines))
-    output = tmp_path / "out"
-    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
-    command += ["--engine=ray", "--workers=2", "--threads=1", "--chunk-lines=4", "--input"]
-    command += [str(tmp_path / name) for name in texts] + [f"--output={output}"]
-    package = pathlib.Path(__file__).parents[2]
-    running = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(package)},
-    )
-    deadline = time.monotonic() + 120
-    while not list(output.glob(".parts/0/*.txt")):
-        assert running.poll() is None and time.monotonic() < deadline, running.communicate()
-        time.sleep(0.05)
-    victim = processes_below(running.pid, b"ray::Worker")[0]
-    os.kill(victim, signal.SIGKILL)
-    assert not (output / "a.txt").exists()
+TEXTS = {
+    "a.txt": [f"busy line {i}" for i in range(16)],
+    "b.txt": [f"line {i}" if i % 3 else "" for i in range(23)],
+}
+
+
+class Job:
+    """The command on two files of one folder, and Ray where it needs it."""
+
+    def __init__(self, model, folder):
+        pytest.importorskip("ray")
+        self.model, self.output = model, folder / "out"
+        self.inputs = [str(folder / name) for name in TEXTS]
+        for name, lines in TEXTS.items():
+            (folder / name).write_text("".join(line + "\n" for line in lines))
+
+    def start(self):
+        command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={self.model}"]
+        command += ["--engine=ray", "--workers=2", "--threads=1", "--chunk-lines=4"]
+        command += ["--input", *self.inputs, f"--output={self.output}"]
+        package = pathlib.Path(__file__).parents[2]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(package)},
+        )
+
+    def wait_for_a_chunk(self, running):
+        deadline = time.monotonic() + 120
+        while not list(self.output.glob(".parts/0/*.txt")):
+            assert running.poll() is None and time.monotonic() < deadline, running.communicate()
+            time.sleep(0.05)
+        assert not (self.output / "a.txt").exists()
+
+    def check(self):
+        for name, lines in TEXTS.items():
+            expected = "".join(line.upper() + "\n" for line in lines)
+            assert (self.output / name).read_text() == expected
+
+
+@pytest.fixture
+def job(model, tmp_path):
+    return Job(model, tmp_path)
+
+
+def test_a_killed_worker_loses_nothing_and_a_second_run_goes_on(job):
+    running = job.start()
+    job.wait_for_a_chunk(running)
+    os.kill(processes_below(running.pid, b"ray::Worker")[0], signal.SIGKILL)
     stdout, stderr = running.communicate(timeout=120)
     assert running.returncode == 0, stderr[-2000:]
     assert "a worker died" in stderr
     assert json.loads(stdout)["lines_translated"] == 39
-    for name, lines in texts.items():
-        assert (output / name).read_text() == "".join(line.upper() + "\n" for line in lines)
+    job.check()
     # A second run finds that all is there, and starts nothing.
-    inputs = [str(tmp_path / name) for name in texts]
-    again = translate_corpus(model, inputs, output, workers=2, threads=1, chunk_lines=4)
+    again = translate_corpus(job.model, job.inputs, job.output, workers=2, threads=1, chunk_lines=4)
     assert again["lines_translated"] == 0
+
+
+def test_a_killed_command_goes_on_where_it_stopped(job):
+    first = job.start()
+    job.wait_for_a_chunk(first)
+    first.kill()
+    first.communicate(timeout=60)
+    assert not (job.output / "a.txt").exists()
+    second = job.start()
+    stdout, stderr = second.communicate(timeout=120)
+    assert second.returncode == 0, stderr[-2000:]
+    assert json.loads(stdout)["lines_translated"] <= 39 - 4
+    job.check()
