@@ -18,6 +18,7 @@ _GROUPS = {
         "max_batch_size": "most sentences in a batch",
         "batch_wait_ms": "most milliseconds that a sentence waits for others if a replica is free",
         "warm_up_tokens": "sources up to so many tokens are compiled before the server is ready",
+        "warm_up_signatures": "signatures that are compiled then, with commas between them",
         "replica_cpus": "CPUs that Ray reserves for a replica",
         "ray_address": "a Ray cluster to join; default: one is started on this machine",
     },

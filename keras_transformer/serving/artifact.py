@@ -77,32 +77,50 @@ class Artifact:
         results = self._functions[signature](**tensors)
         return {key: to_values(results[key].numpy()) for key in sorted(results)}
 
-    def warm_up(self, max_batch_size, tokens, threads=1):
-        """Runs `serving_default` once in each of the shapes that XLA compiles a program for.
+    def warm_up(self, max_batch_size, tokens, threads=1, signatures=(DEFAULT,)):
+        """Runs signatures once in each of the shapes that XLA compiles a program for.
 
         Args:
             max_batch_size: Batches up to this size are expected.
             tokens: Sources up to so many tokens are expected; 0 compiles nothing.
             threads: Programs that are compiled at a time.
+            signatures: Names of signatures that take nothing but texts. `serving_default` is
+                left out where it takes something else or is missing.
 
         Returns:
             The number of batches that were run.
+
+        Raises:
+            InputError: Another signature takes something else or is missing.
         """
-        given = self.signatures.get(DEFAULT)
-        if not tokens or given is None or {t.dtype for t in given.inputs.values()} != {"string"}:
+        names = [name for name in signatures if self._is_warmable(name)]
+        if not tokens:
             return 0
         rows = [1 << power for power in range(max(max_batch_size - 1, 0).bit_length() + 1)]
         # The end of the sentence takes one place.
         lengths = length_buckets(min(tokens + 1, self._max_source_length()))
         texts = [self.tokens.text_of(columns - 1) for columns in lengths]
-        batches = [[text] * count for text in texts for count in rows]
+        batches = [(name, [text] * count) for name in names for text in texts for count in rows]
+
+        def run(batch):
+            name, values = batch
+            self.run(name, dict.fromkeys(self.signatures[name].inputs, values))
+
         with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-            list(
-                pool.map(
-                    lambda batch: self.run(DEFAULT, dict.fromkeys(given.inputs, batch)), batches
-                )
-            )
+            list(pool.map(run, batches))
         return len(batches)
+
+    def _is_warmable(self, name):
+        found = self.signatures.get(name)
+        if found is not None and {each.dtype for each in found.inputs.values()} == {"string"}:
+            return True
+        if name == DEFAULT:  # Nobody asked for it.
+            return False
+        takes = "no such signature" if found is None else f"inputs {', '.join(found.inputs)}"
+        raise InputError(
+            f"{self._folder}: a signature to be warmed up takes nothing but texts. "
+            f"Received: {name}, {takes}."
+        )
 
     def _max_source_length(self):
         try:

@@ -88,6 +88,7 @@ class Loaded:
         Raises:
             Rejection: 503 if the replica ended before it answered, 504 if it hung.
         """
+        import grpc
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
@@ -100,7 +101,7 @@ class Loaded:
                 response.cancel()
             raise Rejection(504, f"No answer within {self.timeout} seconds", "timeout") from None
         # A batch is not sent a second time: a text that ends a replica would end the next.
-        except (RayError, RayServeException) as error:
+        except (RayError, RayServeException, grpc.RpcError) as error:
             raise Rejection(
                 503,
                 "The replica that held this request ended before it answered: send it again "
@@ -128,6 +129,9 @@ class Cluster:
         if self._options.ray_address is None:
             self._share_programs()
         start_ray(self._options.ray_address)
+        # Straight to the replica's own port, which Ray Serve opens anyway and Ray's token guards:
+        # a batch is there in half the time.
+        os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
         import logging
 
         from ray import serve

@@ -35,6 +35,8 @@ class ServerOptions:
         drain_timeout: Seconds that a server which is told to stop has for what it accepted.
         poll_seconds: How often the folder is looked at for a new version.
         warm_up_tokens: Sources up to so many tokens are compiled before the server is ready.
+        warm_up_signatures: The signatures that are compiled then, with commas between them; they
+            take nothing but texts.
         replica_cpus: CPUs that Ray reserves for a replica. 0 reserves none, so that a new version
             loads beside the old one.
         ray_address: Address of a Ray cluster to join; None starts one in this machine.
@@ -60,6 +62,7 @@ class ServerOptions:
     drain_timeout: float = 60.0
     poll_seconds: float = 1.0
     warm_up_tokens: int = 48
+    warm_up_signatures: str = "serving_default"
     replica_cpus: float = 0.0
     ray_address: str | None = None
 

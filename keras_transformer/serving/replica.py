@@ -26,7 +26,10 @@ class Replica:
         self._longest = 2 * options.request_timeout
         self._running = {}
         warmed = self._artifact.warm_up(
-            options.max_batch_size, options.warm_up_tokens, options.threads
+            options.max_batch_size,
+            options.warm_up_tokens,
+            options.threads,
+            options.warm_up_signatures.split(","),
         )
         self._state = {"seconds": time.monotonic() - started, "warmed": warmed}
 

@@ -41,6 +41,27 @@ def test_the_warm_up_runs_each_power_of_two_and_length(artifact):
     assert artifact.warm_up(max_batch_size=5, tokens=0) == 0
 
 
+def test_the_warm_up_takes_the_signatures_that_are_named(artifact, monkeypatch):
+    ran = []
+    monkeypatch.setattr(artifact, "run", lambda name, columns: ran.append((name, columns)))
+    names = ("serving_default", "beam")
+    assert artifact.warm_up(max_batch_size=2, tokens=1, signatures=names) == 4
+    assert [(name, len(columns["text"])) for name, columns in ran] == [
+        ("serving_default", 1),
+        ("serving_default", 2),
+        ("beam", 1),
+        ("beam", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "received"), [("sample", "inputs seed, text"), ("beem", "no such signature")]
+)
+def test_what_cannot_be_warmed_up_is_named(artifact, name, received):
+    with pytest.raises(InputError, match=f"nothing but texts. Received: {name}, {received}"):
+        artifact.warm_up(max_batch_size=2, tokens=1, signatures=("serving_default", name))
+
+
 def test_what_is_no_savedmodel_is_refused(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(b"no graph")
     with pytest.raises(InputError, match="incomplete or damaged"):
