@@ -143,7 +143,9 @@ class Search:
             cache = self.model.grow(_rows_of(state.cache, chosen), room)
             part = _rows_of(whole._replace(cache=()), chosen)._replace(cache=cache)
             part, _ = self.proceed(part, _rows_of_settings(settings, chosen), room, weights)
-            # The last part is filled up with sentences that have ended and are longer.
+            # Also where a limit beyond the room was asked for: each sentence is in one part.
+            part = part._replace(running=ops.zeros_like(part.running))
+            # What only fills up the last part had ended, and may be longer than where it began.
             news = ops.take(running, chosen, axis=0)
             return keras.tree.map_structure(
                 lambda values, new: _with_rows(values, chosen, new, news), before, tuple(part[:-1])

@@ -219,6 +219,19 @@ def test_what_is_left_of_a_batch_goes_on_in_quarters(varied, monkeypatch):
     assert parts == [[True, True], [True, True], [True, False]]
 
 
+def test_a_search_in_parts_ends_where_the_limits_are_beyond_its_room(varied, compiled):
+    model, source = varied("post_norm"), varied_sources(8)
+    endless = DecodingOptions(beam_size=1, max_length_ratio=9.0)
+    settings = settings_of(endless, 256)
+
+    def found(ids):
+        return search(model, ids, beam_size=1, in_parts=True, settings=settings).ids
+
+    # The room is that of twice the padded source and 10.
+    ids = np.asarray(compiled(found)(source))
+    assert ids.shape == (8, 1, 32) and (ids[6] != 0).all()
+
+
 @pytest.mark.parametrize("max_length, room", [(64, 32), (31, 31), (1, 1)])
 def test_the_result_has_room_for_the_longest_limit(varied, max_length, room):
     # 2 · 5 + 10 rounded up to a multiple of 16, and no more than is asked for.
