@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
-from keras_transformer.decoding.search import settings_of
+from keras_transformer.decoding.settings import settings_of
 from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
 from keras_transformer.decoding.stages import Batch
 

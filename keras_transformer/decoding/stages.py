@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.hypotheses import Hypotheses
-from keras_transformer.decoding.search import Settings
+from keras_transformer.decoding.settings import Settings
 from keras_transformer.decoding.shapes import FIRST_ROOM
 
 

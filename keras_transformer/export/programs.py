@@ -7,7 +7,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.decoding import DecodingOptions, length_penalty, search
 from keras_transformer.decoding.forced import forced_targets
-from keras_transformer.decoding.search import settings_of
+from keras_transformer.decoding.settings import settings_of
 
 
 class Programs:

@@ -18,7 +18,8 @@ from naive_search import BOS, EOS, PAD, Rules, penalty
 
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.search import Search, settings_of
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.settings import settings_of
 
 BANNED, LONGEST = (5, 12), 17
 LENGTHS = dict(min_length=2, min_length_ratio=0.7, length_penalty=1.0)

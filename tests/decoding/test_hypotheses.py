@@ -1,4 +1,4 @@
-"""The penalties, the limits and the forbidden ids, by hand."""
+"""The penalties and the forbidden ids, by hand."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ from keras_transformer.decoding.hypotheses import (
     forbid,
     length_penalty,
 )
-from keras_transformer.decoding.search import length_limits
 
 
 @pytest.mark.parametrize("alpha", [0, 0.0, 0.6, 1, 2.0])
@@ -58,10 +57,3 @@ def test_forbidden_ids_become_impossible_and_the_others_stay():
     expected = [[[7.0, IMPOSSIBLE, 3.0, IMPOSSIBLE]]]
     np.testing.assert_array_equal(forbid(logits, (1, 3)), np.array(expected, "float32"))
     np.testing.assert_array_equal(forbid(logits, ()), logits)
-
-
-def test_a_limit_is_a_multiple_of_the_source_and_more_up_to_the_largest():
-    lengths = np.array([2, 0, 5, 1], "int32")
-    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 31), [14, 0, 20, 12])
-    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 13), [13, 0, 13, 12])
-    np.testing.assert_array_equal(length_limits(lengths, 1.5, [0, 0, 3, 1], 31), [3, 0, 10, 2])

@@ -17,7 +17,8 @@ from keras_transformer.decoding import Beam, Constraints, Greedy, Sampling, deco
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.loop import advance, grow, start
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.search import Search, settings_of
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.settings import settings_of
 
 SENTENCES, VOCABULARY, SOURCE, ROOM = 13, 7, 3, 11
 LIMITS = [11, 0, 5, 7, 11, 1, 11, 3, 2, 4, 11, 6, 11]

@@ -16,7 +16,7 @@ from keras import ops
 from naive_search import ANYTHING, Rules, naive_greedy, penalty, sequence_probabilities
 
 from keras_transformer.decoding import DecodingOptions, Sampling, search
-from keras_transformer.decoding.search import settings_of
+from keras_transformer.decoding.settings import settings_of
 
 VOCABULARY, ROOM, DRAWS = 5, 3, 4001
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}

@@ -22,7 +22,8 @@ from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.search import Search, settings_of
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.settings import settings_of
 
 VARIANTS = tuple(oracles.VARIED)
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
@@ -253,7 +254,7 @@ import keras_transformer
 from keras_transformer.decoding import search
 from keras_transformer.decoding.compiled import compile_for_ids
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.search import settings_of
+from keras_transformer.decoding.settings import settings_of
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
 model = keras.saving.load_model(f"{folder}/model.keras", compile=False)

@@ -10,7 +10,8 @@ from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding import stages as stages_module
-from keras_transformer.decoding.search import Search, settings_of
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.settings import settings_of
 from keras_transformer.decoding.shapes import pad
 from keras_transformer.decoding.stages import Batch, Stages
 
