@@ -23,7 +23,7 @@ from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.settings import settings_of
+from keras_transformer.decoding.settings import Settings, settings_of
 
 VARIANTS = tuple(oracles.VARIED)
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
@@ -217,6 +217,50 @@ def test_what_is_left_of_a_batch_goes_on_in_quarters(varied, monkeypatch):
     lengths = (np.asarray(found.ids)[:, 0] != 0).sum(axis=1)
     assert (lengths > 3).sum() == 5
     assert parts == [[True, True], [True, True], [True, False]]
+
+
+@pytest.mark.tensorflow  # as above
+def test_the_first_loop_ends_when_a_quarter_of_the_batch_is_left(varied, monkeypatch):
+    positions, finish = [], Search.finish
+
+    def noted(self, state, *more):
+        running = np.any(state.running, axis=1)
+        positions.append((int(state.position), int(running.sum())))
+        return finish(self, state, *more)
+
+    monkeypatch.setattr(Search, "finish", noted)
+    monkeypatch.setattr(sys.modules[Search.__module__], "_first_room", lambda _, room: room)
+    options = dict(beam_size=1, max_length=23)
+    found = search(varied("post_norm"), varied_sources(8), in_parts=True, **options)
+    lengths = sorted((np.asarray(found.ids)[:, 0] != 0).sum(axis=1))
+    assert lengths[-3] < lengths[-2]
+    assert positions == [(lengths[-3], 2)]
+
+
+def test_each_part_has_the_settings_of_its_sentences(varied, compiled, monkeypatch):
+    monkeypatch.setattr(sys.modules[Search.__module__], "_first_room", lambda *_: 3)
+    model, source = varied("post_norm"), varied_sources(8)
+    options = dict(beam_size=1, sampling=True, min_length=6)
+    plain = settings_of(DecodingOptions(**options), 23)
+    numbers = [np.float32(each) for each in plain.numbers]
+    numbers[3] = np.linspace(0.5, 2.0, 8, dtype="float32")  # temperatures
+    integers = (np.arange(2, 10, dtype="int32"), *plain.integers[1:])  # top-k
+    prefixes = np.zeros((8, 5), "int32")
+    prefixes[np.arange(0, 8, 2), 0] = prefixes[5, :5] = 4
+    seeds = np.arange(8, dtype="int32") * 1009
+
+    def run(in_parts):
+        settings = Settings(tuple(numbers), integers, seeds, prefixes)
+
+        def found(ids):
+            more = dict(max_length=23, in_parts=in_parts, settings=settings)
+            return search(model, ids, **more, **options).ids
+
+        return np.asarray(compiled(found)(source))
+
+    one, two = run(False), run(True)
+    assert len({tuple(row) for row in one[:, 0, 3:].tolist()}) >= 6
+    np.testing.assert_array_equal(two, one)
 
 
 def test_a_search_in_parts_ends_where_the_limits_are_beyond_its_room(varied, compiled):

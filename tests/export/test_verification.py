@@ -4,6 +4,7 @@ import pytest
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import verification
+from keras_transformer.export.live_answers import Call
 from keras_transformer.export.verification import verify
 
 MANIFEST = {
@@ -57,6 +58,29 @@ def answers(**other):
 def test_what_only_a_fresh_process_can_tell_is_looked_at(model, other, message):
     with pytest.raises(VerificationError, match=message):
         verification._check_model(model, [], [], answers(**other), verification.FLOAT32, None)
+
+
+def checked_again(signature):
+    """The report of a call where another batch size of the live model agrees with the export."""
+    live = {"translation": ["a", "b"], "score": [-1.0, -2.0]}
+    received = {"translation": ["a", "c"], "score": [-1.0, -2.5]}
+    loader = {**answers()["session"], "results": [received]}
+    both = answers(session=loader, module=loader)
+    calls, tolerance = [Call(signature, {}, ())], verification.FLOAT32
+    return verification._check_model(
+        "saved_model", calls, [live], both, tolerance, lambda call: [received]
+    )
+
+
+def test_where_a_search_differs_the_live_model_is_asked_again():
+    report = checked_again("beam")
+    for loader in ("session", "module"):
+        assert report[loader]["signatures"]["beam"]["as_in_other_batch_sizes"] == 1
+
+
+def test_where_nothing_is_searched_a_difference_is_one():
+    with pytest.raises(VerificationError, match="Signature score: 1 of 2"):
+        checked_again("score")
 
 
 def test_both_models_and_all_signatures_were_verified(report):
