@@ -51,10 +51,8 @@ class Ours:
         return np.asarray(hypotheses.ids)[: len(source_ids), 0].tolist()
 
     def _kept(self, beam_size, sentences):
-        """For single sentences: the weights laid out once, as a `frozen` engine does."""
-        if sentences > 1:
-            return ()
-        layout = "one, kept" if beam_size == 1 else "many"
+        """The weights laid out once, as a `frozen` engine does."""
+        layout = "one, kept" if beam_size == sentences == 1 else "many, kept"
         return (Compiled(self._model, lambda: self._model.step_weights(layout))(),)
 
     def _forced(self, beam_size, steps):

@@ -58,7 +58,10 @@ class _TensorFlow:
     def __call__(self, *arguments):
         import tensorflow as tf
 
-        flat = tf.nest.flatten(arguments)
+        flat = [
+            None if each is None else tf.convert_to_tensor(each)
+            for each in tf.nest.flatten(arguments)
+        ]
         specs = [None if each is None else _spec(tf, each) for each in flat]
         key = tuple(specs)
         if key not in self._traced:
@@ -71,12 +74,13 @@ class _TensorFlow:
                 return self._function(*given, *self._kept)
 
             signature = [spec for spec in specs if spec is not None]
-            self._traced[key] = tf.function(run, signature, jit_compile=True, autograph=False)
+            function = tf.function(run, signature, jit_compile=True, autograph=False)
+            # Called as it is: to look for a trace would take half a millisecond each time.
+            self._traced[key] = function.get_concrete_function()
         return self._traced[key](*(each for each in flat if each is not None))
 
 
 def _spec(tf, value):
-    value = tf.convert_to_tensor(value)
     # A batch of one sentence is traced as such: some of XLA's best choices for a matrix are its
     # worst for a vector, and the model may then choose otherwise.
     shape = [1 if axis == 0 and size == 1 else None for axis, size in enumerate(value.shape)]

@@ -53,8 +53,8 @@ class Stages:
     Args:
         search: `Search`.
         max_room: No hypothesis is longer.
-        kept_weights: From a layout to the model's `step_weights`, laid out once for all calls
-            with a single sentence, or `None`: each call then lays them out for itself.
+        kept_weights: From a layout to the model's `step_weights`, laid out once for all calls, or
+            `None`: each call then lays them out for itself.
         workers: Batches that are decoded at once. Much of a step on a small model keeps a single
             core busy; another batch then has the other one.
     """
@@ -73,8 +73,9 @@ class Stages:
     def _functions(self, rows):
         """`begin` and `proceed`, compiled."""
         layout = None
-        if rows == 1 and self._kept_weights is not None:
-            layout = "one, kept" if self._search.options.beams == 1 else "many"
+        if self._kept_weights is not None:
+            one_row = rows == self._search.options.beams == 1
+            layout = "one, kept" if one_row else "many, kept"
         if layout not in self._compiled:
             kept = () if layout is None else (self._kept_weights(layout),)
             self._compiled[layout] = tuple(

@@ -122,8 +122,8 @@ class DecoderBlock(Block):
         Args:
             layout: What a step is. `"many"` rows: matrices with the same input are put side by
                 side. `"one"` row in all: its products read each matrix at the speed of memory,
-                and nothing is copied. `"one, kept"`: one row, and the result is kept for many
-                loops: side by side and transposed.
+                and nothing is copied. `"many, kept"` and `"one, kept"`: the result is kept for
+                many loops, so that making it may take its time.
         """
         cross = self.cross_attention
         return StepWeights(

@@ -66,9 +66,7 @@ class FeedForward(keras.layers.Layer):
             as_linear(each.kernel, each.bias, each.kernel.shape[0], self.compute_dtype)
             for each in self.projections
         )
-        if layout == "one, kept":
-            return inner.transposed(), outer.transposed()
-        return inner, outer
+        return inner.laid_out(layout), outer.laid_out(layout)
 
     def step(self, inputs, weights):
         """What `call` gives, with the weights that `step_weights` gave."""

@@ -176,9 +176,7 @@ class MultiHeadAttention(keras.layers.Layer):
             inner = (query, key, value)
         else:
             inner = (Linear.beside(query, key, value),)
-        if layout == "one, kept":
-            return tuple(each.transposed() for each in inner), output.transposed()
-        return inner, output
+        return tuple(each.laid_out(layout) for each in inner), output.laid_out(layout)
 
     def step(self, inputs, weights, write=None, key_value=None, mask=None):
         """Attends from new positions, in self-attention after writing their keys and values.
@@ -213,7 +211,8 @@ class MultiHeadAttention(keras.layers.Layer):
             key = by_head(1, key_dim, (0, 2, 3, 1))
             key_value = write(KeyValue(key, by_head(2, value_dim)))
         output, attention = self._attend_by_head(by_head(0, key_dim), key_value, mask)
-        output = outer(ops.reshape(output, (-1, outer.inputs)))
+        width = heads * (self.value_dim or key_dim)
+        output = outer(ops.reshape(output, (-1, width)))
         return ops.reshape(output, (-1, new, output.shape[-1])), attention, key_value
 
     def _attend_by_head(self, query, key_value, mask, training=None):

@@ -10,6 +10,7 @@ from keras_transformer.decoding import ModelEngine, search, stages
 from keras_transformer.decoding.forced import forced_targets
 from keras_transformer.decoding.shapes import pad_to_few_shapes
 from keras_transformer.errors import InputError
+from keras_transformer.layers import projection
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
 
@@ -226,15 +227,21 @@ def test_after_a_warmup_nothing_is_compiled(varied):
 
 
 @pytest.mark.parametrize("variant, beam_size", [("pre_norm", 1), ("untied", 1), ("untied", 3)])
-def test_a_single_sentence_on_kept_weights_gives_the_same(varied, variant, beam_size):
+@pytest.mark.parametrize("together", [1, 2])
+def test_kept_weights_give_the_same(varied, monkeypatch, variant, beam_size, together):
+    monkeypatch.setattr(stages, "FIRST_ROOM", 8)
+    monkeypatch.setattr(projection, "_LEAST_SPLIT", 1)
     model = varied(variant)
     sizes = dict(max_source_length=16, max_target_length=20)
     frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)
-    wanted = at_once(model, TEXTS[:2], beam_size, max_length=20, min_length=12)
-    for text, (ids, score) in zip(TEXTS[:2], wanted, strict=True):
-        (found,) = frozen.translate([text], beam_size=beam_size, min_length=12)
-        assert found.ids == ids and len(ids) >= 12
-        assert found.score == pytest.approx(score, abs=1e-4)
+    options = dict(beam_size=beam_size, min_length=12, max_length_ratio=20.0)
+    wanted = at_once(model, TEXTS[:2], max_length=20, **options)
+    found = []
+    for start in range(0, 2, together):
+        found += frozen.translate(TEXTS[start : start + together], **options)
+    for each, (ids, score) in zip(found, wanted, strict=True):
+        assert each.ids == ids and len(ids) >= 12  # rooms of 8, 16 and perhaps 20 tokens
+        assert each.score == pytest.approx(score, abs=1e-4)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers.projection import Projection
+from keras_transformer.layers import projection as projections
+from keras_transformer.layers.projection import Linear, Projection, SplitLinear, TableLinear
 
 BATCH, LENGTH, WIDTH, HEADS, HEAD = 2, 3, 5, 7, 11
 
@@ -26,6 +27,27 @@ def test_it_is_the_product_over_the_last_axes(rng, randomize, arguments, shape, 
     assert len(bias) == use_bias
     expected = np.einsum(equation, inputs, kernel) + (bias[0] if use_bias else 0.0)
     np.testing.assert_allclose(np.asarray(projection(inputs)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["many", "one", "many, kept", "one, kept"])
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("outputs", [1, 6, 7, 8])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_each_layout_gives_the_same_product(rng, monkeypatch, layout, rows, outputs, with_bias):
+    monkeypatch.setattr(projections, "_LEAST_SPLIT", 2 * WIDTH)
+    matrix, bias = rng.normal(size=(WIDTH, outputs)), rng.normal(size=outputs)
+    inputs = rng.normal(size=(rows, WIDTH))
+    arrays = [ops.convert_to_tensor(each.astype("float32")) for each in (matrix, bias, inputs)]
+    linear = Linear(arrays[0], arrays[1] if with_bias else None).laid_out(layout)
+    assert isinstance(linear, SplitLinear) == (layout == "many, kept" and outputs > 1)
+    expected = inputs @ matrix + (bias if with_bias else 0.0)
+    np.testing.assert_allclose(np.asarray(linear(arrays[2])), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_table_is_multiplied_as_it_lies(rng):
+    table, inputs = (rng.normal(size=(n, WIDTH)).astype("float32") for n in (HEADS, LENGTH))
+    logits = TableLinear(ops.convert_to_tensor(table))(ops.convert_to_tensor(inputs))
+    np.testing.assert_allclose(np.asarray(logits), inputs @ table.T, rtol=1e-5, atol=1e-5)
 
 
 def test_it_begins_glorot_uniform_over_the_whole_matrix():

@@ -9,6 +9,7 @@ from reference import float64
 
 from keras_transformer import TransformerConfig
 from keras_transformer.cache import KeyValue
+from keras_transformer.layers import projection
 from keras_transformer.models.decoder import Decoder
 
 BATCH, TARGET, SOURCE, HEADS, KEY_DIM = 2, 5, 7, 3, 11
@@ -123,7 +124,11 @@ def test_the_masks_of_embeddings_reach_every_block_and_travel_on(rng, randomize)
 
 
 @PRE_AND_POST
-def test_steps_through_the_caches_equal_one_call(target, source, randomize, normalize_first):
+@pytest.mark.parametrize("layout", ["many", "one", "many, kept", "one, kept"])
+def test_steps_through_the_caches_equal_one_call(
+    target, source, randomize, monkeypatch, normalize_first, layout
+):
+    monkeypatch.setattr(projection, "_LEAST_SPLIT", 1)
     decoder = built(randomize, normalize_first=normalize_first)
     expected = float64(decoder(target, source, encoder_padding_mask=SOURCE_REAL))
     memory = decoder.project_memory(ops.convert_to_tensor(source))
@@ -137,7 +142,7 @@ def test_steps_through_the_caches_equal_one_call(target, source, randomize, norm
             (np.arange(TARGET) <= i)[None, None, None],
             memory,
             SOURCE_REAL[:, None, None],
-            decoder.step_weights(),
+            decoder.step_weights(layout),
         )
         np.testing.assert_allclose(float64(outputs), expected[:, i : i + 1], atol=1e-5)
         for seen in attention:
