@@ -21,7 +21,7 @@ def benchmark_corpus(
     source_file,
     beam_size=4,
     length_penalty=None,
-    batch_sizes=(32, 64, 128),
+    batch_sizes=(16, 32, 64, 128),
     rounds=5,
     threads=2,
     engines=None,

@@ -34,8 +34,8 @@ class ModelEngine:
         max_source_length: Most tokens of a source, its end included; see `long_input` of
             `translate`.
         max_target_length: Most tokens of a translation.
-        frozen: Whether the model's weights will not change any more. They are then laid out once
-            for the translation of single sentences, and kept a second time for it.
+        frozen: Whether the model's weights will not change any more. Those of the decoder are
+            then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
 
     Raises:

@@ -39,7 +39,7 @@ class Linear(NamedTuple):
     def laid_out(self, layout):
         """The same, as `DecoderBlock.step_weights` describes the layouts."""
         inputs, outputs = self.matrix.shape
-        if layout == "many, kept" and inputs * outputs >= _LEAST_SPLIT:
+        if layout == "many, kept" and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
             return SplitLinear(tuple(ops.split(self.matrix, [outputs // 2], axis=1)), self.bias)
         if layout == "one, kept":
             blocks = math.gcd(outputs, _BLOCKS)
@@ -106,6 +106,10 @@ class TableLinear(NamedTuple):
         """From `(rows, inputs)` to `(rows, outputs)`."""
         # The table first: XLA would copy a transposed second matrix at each product.
         return ops.transpose(ops.matmul(self.table, ops.transpose(inputs)))
+
+
+def _on_cpu():
+    return all(name.startswith("cpu") for name in keras.distribution.list_devices())
 
 
 def _biased(outputs, bias):

@@ -1,5 +1,6 @@
 import math
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -42,6 +43,14 @@ def test_each_layout_gives_the_same_product(rng, monkeypatch, layout, rows, outp
     assert isinstance(linear, SplitLinear) == (layout == "many, kept" and outputs > 1)
     expected = inputs @ matrix + (bias if with_bias else 0.0)
     np.testing.assert_allclose(np.asarray(linear(arrays[2])), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_matrix_is_cut_in_two_for_a_gpu(monkeypatch):
+    monkeypatch.setattr(projections, "_LEAST_SPLIT", 1)
+    linear = Linear(ops.ones((WIDTH, HEADS)), None)
+    assert isinstance(linear.laid_out("many, kept"), SplitLinear)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", "gpu:0"])
+    assert linear.laid_out("many, kept") is linear
 
 
 def test_a_table_is_multiplied_as_it_lies(rng):
