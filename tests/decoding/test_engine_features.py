@@ -236,9 +236,15 @@ def test_kept_weights_give_the_same(varied, monkeypatch, variant, beam_size, tog
     frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)
     options = dict(beam_size=beam_size, min_length=12, max_length_ratio=20.0)
     wanted = at_once(model, TEXTS[:2], max_length=20, **options)
+    layouts, lay_out = [], model.step_weights
+    monkeypatch.setattr(
+        model, "step_weights", lambda layout="many": layouts.append(layout) or lay_out(layout)
+    )
     found = []
     for start in range(0, 2, together):
         found += frozen.translate(TEXTS[start : start + together], **options)
+    one_row = together == beam_size == 1
+    assert layouts == ["one, kept" if one_row else "many, kept"]  # once for all calls and stages
     for each, (ids, score) in zip(found, wanted, strict=True):
         assert each.ids == ids and len(ids) >= 12  # rooms of 8, 16 and perhaps 20 tokens
         assert each.score == pytest.approx(score, abs=1e-4)
