@@ -50,8 +50,8 @@ def add_command(commands):
         "--engines",
         nargs="+",
         metavar="NAME",
-        help="of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, keras_hub; default: "
-        "those installed",
+        help="of ours, litert, litert_int8, ctranslate2, ctranslate2_in_parts, ctranslate2_int8, "
+        "keras_hub; default: those installed",
     )
     decode.add_argument("--model", metavar="RUN", help="a run folder, with --source")
     decode.add_argument("--source", metavar="FILE", help="the text to translate with --model")

@@ -24,6 +24,7 @@ class CTranslate2Float32:
     package = "ctranslate2"
     distribution = "ctranslate2"
     compute_type = "float32"
+    in_parts = False  # whether a forced batch is cut in as many parts as there are threads
     note = (
         "the same weights; its length penalty divides by length^a, ours by ((5 + length) / 6)^a, "
         "so that whole-corpus translations may differ"
@@ -47,10 +48,12 @@ class CTranslate2Float32:
             target_pieces = _pieces(self._target_processor)
         self._source_pieces = source_pieces
         self._target_ids = {piece: i for i, piece in enumerate(target_pieces)}
+        self._parts = threads if self.in_parts else 1
         with tempfile.TemporaryDirectory() as folder:
             convert_to_ctranslate2(model, source_pieces, target_pieces, folder)
-            # Of many batches it is fastest with a thread for each batch, of one with all in it.
-            batches, threads_each = (1, threads) if text_engine is None else (threads, 1)
+            # Many batches are fastest with a thread for each.
+            many = self.in_parts or text_engine is not None
+            batches, threads_each = (threads, 1) if many else (1, threads)
             self._translator = ctranslate2.Translator(
                 folder,
                 device="cpu",
@@ -68,7 +71,7 @@ class CTranslate2Float32:
             min_decoding_length=steps,
             max_decoding_length=steps,
             max_input_length=0,
-            max_batch_size=len(sentences),
+            max_batch_size=-(-len(sentences) // self._parts),
         )
         return [[self._target_ids[piece] for piece in each.hypotheses[0]] for each in results]
 
@@ -83,6 +86,15 @@ class CTranslate2Float32:
             max_decoding_length=self._text_engine.max_target_length,
         )
         return self._target_processor.decode([each.hypotheses[0] for each in results])
+
+
+class CTranslate2InParts(CTranslate2Float32):
+    """The same with a batch cut into one part for each thread."""
+
+    name = "ctranslate2_in_parts"
+    in_parts = True
+    note = "each batch as several, one for each thread, which work on their own"
+    translate_corpus = None  # There `ctranslate2` does the same.
 
 
 class CTranslate2Int8(CTranslate2Float32):

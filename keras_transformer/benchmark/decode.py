@@ -47,8 +47,8 @@ def benchmark_decode(
         beam_sizes: Hypotheses; 1 is greedy search.
         rounds: Calls of each engine in a row, in turns.
         threads: Threads of each engine.
-        engines: Names, of `ours`, `litert`, `litert_int8`, `ctranslate2`, `ctranslate2_int8`,
-            `keras_hub`; all by default.
+        engines: Names, of `ours`, `litert`, `litert_int8`, `ctranslate2`,
+            `ctranslate2_in_parts`, `ctranslate2_int8`, `keras_hub`; all by default.
         model: A `Transformer` to take instead of a preset.
         log: Function that is told the progress.
 

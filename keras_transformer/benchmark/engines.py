@@ -10,7 +10,11 @@ import difflib
 import importlib.metadata
 import importlib.util
 
-from keras_transformer.benchmark.ctranslate2 import CTranslate2Float32, CTranslate2Int8
+from keras_transformer.benchmark.ctranslate2 import (
+    CTranslate2Float32,
+    CTranslate2InParts,
+    CTranslate2Int8,
+)
 from keras_transformer.benchmark.keras_hub import KerasHubBart
 from keras_transformer.benchmark.litert import LiteRTFloat32, LiteRTInt8
 from keras_transformer.benchmark.ours import Ours
@@ -23,6 +27,7 @@ ENGINES = {
         LiteRTFloat32,
         LiteRTInt8,
         CTranslate2Float32,
+        CTranslate2InParts,
         CTranslate2Int8,
         KerasHubBart,
     )
@@ -42,7 +47,7 @@ def choose_engines(names=None, corpus=False):
     Raises:
         InputError: A name is unknown or given twice, or the engine cannot take a trained run.
     """
-    able = [name for name, engine in ENGINES.items() if hasattr(engine, "translate_corpus")]
+    able = [name for name, each in ENGINES.items() if getattr(each, "translate_corpus", None)]
     allowed = able if corpus else list(ENGINES)
     chosen, not_installed = {}, []
     names = allowed if names is None else list(names)

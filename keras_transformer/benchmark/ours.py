@@ -27,7 +27,7 @@ class Ours:
     def __init__(self, model, threads=2, text_engine=None):
         self._model = model
         self._text_engine = text_engine
-        self._compiled = {}
+        self._compiled, self._kept = {}, {}
 
     def translate(self, source_ids, beam_size, steps):
         """Forces `steps` steps.
@@ -40,20 +40,19 @@ class Ours:
         Returns:
             A list of lists of `steps` ids, the best hypothesis of each sentence.
         """
-        key = (beam_size, steps, len(source_ids) == 1)
+        # The weights are laid out once, as a `frozen` engine does.
+        layout = "one, kept" if beam_size == len(source_ids) == 1 else "many, kept"
+        if layout not in self._kept:
+            self._kept[layout] = Compiled(self._model, lambda: self._model.step_weights(layout))()
+        key = (beam_size, steps, layout)
         if key not in self._compiled:
             self._compiled[key] = Compiled(
-                self._model, self._forced(beam_size, steps), self._kept(beam_size, len(source_ids))
+                self._model, self._forced(beam_size, steps), (self._kept[layout],)
             )
         config = self._model.config
         longest = config.max_length if config.positions == "learned" else MAX_POSITIONS
         hypotheses = self._compiled[key](pad_to_few_shapes(source_ids, longest))
         return np.asarray(hypotheses.ids)[: len(source_ids), 0].tolist()
-
-    def _kept(self, beam_size, sentences):
-        """The weights laid out once, as a `frozen` engine does."""
-        layout = "one, kept" if beam_size == sentences == 1 else "many, kept"
-        return (Compiled(self._model, lambda: self._model.step_weights(layout))(),)
 
     def _forced(self, beam_size, steps):
         model = self._model

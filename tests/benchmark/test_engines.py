@@ -21,6 +21,7 @@ def test_all_engines_are_the_default():
         "litert",
         "litert_int8",
         "ctranslate2",
+        "ctranslate2_in_parts",
         "ctranslate2_int8",
         "keras_hub",
     }
