@@ -4,8 +4,9 @@
     python training/beam_sweep.py --model RUN --source FILE --reference FILE --plot sweep.png
 
 The penalty is tuned on one text (the validation text) and reported on another. Changing it needs
-no new compilation, a beam size does. The table is on stdout; so is the length of the translations
-over that of the references, which a penalty moves.
+no new compilation, a beam size does. The table is on stdout; so are the length of the translations
+over that of the references, which a penalty moves, and the words of the longest translation, which
+show where a penalty is so large that the search prefers to repeat itself.
 """
 
 import argparse
@@ -22,16 +23,17 @@ PENALTIES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
 
 
 def sweep(translator, sources, references, beam_sizes, penalties):
-    """`(beam size, penalty)` to BLEU and the ratio of lengths; greedy search has one penalty."""
+    """`(beam size, penalty)` to BLEU and lengths; greedy search has one penalty."""
     results = {}
     for beam_size in beam_sizes:
         for penalty in penalties if beam_size > 1 else penalties[:1]:
             found = translator.translate(sources, beam_size=beam_size, length_penalty=penalty)
             texts = [each.text for each in found]
-            words = sum(len(text.split()) for text in texts)
+            words = [len(text.split()) for text in texts]
             results[beam_size, penalty] = {
                 "bleu": evaluate(texts, references)["bleu"],
-                "length_ratio": words / sum(len(text.split()) for text in references),
+                "length_ratio": sum(words) / sum(len(text.split()) for text in references),
+                "longest": max(words),
             }
             print(beam_size, penalty, results[beam_size, penalty], file=sys.stderr, flush=True)
     return results
@@ -95,9 +97,8 @@ def main():
     sources, references = read_pairs(options.source, options.reference)
     translator = Translator.load(options.model)
     results = sweep(translator, sources, references, options.beam_sizes, options.penalties)
-    print(table(results, options.beam_sizes, options.penalties))
-    print()
-    print(table(results, options.beam_sizes, options.penalties, "length_ratio", 3))
+    for field, digits in (("bleu", 2), ("length_ratio", 3), ("longest", 0)):
+        print(table(results, options.beam_sizes, options.penalties, field, digits), end="\n\n")
     if options.json:
         rows = [{"beam_size": b, "length_penalty": p, **r} for (b, p), r in results.items()]
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")

@@ -37,7 +37,7 @@ class Compiled:
 
     def __call__(self, *arguments):
         shapes = tuple(
-            (tuple(np.shape(each)), str(getattr(each, "dtype", type(each))))
+            (tuple(np.shape(each)), keras.backend.standardize_dtype(each.dtype))
             for each in keras.tree.flatten(arguments)
             if each is not None
         )

@@ -47,6 +47,16 @@ def test_a_shape_seen_before_is_not_traced_again():
     assert len(traced) == 1
 
 
+def test_a_program_is_counted_once_whatever_kind_of_array_comes():
+    doubled = Compiled(None, lambda ids: 2 * ids)
+    for ids in (np.ones((2, 3), "int32"), keras.ops.ones((2, 3), "int32")):
+        np.testing.assert_array_equal(doubled(ids), np.full((2, 3), 2))
+    assert len(doubled.programs) == 1
+    doubled(np.ones((2, 3), "float32"))
+    doubled(np.ones((3, 3), "int32"))
+    assert len(doubled.programs) == 3
+
+
 def test_changed_weights_are_seen_without_tracing_again():
     model, run, traced = doubled_embeddings()
     ids = np.array([[1, 5]], "int32")
