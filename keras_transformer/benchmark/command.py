@@ -35,7 +35,7 @@ def add_command(commands):
         nargs="+",
         metavar="N",
         help="a row each, default: 1 8 32; with --model each engine takes its fastest, "
-        "default: 32 64 128",
+        "default: 16 32 64 128",
     )
     decode.add_argument(
         "--beam-sizes",
@@ -55,6 +55,9 @@ def add_command(commands):
     )
     decode.add_argument("--model", metavar="RUN", help="a run folder, with --source")
     decode.add_argument("--source", metavar="FILE", help="the text to translate with --model")
+    decode.add_argument(
+        "--length-penalty", type=float, metavar="A", help="with --model; default: the recipe's"
+    )
     decode.add_argument("--output", metavar="FILE", help="also write the JSON there")
     decode.set_defaults(command=_decode)
 
@@ -73,6 +76,8 @@ def _decode(options):
         if getattr(options, name) is not None
     }
     if options.model is None and options.source is None:
+        if options.length_penalty is not None:
+            raise InputError("--length-penalty goes with --model and --source alone.")
         report = benchmark_decode(**given, log=_log)
     else:
         report = benchmark_corpus(**_corpus_arguments(options, given), log=_log)
@@ -100,6 +105,7 @@ def _corpus_arguments(options, given):
         "run_folder": options.model,
         "source_file": options.source,
         "beam_size": beam_sizes[0],
+        "length_penalty": options.length_penalty,
     }
 
 

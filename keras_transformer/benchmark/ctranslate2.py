@@ -27,7 +27,8 @@ class CTranslate2Float32:
     in_parts = False  # whether a forced batch is cut in as many parts as there are threads
     note = (
         "the same weights; its length penalty divides by length^a, ours by ((5 + length) / 6)^a, "
-        "so that whole-corpus translations may differ"
+        "and with a penalty it stops once `beam_size` hypotheses have ended, ours when none that "
+        "still grows can win: whole-corpus translations may differ"
     )
 
     def __init__(self, model, threads=2, text_engine=None):
@@ -94,7 +95,6 @@ class CTranslate2InParts(CTranslate2Float32):
     name = "ctranslate2_in_parts"
     in_parts = True
     note = "each batch as several, one for each thread, which work on their own"
-    translate_corpus = None  # There `ctranslate2` does the same.
 
 
 class CTranslate2Int8(CTranslate2Float32):

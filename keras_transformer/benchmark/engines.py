@@ -2,7 +2,7 @@
 
 An engine is made with `(model, threads, text_engine)` and has a `name`, the `package` that it
 needs, the `distribution` that brings it, a `note` on what sets it apart, and
-`translate(source_ids, beam_size, steps)`; one that can take a trained run has
+`translate(source_ids, beam_size, steps)`; those of `FOR_A_CORPUS` can take a trained run and have
 `translate_corpus(sentences, beam_size, length_penalty, batch_size)` too.
 """
 
@@ -32,6 +32,7 @@ ENGINES = {
         KerasHubBart,
     )
 }
+FOR_A_CORPUS = (Ours.name, CTranslate2Float32.name, CTranslate2Int8.name)
 
 
 def choose_engines(names=None, corpus=False):
@@ -47,8 +48,7 @@ def choose_engines(names=None, corpus=False):
     Raises:
         InputError: A name is unknown or given twice, or the engine cannot take a trained run.
     """
-    able = [name for name, each in ENGINES.items() if getattr(each, "translate_corpus", None)]
-    allowed = able if corpus else list(ENGINES)
+    allowed = list(FOR_A_CORPUS if corpus else ENGINES)
     chosen, not_installed = {}, []
     names = allowed if names is None else list(names)
     if not names:

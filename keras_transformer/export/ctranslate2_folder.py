@@ -92,6 +92,7 @@ pieces = source.encode(["A text."], out_type=str)
 results = translator.translate_batch(
     pieces,
     beam_size=4,
+    patience=2,
     max_input_length={max_source_length},
     max_decoding_length={max_target_length},
 )
@@ -99,6 +100,8 @@ print([target.decode(result.hypotheses[0]) for result in results])
 ```
 
 The end of the source is added by CTranslate2. Its beam search has another length penalty than that
-of keras_transformer: translations may differ where two are nearly as probable.
+of keras_transformer: translations may differ where two are nearly as probable. And it stops when
+`beam_size * patience` translations have ended, although a far more probable one may still be
+growing, which `patience=1`, the default there, does lose now and then.
 `export.json` holds the sizes and versions for programs.
 """

@@ -49,9 +49,9 @@ def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
     monkeypatch.setattr(corpus, "benchmark_corpus", measured)
     monkeypatch.setattr(table, "table", lambda report: "a table")
     arguments = ["--model", "r", "--source", "s", "--beam-sizes", "2", "--batch-sizes", "8", "16"]
-    assert run([*DECODE, *arguments]) == 0
+    assert run([*DECODE, *arguments, "--length-penalty", "0.5"]) == 0
     names = {"run_folder": "r", "source_file": "s", "beam_size": 2, "batch_sizes": [8, 16]}
-    assert asked == [{**names, "log": None}]
+    assert asked == [{**names, "length_penalty": 0.5, "log": None}]
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"told": "so"}
     assert captured.err == "a table\n"
@@ -65,6 +65,7 @@ def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
         (["--model", "run"], "--model and --source go together"),
         (["--source", "text"], "--model and --source go together"),
         (["--model", "run", "--source", "text", "--steps", "4"], "--steps does not go with"),
+        (["--length-penalty", "1"], "--length-penalty goes with --model and --source"),
         (["--model", "run", "--source", "text", "--beam-sizes", "1", "4"], "one beam size"),
         (["--model", "run", "--source", "text"], "run: no such run folder"),
         (["--output", "no/such/report.json"], "no/such/report.json: cannot be written"),
