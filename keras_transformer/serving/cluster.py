@@ -242,7 +242,8 @@ class Cluster:
             ray.shutdown()
 
     def _is_own(self, application):
-        return application.startswith(f"{self._name}-")
+        # Not by the beginning alone: "de-en-1-1" is none of a model "de".
+        return re.fullmatch(rf"{re.escape(self._name)}-\d+-\d+", application) is not None
 
     def _reason(self, application):
         """The last line of what Ray Serve tells about an application that did not start."""

@@ -47,6 +47,12 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
             super().data_received(data)
             if self._in_headers and self._header_bytes > _MAX_HEADER_BYTES:
                 self._refuse(431, f"At most {_MAX_HEADER_BYTES} bytes of headers")
+            elif self._clock is None and self.cycle is not None and self.cycle.response_complete:
+                # uvicorn ends its own clock at whatever comes, and starts it after an answer only:
+                # a line end, or the rest of a refused body, would keep the connection for ever.
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
 
         def on_message_begin(self):
             super().on_message_begin()

@@ -37,7 +37,7 @@ class TokenCounter:
 def _count(tokenizer, texts):
     if tokenizer is None:
         return 0
-    texts = [text.decode("utf-8", "replace") for text in texts]
+    # As bytes, as the graph has them: U+FFFD for a broken character would be a space.
     return sum(map(len, tokenizer.encode(texts)))
 
 
