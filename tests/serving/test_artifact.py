@@ -1,15 +1,11 @@
-"""An artifact as the server runs it, and tokens counted with the tokenizers inside of it."""
+"""An artifact as the server runs it."""
 
 import math
 
 import pytest
-import small_corpus
-import tensorflow as tf
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving.artifact import Artifact
-from keras_transformer.text import Tokenizer
-from keras_transformer.text.graph import GraphTokenizer
 
 pytestmark = pytest.mark.tensorflow
 
@@ -66,26 +62,3 @@ def test_what_is_no_savedmodel_is_refused(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(b"no graph")
     with pytest.raises(InputError, match="incomplete or damaged"):
         Artifact(tmp_path)
-
-
-def test_tokens_are_counted_as_the_tokenizers_of_the_graph_do(tmp_path):
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_text("".join(f"{each}\n" for each, _ in small_corpus.PAIRS))
-    target.write_text("".join(f"{each}\n" for _, each in small_corpus.PAIRS))
-    ours = Tokenizer.train([source], vocabulary_size=60)
-    theirs = Tokenizer.train([target], vocabulary_size=70)
-
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="text")])
-    def default(text):
-        ids = GraphTokenizer(ours).tokenize(text)
-        return {"translation": GraphTokenizer(theirs).detokenize(ids)}
-
-    module = tf.Module()
-    tf.saved_model.save(module, str(tmp_path / "1"), signatures=default.get_concrete_function())
-    tokens = Artifact(tmp_path / "1").tokens
-    texts = ["A dog plays.", "Two women"]
-    encoded = [text.encode() for text in texts]
-    assert tokens.sources(encoded) == sum(map(len, ours.tokenize(texts)))
-    assert tokens.targets(encoded) == sum(map(len, theirs.tokenize(texts)))
-    for count in (1, 15, 31):
-        assert len(ours.tokenize([tokens.text_of(count).decode()])[0]) == count

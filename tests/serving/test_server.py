@@ -131,25 +131,6 @@ def test_a_null_character_in_a_text_is_a_character(server):
     assert server.translate("a\x00b") == ["A\x00B"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", PREDICT, 400),
-        ("POST", "/v1/models/toy", 400),
-        ("POST", "/v1/models/toy:train", 400),
-        ("POST", "/v1/models/toy:classify", 400),
-        ("POST", "/v1/models/other:predict", 404),
-        ("GET", "/v1/models/other", 404),
-        ("GET", "/v1/models/toy/versions/999999999999999999999", 400),
-        ("GET", "/nothing", 404),
-        ("GET", "/../../etc/passwd", 404),
-        ("DELETE", "/metrics", 405),
-    ],
-)
-def test_a_wrong_address_or_method_is_an_error(server, method, path, status):
-    error_of(server.request(method, path), status)
-
-
 def raw(server, data, until=b""):
     """What comes back on a connection of its own, until the server closes it."""
     with server.connect() as connection:
@@ -161,15 +142,6 @@ def raw(server, data, until=b""):
         except ConnectionResetError:
             pass
     return received
-
-
-def test_what_is_no_http_is_refused(server):
-    assert raw(server, b"\x00\x01\x02\r\n\r\n").startswith(b"HTTP/1.1 400")
-    huge = b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000 + b"\r\n\r\n"
-    assert raw(server, huge).startswith(b"HTTP/1.1 431")
-    assert raw(server, b"GET /" + b"a" * 100_000).startswith(b"HTTP/1.1 431")
-    many = b"GET / HTTP/1.1\r\n" + b"x: a\r\n" * 10_000
-    assert raw(server, many).startswith(b"HTTP/1.1 431")
 
 
 def test_a_slow_client_is_sent_away_and_holds_up_nobody(server):
