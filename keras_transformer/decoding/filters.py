@@ -98,7 +98,9 @@ def _keep_nearest(gaps, weights, wanted, keep_all):
     def halve(low, high):
         middle = low + (high - low) // 2
         reached = ops.sum(ops.where(bits <= middle, weights, 0.0), axis=-1, keepdims=True)
-        enough = reached >= wanted
+        # What is decided stays, where more is wanted than there is too: one more than
+        # `_EVERYTHING` would be the least int32.
+        enough = (reached >= wanted) | (low == high)
         return ops.where(enough, low, middle + 1), ops.where(enough, middle, high)
 
     low, _ = ops.while_loop(undecided, halve, (low, high))

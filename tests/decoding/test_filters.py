@@ -153,6 +153,13 @@ def test_the_neutral_values_keep_the_most_improbable_token_also_as_tensors():
     assert kept(filter_logits(logits)).all()
 
 
+def test_a_row_that_keeps_all_waits_for_the_others():
+    # More is wanted of the first two than there is.
+    options = {"top_p": np.array([[2.0], [1.0 + 1e-6], [0.6]], "float32")}
+    filtered = filter_logits(logits_of([[0.4, 0.3, 0.2, 0.1]] * 3), **options)
+    np.testing.assert_array_equal(kept(filtered), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 0.25}, {"temperature": 1e28}, {"top_k": 2}, {"top_k": 3}]
