@@ -1,8 +1,9 @@
 """Runs LiteRT files where neither TensorFlow, Keras nor this package can be imported.
 
 Run by its path, `python -P litert_process.py FOLDER REQUEST ANSWER`. REQUEST is a JSON file with
-`batches`, a list of lists of texts. ANSWER gets for each file and search the translations and
-scores of each batch, load and call times, and what was imported that should not be.
+`batches`, a list of lists of texts. ANSWER gets for each file the time to load it, and for each
+search the translations, the scores and, where the file gives them, the ids of each batch, and the
+times of the calls.
 """
 
 import ctypes

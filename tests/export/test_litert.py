@@ -8,7 +8,6 @@ from keras_transformer import Tokenizer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_litert, litert
-from keras_transformer.export.litert_verification import verify_litert
 
 pytestmark = pytest.mark.tensorflow
 
@@ -80,34 +79,6 @@ def test_embeddings_are_stored_once(litert_report, engine):
     }
     codes = schema.BuiltinOperator
     assert users == {codes.GATHER, codes.FULLY_CONNECTED}
-
-
-def test_every_search_of_every_file_was_compared(litert_report, texts):
-    report = litert_report.verification
-    names = {f"{kind}, {search}" for kind in ("ids", "text") for search in ("greedy", "beam")}
-    assert set(report) == {"batch_sizes", *names}
-    for name in names:
-        assert report[name]["texts"] == sum(report["batch_sizes"]) > len(texts)
-        assert report[name]["ties"] <= 2
-
-
-def test_a_difference_from_the_live_model_is_found(litert_report, make_engine, texts):
-    other = make_engine(normalize_first=True, seed=2)
-    with pytest.raises(VerificationError, match="ids, greedy: .* translations differ"):
-        verify_litert(litert_report.folder, other, litert_report.manifest, texts[:5])
-    close = {**litert_report.manifest, "quantize": "int8"}
-    with pytest.raises(VerificationError, match="ids, greedy: the scores must be close"):
-        verify_litert(litert_report.folder, other, close, texts[:5])
-
-
-def test_a_file_that_does_not_run_is_found(litert_report, engine, tmp_path, texts):
-    (tmp_path / "export.json").write_text(json.dumps(litert_report.manifest))
-    (tmp_path / "tokenizer.model").write_bytes(
-        (litert_report.folder / "tokenizer.model").read_bytes()
-    )
-    (tmp_path / "model_ids.tflite").write_bytes(b"\x1c\x00\x00\x00TFL3")
-    with pytest.raises(VerificationError, match="must load and run in a fresh process"):
-        verify_litert(tmp_path, engine, litert_report.manifest, texts[:5])
 
 
 def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
