@@ -67,7 +67,7 @@ def benchmark_decode(
     use_threads(threads)
     log = log or (lambda text: None)
     if model is None:
-        model = _random_model(preset, vocabulary_size)
+        model = random_model(preset, vocabulary_size)
     else:
         preset = None
     _check_sizes(model.config, length, steps)
@@ -77,7 +77,7 @@ def benchmark_decode(
         made[name] = engine(model, threads)
     rows = []
     for batch in batch_sizes:
-        source_ids = _random_sentences(model.config.vocabulary_size, batch, length)
+        source_ids = random_sentences(model.config.vocabulary_size, batch, length)
         for beam_size in beam_sizes:
             log(f"{batch} sentences, beam {beam_size}")
             rows.append(_row(model.config, made, source_ids, beam_size, steps, rounds))
@@ -103,7 +103,8 @@ def _reference(engines):
     return "ours" if "ours" in engines else next(iter(engines))
 
 
-def _random_model(preset, vocabulary_size):
+def random_model(preset, vocabulary_size):
+    """A `Transformer` of a preset's sizes, always with the same weights."""
     keras.utils.set_random_seed(1)
     try:
         config = TransformerConfig.from_preset(preset, vocabulary_size)
@@ -124,7 +125,8 @@ def _check_sizes(config, length, steps):
         )
 
 
-def _random_sentences(vocabulary_size, batch, length):
+def random_sentences(vocabulary_size, batch, length):
+    """Source ids, a list for each sentence, always the same ones."""
     rng = np.random.default_rng(2)
     ids = rng.integers(UNK_ID + 1, vocabulary_size, (batch, length))
     ids[:, -1] = EOS_ID
