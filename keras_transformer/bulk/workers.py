@@ -109,8 +109,9 @@ class Workers:
         lines = f"{chunk.first_line}-{chunk.first_line + len(chunk.lines) - 1}"
         where = f"{paths[chunk.shard]}, lines {lines}"
         cause = getattr(error, "cause", None) or error
-        if "InputError" in str(error):  # The model cannot be loaded: no other worker could.
-            raise InputError(str(error).strip().splitlines()[-1].partition("InputError: ")[2])
+        told = [line for line in str(error).splitlines() if "InputError: " in line]
+        if told:  # The model cannot be loaded: no other worker could.
+            raise InputError(told[-1].partition("InputError: ")[2])
         if deaths + 1 == _MOST_DEATHS:
             raise InputError(f"{where}: {_MOST_DEATHS} workers died of them. Last: {cause}"[:500])
         print(f"keras-transformer: a worker died; {where}: again", file=sys.stderr, flush=True)

@@ -190,6 +190,15 @@ def test_a_model_that_cannot_be_loaded_is_told_once(ray, threads, tmp_path):
     assert len(ray.actors) == 2
 
 
+def test_of_a_message_of_several_lines_the_first_is_told(ray, threads, monkeypatch):
+    def load(model):
+        raise InputError(f"{model}: cannot be read.\nThe last line says little.")
+
+    monkeypatch.setattr(Translator, "load", load)
+    with pytest.raises(InputError, match="^m: cannot be read.$"):
+        next(Workers(1, "m", 3, {}).run(CHUNKS, PATHS))
+
+
 def test_a_line_that_cannot_be_translated_is_told_with_its_place(start):
     chunks = [CHUNKS[0], Chunk(1, 7, 15, ("short", "longer", "x"))]
     with pytest.raises(InputError) as caught:
