@@ -189,30 +189,30 @@ def test_headers_that_take_too_long_are_told_so_and_silence_is_not_answered():
 
 
 def test_a_body_has_a_clock_of_its_own_and_an_answer_none():
-    app = App(seconds=1.0)
+    app = App(seconds=1.6)
 
     async def scenario(server):
         late, never = await asyncio.gather(
-            server.send(POST, b"abcdefg", pause=0.2), server.send(POST + b"abc")
+            server.send(POST, b"abcdefg", pause=0.6), server.send(POST + b"abc")
         )
         # Its body came after the time for headers, its answer after that for the body.
         assert late.startswith(b"HTTP/1.1 200") and late.endswith(b"7")
         assert never == b"" and app.left == 1
         assert (app.requests, server.refused) == (2, [])
 
-    serve(scenario, app, read_timeout=0.1, keep_alive=0.1)
+    serve(scenario, app, read_timeout=0.4, keep_alive=0.4)
 
 
 def test_between_requests_a_connection_may_rest_longer_than_headers_may_take():
     async def scenario(server):
         reader, writer = await server.connect()
-        for seconds in (0.0, 0.3):
+        for seconds in (0.0, 0.8):
             await asyncio.sleep(seconds)
             writer.write(GET)
             assert (await read_answer(reader))[2] == b"0"
         assert server.refused == []
 
-    serve(scenario, read_timeout=0.1)
+    serve(scenario, read_timeout=0.4)
 
 
 async def refuse_body(scope, receive, send):
