@@ -1,7 +1,9 @@
 """What the tests share: few threads, one seed, tools that work on every Keras backend."""
 
 import gc
+import importlib.util
 import os
+import pathlib
 
 import keras
 import numpy as np
@@ -96,6 +98,20 @@ def same_start():
     keras.utils.set_random_seed(7)
     yield
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(scope="session")
+def load_program():
+    """`load_program("export/parity.py")`: a program outside the package, as a module."""
+
+    def load_program(path):
+        place = pathlib.Path(__file__).parents[1] / path
+        spec = importlib.util.spec_from_file_location(place.stem, place)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load_program
 
 
 @pytest.fixture

@@ -1,23 +1,16 @@
 """The program `export/decode_profile.py`."""
 
-import importlib.util
 import json
-import pathlib
 import sys
 
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "export" / "decode_profile.py"
-
 
 @pytest.fixture
-def program():
-    spec = importlib.util.spec_from_file_location("decode_profile", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def program(load_program):
+    return load_program("export/decode_profile.py")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import os
 import subprocess
@@ -39,11 +38,8 @@ def test_the_example_translates_without_this_package(litert_report, engine, sear
 
 
 @pytest.fixture(scope="module")
-def program():
-    spec = importlib.util.spec_from_file_location("artifact_table", EXPORT / "artifact_table.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def program(load_program):
+    return load_program("export/artifact_table.py")
 
 
 def test_the_table_measures_the_translations_of_the_artifact(program, litert_report, engine):

@@ -1,23 +1,16 @@
 """The program `export/parity.py`."""
 
-import importlib.util
 import json
-import pathlib
 import sys
 
 import pytest
 
 from keras_transformer import Translation, Translator
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "export" / "parity.py"
-
 
 @pytest.fixture
-def parity():
-    spec = importlib.util.spec_from_file_location("parity", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def parity(load_program):
+    return load_program("export/parity.py")
 
 
 class Live:

@@ -1,8 +1,6 @@
 """The program `training/beam_sweep.py`."""
 
-import importlib.util
 import json
-import pathlib
 import sys
 
 import pytest
@@ -10,7 +8,6 @@ import sacrebleu
 
 from keras_transformer import Translation, Translator
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "training" / "beam_sweep.py"
 REFERENCES = ["zwei Hunde spielen im Schnee .", "ein Mann fährt auf einem Fahrrad ."]
 
 
@@ -41,11 +38,8 @@ def translator(monkeypatch):
 
 
 @pytest.fixture
-def program():
-    spec = importlib.util.spec_from_file_location("beam_sweep", PROGRAM)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def program(load_program):
+    return load_program("training/beam_sweep.py")
 
 
 @pytest.fixture
