@@ -69,6 +69,19 @@ def test_the_profile_of_a_search_adds_up(program, monkeypatch, capsys):
     assert report["matrix_product_gflops_per_second"] > 0
 
 
+def test_a_text_is_translated_as_it_stands_but_for_blank_lines(program, monkeypatch, tmp_path):
+    asked = []
+
+    class Live:
+        def translate(self, texts, **options):
+            asked.append((texts, options))
+
+    monkeypatch.setattr(program.Translator, "load", lambda run: asked.append(run) or Live())
+    (tmp_path / "text").write_text("a man\n\ntwo dogs\n")
+    program.text("run", tmp_path / "text", 7, 3)()
+    assert asked == ["run", (["a man", "two dogs"], {"beam_size": 3, "batch_size": 7})]
+
+
 def test_a_run_goes_with_a_text(program, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["decode_profile.py", "--model", "run"])
     with pytest.raises(SystemExit):
