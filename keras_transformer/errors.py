@@ -1,4 +1,6 @@
-"""Exceptions that the command line tells in one line."""
+"""What is told to users in one line."""
+
+import difflib
 
 
 class InputError(ValueError):
@@ -11,3 +13,15 @@ class InputError(ValueError):
 
 class VerificationError(RuntimeError):
     """An exported artifact does not do what the live model does; nothing was exported."""
+
+
+def did_you_mean(name, known, cutoff=0.6):
+    """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
+
+    Args:
+        name: What was given.
+        known: The names that there are.
+        cutoff: How alike the nearest must be to be named, 0 (named in any case) to 1.
+    """
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
+    return f" Did you mean `{near[0]}`?" if near else ""

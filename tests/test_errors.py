@@ -1,5 +1,14 @@
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, did_you_mean
 
 
 def test_callers_can_catch_a_users_mistake_as_a_value_error():
     assert issubclass(InputError, ValueError)
+
+
+def test_the_nearest_name_is_suggested_if_one_is_near():
+    known = ["epochs", "batch_size"]
+    assert did_you_mean("epoch", known) == " Did you mean `epochs`?"
+    assert did_you_mean("zzz", known) == ""
+    assert did_you_mean("zepz", known, cutoff=0.0) == " Did you mean `epochs`?"
+    # A key of a file need not be text.
+    assert did_you_mean(3, known) == ""

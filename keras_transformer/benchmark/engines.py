@@ -6,7 +6,6 @@ needs, the `distribution` that brings it, a `note` on what sets it apart, and
 `translate_corpus(sentences, beam_size, length_penalty, batch_size)` too.
 """
 
-import difflib
 import importlib.metadata
 import importlib.util
 
@@ -18,7 +17,7 @@ from keras_transformer.benchmark.ctranslate2 import (
 from keras_transformer.benchmark.keras_hub import KerasHubBart
 from keras_transformer.benchmark.litert import LiteRTFloat32, LiteRTInt8
 from keras_transformer.benchmark.ours import Ours
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, did_you_mean
 
 ENGINES = {
     engine.name: engine
@@ -55,8 +54,7 @@ def choose_engines(names=None, corpus=False):
         raise InputError(f"`engines` must name at least one of {', '.join(allowed)}.")
     for name in names:
         if name not in allowed:
-            near = difflib.get_close_matches(str(name), allowed, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, allowed)
             kind = "that can take a trained run " if corpus else ""
             raise InputError(
                 f"The engines {kind}are {', '.join(allowed)}. Received: engine={name!r}.{hint}"

@@ -1,7 +1,6 @@
 """Text to text with a model in memory: tokenize, batch by length, search, detokenize."""
 
 import dataclasses
-import difflib
 
 import numpy as np
 
@@ -273,13 +272,7 @@ class ModelEngine:
         return self.compilations - before
 
     def _options(self, **options):
-        known = [field.name for field in dataclasses.fields(DecodingOptions)]
-        for name in options:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f" Did you mean `{near[0]}`?" if near else ""
-                raise InputError(f"There is no option `{name}`.{hint}")
-        options = DecodingOptions(**options)
+        options = DecodingOptions.of(**options)
         config = self.model.config
         options.check_ids(config.output_vocabulary_size)
         options.check_attention(config.num_decoder_layers, config.num_heads)

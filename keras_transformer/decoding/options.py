@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +84,15 @@ class DecodingOptions:
         _check_number("top_p", self.top_p, 1e-9, 1 + 1e-9, "above 0 and at most 1")
         _check_number("min_p", self.min_p, 0, 1 + 1e-9, "between 0 and 1")
         self._check_together()
+
+    @classmethod
+    def of(cls, **options):
+        """The same from options that a caller named: a name that there is none of is told."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise InputError(f"There is no option `{name}`.{did_you_mean(name, known)}")
+        return cls(**options)
 
     def _check_together(self):
         if not self.sampling and self.n_best > self.beam_size:

@@ -1,8 +1,6 @@
 """What every export says to options of `translate` and texts that it cannot take."""
 
-import difflib
-
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, did_you_mean
 
 
 def check_fixed_options(options, built_in):
@@ -17,9 +15,7 @@ def check_fixed_options(options, built_in):
     """
     for name, value in options.items():
         if name not in built_in:
-            near = difflib.get_close_matches(name, built_in, n=1)
-            hint = f" Did you mean `{near[0]}`?" if near else ""
-            raise InputError(f"There is no option `{name}`.{hint}")
+            raise InputError(f"There is no option `{name}`.{did_you_mean(name, built_in)}")
         if value != built_in[name]:
             raise InputError(
                 f"`{name}` is not in this export, which does what {name}={built_in[name]!r} "

@@ -26,6 +26,7 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
         _in_headers = True
         _header_bytes = 0
         _refusal = None
+        _idle_end = None
 
         def connection_made(self, transport):
             super().connection_made(transport)
@@ -49,14 +50,16 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
                 self._refuse(431, f"At most {_MAX_HEADER_BYTES} bytes of headers")
             elif self._clock is None and self.cycle is not None and self.cycle.response_complete:
                 # uvicorn ends its own clock at whatever comes, and starts it after an answer only:
-                # a line end, or the rest of a refused body, would keep the connection for ever.
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                # line ends, or the rest of a refused body, would keep the connection for ever.
+                if self._idle_end is None:
+                    self._idle_end = self.loop.time() + self.timeout_keep_alive
+                self.timeout_keep_alive_task = self.loop.call_at(
+                    self._idle_end, self.timeout_keep_alive_handler
                 )
 
         def on_message_begin(self):
             super().on_message_begin()
-            self._in_headers, self._field_bytes = True, 0
+            self._in_headers, self._field_bytes, self._idle_end = True, 0, None
             self._start_clock(read_timeout)
 
         def on_url(self, url):

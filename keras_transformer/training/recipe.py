@@ -1,13 +1,12 @@
 """The recipe: what a training run is made of, read from YAML and checked before any work."""
 
 import dataclasses
-import difflib
 import pathlib
 import types
 import typing
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,9 +215,9 @@ def check_keys(values, known, where, path):
         raise InputError(f"{where}: `{name}` must be a section with keys. Received: {values!r}.")
     for key in values:
         if key not in known:
-            near = difflib.get_close_matches(str(key), list(known), n=1, cutoff=0.0)[0]
             place = f" in `{name}`" if name else ""
-            raise InputError(f"{where}: unknown key `{key}`{place}. Did you mean `{near}`?")
+            hint = did_you_mean(key, known, cutoff=0.0)
+            raise InputError(f"{where}: unknown key `{key}`{place}.{hint}")
 
 
 def _checked(value, wanted, where, name):

@@ -35,7 +35,7 @@ def test_of_a_trained_run_only_those_that_can_take_it():
 @pytest.mark.parametrize(
     ("names", "corpus", "expected"),
     [
-        (["ctranslate"], False, "engine='ctranslate'. Did you mean ctranslate2?"),
+        (["ctranslate"], False, "engine='ctranslate'. Did you mean `ctranslate2`?"),
         (["marian"], False, "engine='marian'"),
         (["keras_hub"], True, "that can take a trained run are ours, ctranslate2"),
         (["ours", "ours"], False, "named once"),

@@ -229,6 +229,16 @@ def test_what_comes_after_an_answer_does_not_keep_a_connection_for_ever(parts):
     serve(scenario, refuse_body, read_timeout=3.0, keep_alive=0.2)
 
 
+def test_line_ends_that_go_on_coming_do_not_keep_a_connection():
+    async def scenario(server):
+        start = asyncio.get_running_loop().time()
+        assert (await server.send(GET, *[b"\r\n"] * 80, pause=0.05)).endswith(b"no")
+        # Sending them all takes four seconds.
+        assert asyncio.get_running_loop().time() - start < 2.5
+
+    serve(scenario, refuse_body, keep_alive=0.2)
+
+
 def test_one_connection_too_many_is_turned_away_until_another_ends():
     async def scenario(server):
         (_, first), (reader, writer) = [await server.connect() for _ in range(2)]
