@@ -23,6 +23,7 @@ class CTranslate2Float32:
     name = "ctranslate2"
     package = "ctranslate2"
     distribution = "ctranslate2"
+    extra = "peers"
     compute_type = "float32"
     in_parts = False  # whether a forced batch is cut in as many parts as there are threads
     note = (

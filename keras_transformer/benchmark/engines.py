@@ -1,9 +1,9 @@
 """The engines by name, and which of them can be had here.
 
 An engine is made with `(model, threads, text_engine)` and has a `name`, the `package` that it
-needs, the `distribution` that brings it, a `note` on what sets it apart, and
-`translate(source_ids, beam_size, steps)`; those of `FOR_A_CORPUS` can take a trained run and have
-`translate_corpus(sentences, beam_size, length_penalty, batch_size)` too.
+needs, the `distribution` that brings it, the `extra` of this package that has it, a `note` on what
+sets it apart, and `translate(source_ids, beam_size, steps)`; those of `FOR_A_CORPUS` can take a
+trained run and have `translate_corpus(sentences, beam_size, length_penalty, batch_size)` too.
 """
 
 import importlib.metadata
@@ -42,13 +42,14 @@ def choose_engines(names=None, corpus=False):
         corpus: Whether they must be able to take a trained run.
 
     Returns:
-        A dict of name to class, and the list of the names whose package is not installed.
+        A dict of name to class, and of those whose package is not installed a dict of name to
+        the extra that brings it.
 
     Raises:
         InputError: A name is unknown or given twice, or the engine cannot take a trained run.
     """
     allowed = list(FOR_A_CORPUS if corpus else ENGINES)
-    chosen, not_installed = {}, []
+    chosen, not_installed = {}, {}
     names = allowed if names is None else list(names)
     if not names:
         raise InputError(f"`engines` must name at least one of {', '.join(allowed)}.")
@@ -63,7 +64,7 @@ def choose_engines(names=None, corpus=False):
             raise InputError(f"An engine can be named once. Received: engine={name!r} twice.")
         package = ENGINES[name].package
         if package is not None and importlib.util.find_spec(package) is None:
-            not_installed.append(name)
+            not_installed[name] = ENGINES[name].extra
         else:
             chosen[name] = ENGINES[name]
     return chosen, not_installed

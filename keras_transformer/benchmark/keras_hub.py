@@ -23,6 +23,7 @@ class KerasHubBart:
     name = "keras_hub"
     package = "keras_hub"
     distribution = "keras-hub"
+    extra = "peers"
     note = (
         "BART of the same sizes with random weights of its own: learned positions, a "
         "normalization of the embeddings and gelu set it apart from our model"

@@ -16,6 +16,7 @@ class LiteRTFloat32:
     name = "litert"
     package = "ai_edge_litert"
     distribution = "ai-edge-litert"
+    extra = "litert"
     quantize = "none"
     note = "the same weights, in this package's LiteRT export"
 

@@ -71,9 +71,8 @@ def _reading_aid(report):
     yield f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."
     for name, note in report["notes"].items():
         yield f"- {name}: {note}."
-    if report["not_installed"]:
-        names = ", ".join(report["not_installed"])
-        yield f'- not installed: {names} (pip install "keras_transformer[peers]").'
+    for name, extra in report["not_installed"].items():
+        yield f'- not installed: {name} (pip install "keras_transformer[{extra}]").'
 
 
 def _search(beam_size):

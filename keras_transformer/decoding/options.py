@@ -87,7 +87,11 @@ class DecodingOptions:
 
     @classmethod
     def of(cls, **options):
-        """The same from options that a caller named: a name that there is none of is told."""
+        """Options by name, as callers give them.
+
+        Raises:
+            InputError: There is no option of a name, or a value is out of range.
+        """
         known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:

@@ -78,7 +78,7 @@ def test_an_engine_that_takes_other_steps_is_not_measured(fakes, model, monkeypa
 def test_an_engine_that_is_missing_is_reported_and_no_error(fakes, model, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     report = measured(model, ["ours", "ctranslate2"])
-    assert report["not_installed"] == ["ctranslate2"]
+    assert report["not_installed"] == {"ctranslate2": "peers"}
     assert list(report["rows"][0]["engines"]) == ["ours"]
 
 

@@ -1,3 +1,5 @@
+import importlib.metadata
+import re
 import sys
 
 import pytest
@@ -10,7 +12,7 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     chosen, not_installed = choose_engines(["ctranslate2", "ours", "ctranslate2_int8"])
     assert list(chosen) == ["ours"]
-    assert not_installed == ["ctranslate2", "ctranslate2_int8"]
+    assert not_installed == {"ctranslate2": "peers", "ctranslate2_int8": "peers"}
 
 
 def test_all_engines_are_the_default():
@@ -25,6 +27,16 @@ def test_all_engines_are_the_default():
         "ctranslate2_int8",
         "keras_hub",
     }
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if ENGINES[name].package])
+def test_the_extra_of_an_engine_brings_its_package(name):
+    of_extra = [
+        re.split(r"[<>=!~ ;\[]", each)[0]
+        for each in importlib.metadata.requires("keras_transformer")
+        if re.search(rf"extra == ['\"]{ENGINES[name].extra}['\"]", each)
+    ]
+    assert ENGINES[name].distribution in of_extra
 
 
 def test_of_a_trained_run_only_those_that_can_take_it():

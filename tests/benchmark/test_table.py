@@ -6,7 +6,7 @@ COMMON = {
     "machine": {"processor": "a machine", "cores": 2},
     "versions": {"keras": "3.15.1"},
     "notes": {"ours": "our note", "ctranslate2": "their note"},
-    "not_installed": ["keras_hub"],
+    "not_installed": {"keras_hub": "peers", "litert": "litert"},
 }
 
 
@@ -42,6 +42,7 @@ def test_a_decode_report_is_an_aligned_markdown_table():
     assert "a machine, 2 cores; keras 3.15.1." in below
     assert "- ours: our note." in below
     assert '- not installed: keras_hub (pip install "keras_transformer[peers]").' in below
+    assert '- not installed: litert (pip install "keras_transformer[litert]").' in below
 
 
 def test_without_ours_there_is_no_ratio_and_no_share():
@@ -54,7 +55,7 @@ def test_without_ours_there_is_no_ratio_and_no_share():
         "ours_share_of_matrix_product": None,
     }
     report = {"benchmark": "decode", "preset": None, "length": 3, "steps": 5, "rows": [row]}
-    alone = {"notes": {"ctranslate2": "their note"}, "not_installed": []}
+    alone = {"notes": {"ctranslate2": "their note"}, "not_installed": {}}
     rendered = table({**report, **COMMON, **alone})
     cells = [cell.strip() for cell in rendered.splitlines()[2].strip("|").split("|")]
     assert cells == ["1", "greedy", "387", "", "245", ""]

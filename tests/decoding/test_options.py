@@ -100,3 +100,11 @@ def test_attention_heads_must_exist(head):
 
 def test_layers_and_heads_that_exist_are_allowed():
     DecodingOptions(attention_layer=-3, attention_heads=[4, 0]).check_attention(3, 5)
+
+
+def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
+    assert DecodingOptions.of(beam_size=2) == DecodingOptions(beam_size=2)
+    with pytest.raises(InputError, match="no option `beams`"):
+        DecodingOptions.of(beams=2)
+    with pytest.raises(InputError, match="no option `topk`. Did you mean `top_k`?"):
+        DecodingOptions.of(topk=2)
