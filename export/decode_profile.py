@@ -23,7 +23,7 @@ from keras_transformer import Translator
 from keras_transformer.benchmark.decode import random_model, random_sentences
 from keras_transformer.benchmark.measure import machine, matrix_product, use_threads
 from keras_transformer.benchmark.ours import Ours
-from keras_transformer.lines import read_lines
+from keras_transformer.files import read_lines
 
 LENGTH = STEPS = 32
 # Operations that hold others, whose time would count twice.

@@ -13,7 +13,7 @@ import json
 import sys
 
 from keras_transformer import Translator
-from keras_transformer.lines import read_lines
+from keras_transformer.files import read_lines
 
 _TIE = 1e-4
 

@@ -4,7 +4,7 @@ from keras_transformer import layers
 from keras_transformer.config import TransformerConfig
 from keras_transformer.decoding import Translation
 from keras_transformer.losses import SmoothedCrossEntropy
-from keras_transformer.metrics import Perplexity, TokenAccuracy
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.text import Tokenizer
@@ -16,6 +16,7 @@ __all__ = [
     "Perplexity",
     "SmoothedCrossEntropy",
     "TokenAccuracy",
+    "TokenLoss",
     "Tokenizer",
     "Transformer",
     "TransformerConfig",

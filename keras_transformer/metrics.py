@@ -1,9 +1,9 @@
-"""Token accuracy and perplexity, over real tokens only."""
+"""Loss, token accuracy and perplexity, over real tokens only."""
 
 import keras
 from keras import ops
 
-from keras_transformer.config import PAD_ID
+from keras_transformer.config import PAD_ID, check_rate
 from keras_transformer.losses import real_token_weights, token_losses
 from keras_transformer.selection import first_argmax
 
@@ -34,6 +34,43 @@ class _TokenMean(keras.metrics.Metric):
 
     def get_config(self):
         return {**super().get_config(), "ignore_id": self.ignore_id}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenLoss(_TokenMean):
+    """Mean label-smoothed cross-entropy of the real tokens of all batches.
+
+    The `loss` that Keras shows is a mean of the batches' losses, each weighted by its rows,
+    whatever tokens are in them: with batches of a token budget it depends on how the sentences
+    were put together. This metric has the same name and comes later in the logs, so that progress
+    bar, history and callbacks have this value instead. It does not hold what layers add
+    (`add_loss`, regularizers).
+
+    Args:
+        label_smoothing: As in `SmoothedCrossEntropy`.
+        ignore_id: Label that does not count.
+        name: Name in the logs.
+
+    Update arguments: `y_true` integer `(batch, length)`, `y_pred` logits
+    `(batch, length, vocabulary)`, `sample_weight` `(batch,)` or `(batch, length)`.
+
+    Returns:
+        Float32 scalar in nats a token; 0 before any real token.
+
+    Raises:
+        ValueError: `label_smoothing` is outside [0, 1).
+    """
+
+    def __init__(self, label_smoothing=0.1, ignore_id=PAD_ID, name="loss", dtype=None):
+        super().__init__(ignore_id, name, dtype)
+        check_rate("label_smoothing", label_smoothing)
+        self.label_smoothing = label_smoothing
+
+    def _values(self, labels, logits):
+        return token_losses(labels, logits, self.label_smoothing)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

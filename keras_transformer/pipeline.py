@@ -4,8 +4,8 @@ import pathlib
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
+from keras_transformer.files import write_whole
 from keras_transformer.training import RunFolder, evaluate
-from keras_transformer.training.run_folder import write_whole
 from keras_transformer.translator import Translator
 
 _VERIFICATION_SENTENCES = 300

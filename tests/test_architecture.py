@@ -15,7 +15,7 @@ import keras_transformer
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
-BASE = {"config", "errors", "lines"}
+BASE = {"config", "errors", "files"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
 MODELS = CORE | {"layers", "models"}
@@ -24,7 +24,7 @@ DECODING = MODELS | {"decoding"}
 MAY_IMPORT = {
     "config": BASE,
     "errors": BASE,
-    "lines": BASE,
+    "files": BASE,
     "selection": BASE,
     "masks": CORE,
     "cache": CORE,
@@ -239,7 +239,7 @@ model = kt.Transformer(config)
 source, target = np.array([[3, 5, 2, 0]] * 2), np.array([[1, 7, 11]] * 2)
 shape = tuple(model((source, target)).shape)
 schedule = kt.TransformerSchedule(14, warmup_steps=5)
-metrics = [kt.TokenAccuracy(), kt.Perplexity()]
+metrics = [kt.TokenLoss(), kt.TokenAccuracy(), kt.Perplexity()]
 model.compile(keras.optimizers.Adam(schedule), kt.SmoothedCrossEntropy(), metrics=metrics)
 before = model.get_weights()[0].copy()
 loss = model.fit((source, target), np.array([[7, 11, 2]] * 2), verbose=0).history["loss"][0]

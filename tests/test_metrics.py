@@ -1,4 +1,4 @@
-"""TokenAccuracy and Perplexity by hand, over several batches."""
+"""TokenLoss, TokenAccuracy and Perplexity by hand, over several batches."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import reference
 from keras import ops
 
-from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy
+from keras_transformer import Perplexity, SmoothedCrossEntropy, TokenAccuracy, TokenLoss
 
 VOCABULARY = 7
 # Four real tokens in the first batch, one in the second.
@@ -48,7 +48,46 @@ def test_odds_of_one_to_three_by_hand():
     assert float(metric.result()) == pytest.approx(4 / 3, rel=1e-6)
 
 
-@pytest.mark.parametrize(("metric_class", "empty"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
+class Batches(keras.utils.PyDataset):
+    """Batches of several shapes, in their order."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+def test_the_loss_in_the_logs_does_not_depend_on_how_sentences_are_batched(rng):
+    # Batches of 2 and 8 rows with 16 real tokens each: by rows the second would weigh four times
+    # the first.
+    labels = rng.integers(1, VOCABULARY, size=32)
+    logits = rng.normal(scale=3.0, size=(32, VOCABULARY)).astype("float32")
+    batches = [
+        (logits[:16].reshape(2, 8, VOCABULARY), labels[:16].reshape(2, 8)),
+        (logits[16:].reshape(8, 2, VOCABULARY), labels[16:].reshape(8, 2)),
+    ]
+    model = keras.Sequential([keras.Input((None, VOCABULARY)), keras.layers.Identity()])
+    model.compile(loss=SmoothedCrossEntropy(0.1), metrics=[TokenLoss(0.1), Perplexity()])
+    expected = reference.smoothed_loss(labels, logits, 0.1)
+    evaluated = model.evaluate(Batches(batches), verbose=0, return_dict=True)
+    fitted = model.fit(
+        Batches(batches), shuffle=False, validation_data=Batches(batches), verbose=0
+    ).history
+    np.testing.assert_allclose(evaluated["loss"], expected, rtol=1e-5)
+    np.testing.assert_allclose(fitted["loss"], [expected], rtol=1e-5)
+    np.testing.assert_allclose(fitted["val_loss"], [expected], rtol=1e-5)
+    log_perplexity = np.log(reference.perplexity(labels, logits))
+    np.testing.assert_allclose(np.log(evaluated["perplexity"]), log_perplexity, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("metric_class", "empty"), [(TokenLoss, 0.0), (TokenAccuracy, 0.0), (Perplexity, 1.0)]
+)
 def test_padding_never_counts_and_reset_forgets(metric_class, empty):
     metric = metric_class()
     metric.update_state(np.zeros((2, 3), int), np.ones((2, 3, VOCABULARY), "float32"))
@@ -59,7 +98,7 @@ def test_padding_never_counts_and_reset_forgets(metric_class, empty):
     assert float(metric.result()) == empty
 
 
-@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+@pytest.mark.parametrize("metric_class", [TokenLoss, TokenAccuracy, Perplexity])
 def test_the_ignored_id_is_the_given_one(rng, metric_class):
     logits = rng.normal(size=(2, 3, VOCABULARY)).astype("float32")
     ignoring, alone = metric_class(ignore_id=5), metric_class(ignore_id=-1)
@@ -110,7 +149,7 @@ def test_fit_reports_the_figures_of_the_epoch_not_of_its_last_batch(rng):
     assert figures["perplexity"] == pytest.approx(reference.perplexity(labels, logits), rel=1e-5)
 
 
-@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+@pytest.mark.parametrize("metric_class", [TokenLoss, TokenAccuracy, Perplexity])
 def test_serialization_keeps_every_argument(metric_class):
     metric = metric_class(ignore_id=5, name="figure")
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))

@@ -114,7 +114,7 @@ def _log(text):
 
 
 def _write(path, text):
-    from keras_transformer.training.run_folder import write_whole
+    from keras_transformer.files import write_whole
 
     try:
         write_whole(pathlib.Path(path), text)

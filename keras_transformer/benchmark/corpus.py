@@ -13,7 +13,7 @@ from keras_transformer.benchmark.measure import (
     use_threads,
 )
 from keras_transformer.errors import InputError
-from keras_transformer.lines import read_lines
+from keras_transformer.files import read_lines
 
 
 def benchmark_corpus(

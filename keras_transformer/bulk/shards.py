@@ -5,11 +5,11 @@ import json
 import os
 import pathlib
 import re
-import secrets
 import shutil
 from typing import NamedTuple
 
 from keras_transformer.errors import InputError
+from keras_transformer.files import replaced_file, write_whole
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -101,7 +101,7 @@ class Output:
             elif any(self._folder.iterdir()):
                 raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
             else:
-                _write(path, json.dumps(job, indent=2) + "\n")
+                write_whole(path, json.dumps(job, indent=2) + "\n")
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
 
@@ -119,17 +119,16 @@ class Output:
             raise ValueError(f"{len(texts)} translations of {len(chunk.lines)} lines")
         path = self._part(chunk.shard, chunk.number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, "".join(" ".join(text.splitlines()) + "\n" for text in texts))
+        write_whole(path, "".join(" ".join(text.splitlines()) + "\n" for text in texts))
 
     def finish(self, shard, chunks):
         """Makes the translated file of the `chunks` chunks that are there."""
         final = self._folder / self._names[shard]
-        partial = _partial(final)
-        with open(partial, "wb") as whole:
+        with replaced_file(final) as partial, open(partial, "wb") as whole:
             for number in range(chunks):
                 with open(self._part(shard, number), "rb") as part:
                     shutil.copyfileobj(part, whole)
-        os.replace(partial, final)
+            whole.flush()
         shutil.rmtree(self._folder / _PARTS / str(shard), ignore_errors=True)
 
     def clean(self):
@@ -161,17 +160,3 @@ def _check_same(path, job):
                 f"{path.parent}: holds the output of another job: its {re.sub('_', ' ', key)} "
                 "differs. Give another output folder."
             )
-
-
-def _partial(path):
-    return path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-
-
-def _write(path, text):
-    """Writes a file that is there whole or not at all."""
-    partial = _partial(path)
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

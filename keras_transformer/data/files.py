@@ -1,7 +1,7 @@
 """Parallel text from two aligned files or from one of two columns."""
 
 from keras_transformer.errors import InputError
-from keras_transformer.lines import read_lines
+from keras_transformer.files import read_lines
 
 
 def read_pairs(source, target=None):

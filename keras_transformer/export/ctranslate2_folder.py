@@ -6,7 +6,7 @@ import os
 import time
 
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
-from keras_transformer.export.staging import MANIFEST, staged_folder
+from keras_transformer.files import MANIFEST, staged_folder
 
 FORMAT = "keras_transformer.ctranslate2"
 

@@ -16,7 +16,7 @@ from keras_transformer.export.litert_strategies import Options
 from keras_transformer.export.litert_text import text_to_text
 from keras_transformer.export.litert_verification import verify_litert
 from keras_transformer.export.saved_model import ExportReport
-from keras_transformer.export.staging import MANIFEST, staged_folder
+from keras_transformer.files import MANIFEST, staged_folder
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""

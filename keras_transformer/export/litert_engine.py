@@ -18,7 +18,7 @@ from keras_transformer.export.fixed_options import check_fixed_options, encoded
 from keras_transformer.export.litert_file import FORMAT
 from keras_transformer.export.litert_packing import IDENTIFIER
 from keras_transformer.export.litert_process import IDS_FILE, TEXT_FILE, tokenizer_operations
-from keras_transformer.export.staging import MANIFEST
+from keras_transformer.files import MANIFEST
 
 _THREADS = 2
 # What the export does: nothing else can be asked of it.

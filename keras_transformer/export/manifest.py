@@ -9,7 +9,7 @@ from pathlib import Path
 from keras_transformer.decoding.shapes import length_buckets
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.graph_batches import CHUNK_SIZE, ROWS
-from keras_transformer.export.staging import MANIFEST
+from keras_transformer.files import MANIFEST
 
 FORMAT = "keras_transformer.saved_model"
 IDS = "ids"

@@ -11,9 +11,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import IDS, file_digests, make_manifest, write_json
 from keras_transformer.export.readme import readme_of
 from keras_transformer.export.signatures import SIGNATURES, Signatures, check_signatures
-from keras_transformer.export.staging import MANIFEST, staged_folder
 from keras_transformer.export.verification import verify
 from keras_transformer.export.warmup import write_warmup
+from keras_transformer.files import MANIFEST, staged_folder
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_transformer.decoding.shapes import length_buckets
 from keras_transformer.errors import InputError
-from keras_transformer.export.staging import MANIFEST
+from keras_transformer.files import MANIFEST
 from keras_transformer.serving.columns import to_array, to_values
 from keras_transformer.serving.signatures import read_signatures
 from keras_transformer.serving.token_counter import TokenCounter

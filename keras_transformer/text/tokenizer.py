@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
+from keras_transformer.files import write_whole
 from keras_transformer.text.spm_training import check_texts, read_all_lines, train_model
 
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
@@ -108,20 +109,10 @@ class Tokenizer:
 
     def save(self, path):
         """Writes the model as one file, which is there whole or not at all."""
-        path = os.fspath(path)
-        # In the same folder: os.replace is atomic within one file system only.
-        temporary = f"{path}.{os.getpid()}.tmp"
         try:
-            with open(temporary, "wb") as file:
-                file.write(self.model_bytes)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            write_whole(path, self.model_bytes)
         except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
-        finally:
-            if os.path.exists(temporary):
-                os.remove(temporary)
+            raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
 
     def tokenize(self, texts, add_bos=False, add_eos=False):
         """Ids of one text or of several.

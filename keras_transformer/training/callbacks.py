@@ -8,7 +8,8 @@ import time
 import keras
 import numpy as np
 
-from keras_transformer.training.run_folder import save_model, write_whole
+from keras_transformer.files import write_whole
+from keras_transformer.training.run_folder import save_model
 
 
 class EpochSeed(keras.callbacks.Callback):

@@ -11,7 +11,6 @@ tensorboard/        event files
 
 import csv
 import json
-import os
 import pathlib
 import re
 
@@ -19,6 +18,7 @@ import keras
 
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.files import replaced_file, write_whole
 from keras_transformer.models import Transformer
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.recipe import Recipe
@@ -163,21 +163,6 @@ def load_model(path, compile):
 
 
 def save_model(model, path):
-    """Saves under a temporary name and renames, so that `path` is never half a file."""
-    path = pathlib.Path(path)
-    temporary = path.with_name(f".{path.stem}.partial.keras")
-    try:
+    """Saves a model so that `path` is never half a file."""
+    with replaced_file(path) as temporary:
         model.save(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_whole(path, text):
-    """Writes text under a temporary name and renames."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

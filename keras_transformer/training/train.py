@@ -11,7 +11,7 @@ from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.losses import SmoothedCrossEntropy
-from keras_transformer.metrics import Perplexity, TokenAccuracy
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.text import Tokenizer
@@ -108,7 +108,7 @@ def compile_model(model, training):
     model.compile(
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(training.label_smoothing),
-        metrics=[TokenAccuracy(), Perplexity()],
+        metrics=[TokenLoss(training.label_smoothing), TokenAccuracy(), Perplexity()],
         jit_compile=training.jit_compile,
     )
 

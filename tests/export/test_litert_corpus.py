@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.export import export_litert
-from keras_transformer.lines import read_lines
+from keras_transformer.files import read_lines
 from keras_transformer.training import RunFolder, evaluate
 
 RUN = os.environ.get("KERAS_TRANSFORMER_RUN", "")

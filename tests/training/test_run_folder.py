@@ -7,8 +7,9 @@ from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.errors import InputError
+from keras_transformer.files import write_whole
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.run_folder import load_model, save_model, write_whole
+from keras_transformer.training.run_folder import load_model, save_model
 
 TEXTS = [text for pair in PAIRS for text in pair]
 

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.export.staging import MANIFEST, staged_folder
+from keras_transformer.files import MANIFEST, staged_folder
 
 
 def make(output, content="new", overwrite=False):

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.lines import read_lines
+from keras_transformer.files import read_lines
 
 
 def write(path, content):
