@@ -177,7 +177,7 @@ class Workers:
         total = self._ray.cluster_resources().get("CPU", 0)
         free = self._ray.available_resources().get("CPU", 0)
         return (
-            f"each takes {self._threads} CPUs of one machine (`threads`); "
+            f"each takes {self._threads} of a machine's CPUs (`threads`); "
             f"the cluster has {total:g}, {free:g} of them free"
         )
 

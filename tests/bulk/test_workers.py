@@ -230,7 +230,7 @@ def test_a_cluster_without_the_cpus_of_one_worker_is_an_error(start, ray, capsys
     ray.cpus = 2
     with pytest.raises(InputError) as caught:
         list(start(3).run(CHUNKS, PATHS))
-    cpus = "each takes 3 CPUs of one machine (`threads`); the cluster has 2, 2 of them free"
+    cpus = "each takes 3 of a machine's CPUs (`threads`); the cluster has 2, 2 of them free"
     assert str(caught.value) == f"No worker has started in 600 seconds: {cpus}."
     told = capsys.readouterr().err
     assert told == f"keras-transformer: 3 workers have not started yet: {cpus}\n"
@@ -272,15 +272,6 @@ def test_a_model_that_cannot_be_loaded_is_told_once(ray, threads, tmp_path):
     assert str(caught.value) == f"{tmp_path / 'no'}: no such run or export folder."
     # No other worker could load it.
     assert len(ray.actors) == 2
-
-
-def test_of_a_message_of_several_lines_the_first_is_told(ray, threads, monkeypatch):
-    def load(model):
-        raise InputError(f"{model}: cannot be read.\nThe last line says little.")
-
-    monkeypatch.setattr(Translator, "load", load)
-    with pytest.raises(InputError, match="^m: cannot be read.$"):
-        next(Workers(1, "m", 3, {}).run(CHUNKS, PATHS))
 
 
 def test_a_line_that_cannot_be_translated_is_told_with_its_place(start):
