@@ -9,7 +9,7 @@ from keras_transformer.bulk.shards import Output, read_chunks
 from keras_transformer.bulk.workers import Workers
 from keras_transformer.errors import InputError
 
-_SAY_EVERY_SECONDS = 10
+_REPORT_SECONDS = 10
 # What a run folder also holds: it grows or changes without another answer of the model.
 _NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "samples.txt"}
 
@@ -43,7 +43,7 @@ def translate_corpus(
 
     Raises:
         InputError: A file, the model or an option is not what it must be, or no worker can be
-            started. What was translated until then stays, and is gone on with.
+            started. What was translated until then stays, and a second run goes on from there.
     """
     from keras_transformer.serving.cluster import start_ray
 
@@ -77,7 +77,7 @@ def translate_corpus(
 
 def _translate(pool, target, inputs, waiting, chunk_lines):
     seen = {}  # Chunks of the files that were read to their end.
-    left = dict.fromkeys(waiting, 0)  # Chunks that are being translated, by file.
+    pending = dict.fromkeys(waiting, 0)  # Chunks that are being translated, by file.
     lines = 0
 
     def chunks():
@@ -86,24 +86,24 @@ def _translate(pool, target, inputs, waiting, chunk_lines):
             for chunk in read_chunks(inputs[shard], shard, chunk_lines):
                 count += 1
                 if not target.has(chunk):
-                    left[shard] += 1
+                    pending[shard] += 1
                     yield chunk
             seen[shard] = count
             finish(shard)
 
     def finish(shard):
-        if shard in seen and not left[shard] and not target.is_done(shard):
+        if shard in seen and not pending[shard] and not target.is_done(shard):
             target.finish(shard, seen[shard])
 
-    started = said = time.monotonic()
+    started = reported = time.monotonic()
     for chunk, texts in pool.run(chunks(), inputs):
         target.write(chunk, texts)
-        left[chunk.shard] -= 1
+        pending[chunk.shard] -= 1
         finish(chunk.shard)
         lines += len(texts)
         now = time.monotonic()
-        if now - said > _SAY_EVERY_SECONDS:
-            said = now
+        if now - reported > _REPORT_SECONDS:
+            reported = now
             print(
                 f"keras-transformer: {lines} lines, {lines / (now - started):.0f} a second",
                 file=sys.stderr,
