@@ -1,0 +1,148 @@
+"""A run that is stopped anywhere and resumed is the run that was never stopped."""
+
+import importlib
+import json
+import os
+import shutil
+import types
+
+import numpy as np
+import pytest
+from small_corpus import recipe_values, write_corpus
+
+from keras_transformer.decoding import Translation
+from keras_transformer.training import Recipe, train
+from keras_transformer.training.run_folder import load_model
+
+pytestmark = pytest.mark.tensorflow
+
+train_module = importlib.import_module("keras_transformer.training.train")
+
+TIMES = {"seconds", "tokens_per_second", "training_minutes"}
+
+
+class Trainer:
+    """Trains small runs that share one compiled model, into which checkpoints are read.
+
+    Args:
+        folder: Where the texts are written.
+    """
+
+    def __init__(self, folder):
+        self.corpus = write_corpus(folder)
+        self.model = None
+        self._model = train_module._model
+
+    def recipe(self, **training):
+        # So large a rate that not every epoch is better than those before.
+        options = dict(epochs=6, early_stopping_patience=2, ema_momentum=0.6, jit_compile=False)
+        options |= dict(learning_rate_scale=4.0, warmup_steps=8, sample_translations=1)
+        values = recipe_values(self.corpus, **{**options, **training})
+        values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
+        return Recipe.from_dict(values)
+
+    def train(self, path, resume=False, overwrite=False, **training):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(train_module, "_model", self._shared_model)
+            patch.setattr(train_module, "ModelEngine", self._engine)
+            return train(self.recipe(**training), path, resume=resume, overwrite=overwrite)
+
+    def resume(self, path, **training):
+        return self.train(path, resume=True, **training)
+
+    def _shared_model(self, *arguments):
+        model, epoch = self._model(*arguments)
+        if self.model is None:
+            self.model = model
+            return model, epoch
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        for mine, read in zip(state(self.model), state(model), strict=True):
+            mine.assign(read)
+        return self.model, epoch
+
+    def _engine(self, model, *arguments):
+        def translate(texts, **options):
+            return [Translation(str(model.get_weights()[0].sum()), 0.0) for _ in texts]
+
+        return types.SimpleNamespace(translate=translate)
+
+
+def state(model):
+    return [*model.variables, *model.optimizer.variables]
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    return Trainer(tmp_path_factory.mktemp("corpus"))
+
+
+def results(folder):
+    """All that a run leaves, times aside."""
+    epoch = folder.checkpoint_epochs()[-1]
+    checkpoint = load_model(folder.checkpoint_file(epoch), compile=True)
+    files = {p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*") if p.is_file()}
+    metrics = json.loads(folder.metrics_file.read_text(encoding="utf-8"))
+    return {
+        "files": {name for name in files if not name.startswith("tensorboard/")},
+        "best model": [np.asarray(each).tobytes() for each in folder.model().weights],
+        "checkpoint": [
+            np.asarray(each).tobytes()
+            for each in state(checkpoint)
+            # Each epoch gives the generators new states, and metrics begin at 0.
+            if "seed_generator" not in each.path
+        ],
+        "history": [without_times(row) for row in folder.history()],
+        "metrics": without_times(metrics),
+        "samples": folder.samples(),
+    }
+
+
+def without_times(row):
+    return {key: value for key, value in row.items() if key not in TIMES}
+
+
+@pytest.fixture(scope="module")
+def unbroken(trainer, tmp_path_factory):
+    """An unbroken run, and the folder as it was before and after each change of a file's name."""
+    base = tmp_path_factory.mktemp("run")
+    moments, seen = [], set()
+
+    def keep():
+        if not (base / "run").exists():
+            return
+        files = [p for p in (base / "run").rglob("*") if p.is_file() and "tfevents" not in p.name]
+        now = tuple(sorted((p, p.stat().st_ino, p.stat().st_mtime_ns) for p in files))
+        if now not in seen:
+            seen.add(now)
+            moments.append(base / f"moment-{len(moments)}")
+            shutil.copytree(base / "run", moments[-1])
+
+    def watched(function):
+        def call(*arguments, **options):
+            keep()
+            function(*arguments, **options)
+            keep()
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", watched(os.replace))
+        patch.setattr(os, "unlink", watched(os.unlink))
+        folder = trainer.train(base / "run")
+    return folder, moments
+
+
+def test_the_run_has_epochs_that_are_not_the_best(unbroken):
+    rows = unbroken[0].history()
+    best = min(rows, key=lambda row: row["val_loss"])
+    print([row["val_loss"] for row in rows], len(unbroken[1]))
+    assert 1 < best["epoch"] < rows[-1]["epoch"]
+
+
+def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(trainer, unbroken):
+    expected = results(unbroken[0])
+    for moment in unbroken[1]:
+        begun = (moment / "recipe.yaml").exists()
+        folder = trainer.train(moment, resume=begun, overwrite=not begun)
+        assert results(folder) == expected, moment
