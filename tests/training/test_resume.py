@@ -6,6 +6,7 @@ import os
 import shutil
 import types
 
+import keras
 import numpy as np
 import pytest
 from small_corpus import recipe_values, write_corpus
@@ -136,7 +137,6 @@ def unbroken(trainer, tmp_path_factory):
 def test_the_run_has_epochs_that_are_not_the_best(unbroken):
     rows = unbroken[0].history()
     best = min(rows, key=lambda row: row["val_loss"])
-    print([row["val_loss"] for row in rows], len(unbroken[1]))
     assert 1 < best["epoch"] < rows[-1]["epoch"]
 
 
@@ -146,3 +146,95 @@ def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(trainer, unb
         begun = (moment / "recipe.yaml").exists()
         folder = trainer.train(moment, resume=begun, overwrite=not begun)
         assert results(folder) == expected, moment
+
+
+@pytest.fixture
+def ended(unbroken, tmp_path):
+    """A copy of the unbroken run."""
+    return RunFolder(shutil.copytree(unbroken[0].path, tmp_path / "run"))
+
+
+def damage_end(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def damage_middle(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [damage_end, damage_middle])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(trainer, unbroken, ended, damage, capsys):
+    damage(ended.checkpoint_file(ended.checkpoint_epochs()[-1]))
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+    assert "Trying the checkpoint before it." in capsys.readouterr().err
+    for epoch in ended.checkpoint_epochs():
+        damage(ended.checkpoint_file(epoch))
+    with pytest.raises(InputError, match="no whole checkpoint"):
+        trainer.resume(ended.path)
+
+
+def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, tmp_path):
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+    assert results(trainer.resume(ended.path, epochs=2)) == results(unbroken[0])
+
+
+def test_curves_have_each_epoch_once(trainer, unbroken):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, moments = unbroken
+    last = next(m for m in reversed(moments) if len(RunFolder(m).checkpoint_epochs()) == 1)
+    trainer.resume(last)
+    for part in ("train", "validation"):
+        events = EventAccumulator(str(RunFolder(last).tensorboard / part))
+        events.Reload()
+        found = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")]
+        name = {"train": "loss", "validation": "val_loss"}[part]
+        expected = [(row["epoch"], np.float32(row[name])) for row in folder.history()]
+        assert found == expected
+
+
+def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, capsys):
+    # No digests, and a kill could leave a checkpoint whose epoch was not in the history yet.
+    ended.digests_file.unlink()
+    ended.write_history(ended.history()[:-1])
+    trainer.resume(ended.path)
+    found, expected = results(ended), results(unbroken[0])
+    assert expected["files"] - found["files"] == {"data.json"}
+    assert found | {"files": None} == expected | {"files": None}
+    message = capsys.readouterr().err
+    assert "whether they have changed is not checked" in message
+    assert "its epoch is not in history.csv" in message
+
+
+def test_texts_may_be_moved(trainer, unbroken, ended, monkeypatch, tmp_path):
+    monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+
+
+def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, tmp_path):
+    begun = next(m for m in unbroken[1] if RunFolder(m).checkpoint_epochs() == [1, 2])
+    folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
+    before = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
+    usual = train_module._callbacks
+
+    class Diverging(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 1:
+                trainer.model.trainable_variables[0].assign_add(
+                    np.full(trainer.model.trainable_variables[0].shape, np.nan)
+                )
+
+    def callbacks(*arguments):
+        return [*usual(*arguments), Diverging()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "_callbacks", callbacks)
+        with pytest.raises(TrainingError, match="the loss is nan in epoch 3, step 2"):
+            trainer.resume(folder.path)
+    after = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
+    assert [name for name, _ in after] and dict(after).items() <= dict(before).items()
+    assert not folder.metrics_file.exists() and len(folder.history()) == 2
+    # The same epochs, once they do not diverge.
+    assert results(trainer.resume(folder.path)) == results(unbroken[0])
