@@ -4,6 +4,8 @@ import importlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import types
 
 import keras
@@ -12,14 +14,12 @@ import pytest
 from small_corpus import recipe_values, write_corpus
 
 from keras_transformer.decoding import Translation
-from keras_transformer.training import Recipe, train
-from keras_transformer.training.run_folder import load_model
+from keras_transformer.errors import InputError, TrainingError
+from keras_transformer.training import Recipe, RunFolder, train
 
 pytestmark = pytest.mark.tensorflow
 
 train_module = importlib.import_module("keras_transformer.training.train")
-
-TIMES = {"seconds", "tokens_per_second", "training_minutes"}
 
 
 class Trainer:
@@ -78,50 +78,40 @@ def trainer(tmp_path_factory):
     return Trainer(tmp_path_factory.mktemp("corpus"))
 
 
-def results(folder):
-    """All that a run leaves, times aside."""
-    epoch = folder.checkpoint_epochs()[-1]
-    checkpoint = load_model(folder.checkpoint_file(epoch), compile=True)
-    files = {p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*") if p.is_file()}
-    metrics = json.loads(folder.metrics_file.read_text(encoding="utf-8"))
-    return {
-        "files": {name for name in files if not name.startswith("tensorboard/")},
-        "best model": [np.asarray(each).tobytes() for each in folder.model().weights],
-        "checkpoint": [
-            np.asarray(each).tobytes()
-            for each in state(checkpoint)
-            # Each epoch gives the generators new states, and metrics begin at 0.
-            if "seed_generator" not in each.path
-        ],
-        "history": [without_times(row) for row in folder.history()],
-        "metrics": without_times(metrics),
-        "samples": folder.samples(),
-    }
+@pytest.fixture(scope="module")
+def results(load_program):
+    """`results(folder)`: all that a run leaves, times aside."""
+    what_is_left = load_program("training/kill_test.py").what_is_left
 
+    def results(folder):
+        files = {p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*.*")}
+        metrics = json.loads(folder.metrics_file.read_text(encoding="utf-8"))
+        return {
+            "files": {name for name in files if not name.startswith("tensorboard/")},
+            "metrics": {key: metrics[key] for key in metrics if key != "training_minutes"},
+            "samples": folder.samples(),
+            **what_is_left(folder.path),
+        }
 
-def without_times(row):
-    return {key: value for key, value in row.items() if key not in TIMES}
+    return results
 
 
 @pytest.fixture(scope="module")
 def unbroken(trainer, tmp_path_factory):
-    """An unbroken run, and the folder as it was before and after each change of a file's name."""
+    """An unbroken run, and the folder as it was after each change of a file's name."""
     base = tmp_path_factory.mktemp("run")
     moments, seen = [], set()
 
     def keep():
-        if not (base / "run").exists():
-            return
-        files = [p for p in (base / "run").rglob("*") if p.is_file() and "tfevents" not in p.name]
+        files = [p for p in (base / "run").rglob("*.*") if "tfevents" not in p.name]
         now = tuple(sorted((p, p.stat().st_ino, p.stat().st_mtime_ns) for p in files))
-        if now not in seen:
+        if now and now not in seen:
             seen.add(now)
             moments.append(base / f"moment-{len(moments)}")
             shutil.copytree(base / "run", moments[-1])
 
     def watched(function):
         def call(*arguments, **options):
-            keep()
             function(*arguments, **options)
             keep()
 
@@ -140,7 +130,8 @@ def test_the_run_has_epochs_that_are_not_the_best(unbroken):
     assert 1 < best["epoch"] < rows[-1]["epoch"]
 
 
-def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(trainer, unbroken):
+@pytest.mark.slow
+def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(trainer, unbroken, results):
     expected = results(unbroken[0])
     for moment in unbroken[1]:
         begun = (moment / "recipe.yaml").exists()
@@ -175,7 +166,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(trainer, unbroken, end
         trainer.resume(ended.path)
 
 
-def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, tmp_path):
+def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, results):
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert results(trainer.resume(ended.path, epochs=2)) == results(unbroken[0])
 
@@ -195,7 +186,7 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         assert found == expected
 
 
-def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, capsys):
+def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, results, capsys):
     # No digests, and a kill could leave a checkpoint whose epoch was not in the history yet.
     ended.digests_file.unlink()
     ended.write_history(ended.history()[:-1])
@@ -208,12 +199,12 @@ def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, capsys):
     assert "its epoch is not in history.csv" in message
 
 
-def test_texts_may_be_moved(trainer, unbroken, ended, monkeypatch, tmp_path):
+def test_texts_may_be_moved(trainer, unbroken, ended, results, monkeypatch, tmp_path):
     monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
 
 
-def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, tmp_path):
+def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results, tmp_path):
     begun = next(m for m in unbroken[1] if RunFolder(m).checkpoint_epochs() == [1, 2])
     folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
     before = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
@@ -238,3 +229,14 @@ def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, tmp_pat
     assert not folder.metrics_file.exists() and len(folder.history()) == 2
     # The same epochs, once they do not diverge.
     assert results(trainer.resume(folder.path)) == results(unbroken[0])
+
+
+@pytest.mark.slow
+def test_killed_trainings_end_as_the_unbroken_one(load_program, tmp_path):
+    # In a process of its own: it forks, which one that has used TensorFlow must not.
+    program = load_program("training/kill_test.py").__file__
+    command = [sys.executable, program, "--kills", "2", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["equal"] and len(report["kills"]) == 2
