@@ -33,7 +33,7 @@ def write_inputs(folder):
     from keras_transformer.data.dates import date_corpus
 
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = date_corpus(num_train=3000, num_held_out=200)
+    corpus = date_corpus(num_train=600, num_held_out=100)
     for name in ("train_source", "train_target", "held_out_source", "held_out_target"):
         text = "".join(line + "\n" for line in getattr(corpus, name))
         (folder / name).write_text(text, encoding="utf-8")
@@ -56,7 +56,8 @@ def write_inputs(folder):
             "epochs": 6,
             "batch_tokens": 1024,
             "max_shapes": 1,
-            "warmup_steps": 100,
+            "warmup_steps": 20,
+            "learning_rate_scale": 2.0,
             "ema_momentum": 0.95,
             "early_stopping_patience": 2,
             "sample_translations": 0,
