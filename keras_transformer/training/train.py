@@ -84,25 +84,38 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True, recipe_fi
     else:
         folder.clear()
         folder.create(recipe, tokenizers, digests)
-    history = run_callbacks.History(folder, folder.history())
-    stopping = run_callbacks.EarlyStopping(history.rows, recipe.training.early_stopping_patience)
-    callbacks = _callbacks(
-        recipe, folder, model, tokenizers, dataset, texts, history, stopping, verbose
-    )
-    if epoch < recipe.training.epochs and not stopping.has_stopped():
-        # Keras draws its progress bar on stdout, which is for results.
-        with contextlib.redirect_stdout(sys.stderr):
-            model.fit(
-                dataset.to_tf_dataset(),
-                validation_data=datasets["validation"].to_tf_dataset(),
-                epochs=recipe.training.epochs,
-                initial_epoch=epoch,
-                shuffle=False,  # `ParallelDataset` shuffles
-                verbose="auto" if verbose else 0,
-                callbacks=callbacks,
-            )
+    _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose)
     _write_metrics(folder, dataset, reports)
     return folder
+
+
+def _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose):
+    """Trains from `epoch` to the end, if it has not been reached."""
+    history = run_callbacks.History(folder, folder.history())
+    stopping = run_callbacks.EarlyStopping(history.rows, recipe.training.early_stopping_patience)
+    if epoch >= recipe.training.epochs or stopping.has_stopped():
+        return
+    # Keras draws its progress bar on stdout, which is for results.
+    with contextlib.redirect_stdout(sys.stderr):
+        model.fit(
+            datasets["train"].to_tf_dataset(),
+            validation_data=datasets["validation"].to_tf_dataset(),
+            epochs=recipe.training.epochs,
+            initial_epoch=epoch,
+            shuffle=False,  # `ParallelDataset` shuffles
+            verbose="auto" if verbose else 0,
+            callbacks=_callbacks(
+                recipe,
+                folder,
+                model,
+                tokenizers,
+                datasets["train"],
+                texts,
+                history,
+                stopping,
+                verbose,
+            ),
+        )
 
 
 def compile_model(model, training):
