@@ -1,8 +1,8 @@
 """The `keras-transformer` command line: what holds for all of its commands.
 
 stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
-user's mistake (one line), 1 when an export does not do what its model does, 130 on Ctrl-C, 141
-when whoever reads the result has gone.
+user's mistake (one line), 1 when an export does not do what its model does or when a training's
+loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import warnings
 
 from keras_transformer.benchmark.command import add_command as _add_benchmark
 from keras_transformer.commands import demo, evaluate, export, score, serve, train, translate
-from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.errors import InputError, TrainingError, VerificationError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -58,7 +58,7 @@ def _call(options):
         options.command(options)
     except InputError as error:
         return _tell(error, 2)
-    except VerificationError as error:
+    except (TrainingError, VerificationError) as error:
         return _tell(error, 1)
     except OSError as error:
         return _told(error)
