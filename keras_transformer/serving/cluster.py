@@ -13,6 +13,7 @@ import threading
 from keras_transformer.errors import InputError
 from keras_transformer.serving.rejection import Rejection
 from keras_transformer.serving.replica import Replica
+from keras_transformer.serving.versions import folder_digest
 
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest store that Ray takes: batches are far smaller, and small ones do not use it at all.
@@ -73,6 +74,7 @@ class Loaded:
         number: Its number.
         signatures: Dict of `Signature` by name.
         seconds: What loading and warming up took.
+        digest: That of its folder, which each of its replicas has found.
     """
 
     number: int
@@ -81,6 +83,7 @@ class Loaded:
     handle: object
     application: str
     timeout: float
+    digest: str
 
     async def run(self, signature, columns):
         """Runs one batch on one of the replicas; see `Replica.run`.
@@ -169,6 +172,10 @@ class Cluster:
         """
         from ray import serve
 
+        try:
+            digest = await asyncio.to_thread(folder_digest, version.folder)
+        except OSError as error:
+            raise InputError(f"{version.folder}: cannot be read: {error.strerror}.") from None
         self._loads += 1
         application = f"{self._name}-{version.number}-{self._loads}"
         options = self._options
@@ -184,7 +191,7 @@ class Cluster:
             graceful_shutdown_timeout_s=10,
             max_constructor_retry_count=1,
         )
-        bound = deployment.bind(version.folder, options)
+        bound = deployment.bind(version.folder, options, digest)
         try:
             handle = await asyncio.to_thread(serve.run, bound, name=application, route_prefix=None)
             state = await handle.describe.remote()
@@ -199,6 +206,7 @@ class Cluster:
             handle,
             application,
             2 * options.request_timeout,
+            digest,
         )
 
     async def unload(self, loaded):

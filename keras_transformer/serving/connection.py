@@ -10,7 +10,10 @@ _MAX_HEADER_BYTES = 16 * 1024
 def connection_class(max_connections, read_timeout, on_refusal=None):
     """A protocol class for `uvicorn.Config(http=…)`.
 
-    uvicorn bounds neither the size of the headers nor the time that a client takes for them.
+    uvicorn bounds neither the size of the headers, nor the time that a client takes for them, nor
+    how many requests it sends without waiting. Here a connection has one request at a time: what
+    comes behind one that is not answered yet is dropped, and the connection ends with that answer,
+    as RFC 9112 (9.3.2) allows; a client that sends ahead asks again for what has no answer.
 
     Args:
         max_connections: One more than these is answered with 503.
@@ -27,6 +30,7 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
         _header_bytes = 0
         _refusal = None
         _idle_end = None
+        _drops = False
 
         def connection_made(self, transport):
             super().connection_made(transport)
@@ -40,12 +44,14 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
             super().connection_lost(exc)
 
         def data_received(self, data):
-            if self.transport.is_closing():
+            if self._drops or self.transport.is_closing():
                 return
             if self._in_headers:
                 # Checked before the parser, which collects a header however long it gets.
                 self._header_bytes += len(data)
             super().data_received(data)
+            if self._drops:
+                return
             if self._in_headers and self._header_bytes > _MAX_HEADER_BYTES:
                 self._refuse(431, f"At most {_MAX_HEADER_BYTES} bytes of headers")
             elif self._clock is None and self.cycle is not None and self.cycle.response_complete:
@@ -58,6 +64,9 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
                 )
 
         def on_message_begin(self):
+            if self._is_answering():
+                # Ends the parsing: a single read may hold thousands of requests.
+                raise ValueError("a request before the answer to the last one")
             super().on_message_begin()
             self._in_headers, self._field_bytes, self._idle_end = True, 0, None
             self._start_clock(read_timeout)
@@ -108,8 +117,17 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
             else:
                 self.transport.close()
 
+        def _is_answering(self):
+            """Whether a whole request is there that has no whole answer yet."""
+            cycle = self.cycle
+            return cycle is not None and not cycle.response_complete and not cycle.more_body
+
         def _refuse(self, status, message):
             if self.transport.is_closing():
+                return
+            if self._is_answering():
+                # What is wrong came after that request: a refusal would be taken for its answer.
+                self._drops, self.cycle.keep_alive = True, False
                 return
             if on_refusal is not None:
                 on_refusal(status)

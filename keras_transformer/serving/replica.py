@@ -4,8 +4,11 @@ import asyncio
 import concurrent.futures
 import os
 import time
+import traceback
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.versions import folder_digest
 
 
 class Replica:
@@ -14,14 +17,22 @@ class Replica:
     Args:
         folder: Path of the SavedModel.
         options: `ServerOptions`.
+        digest: What `folder_digest` gave when this version was first loaded; None takes any.
+
+    Raises:
+        InputError: The folder holds something else by now: two replicas of a version would
+            answer differently.
     """
 
-    def __init__(self, folder, options):
+    def __init__(self, folder, options, digest=None):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.serving.artifact import Artifact
 
         started = time.monotonic()
         self._artifact = Artifact(folder, threads=options.threads)
+        # Not before: files that change while they are loaded are found, too.
+        if digest is not None and folder_digest(folder) != digest:
+            raise InputError(f"{folder}: the files have changed since this version was loaded.")
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._longest = 2 * options.request_timeout
         self._running = {}
@@ -46,7 +57,8 @@ class Replica:
 
         Returns:
             A dict: `outputs` as `Artifact.run` gives them, or `error` with a status and a
-            message; `seconds`; `tokens`, those of the sources and those of the translations.
+            message, and with a `traceback` if nobody foresaw it; `seconds`; `tokens`, those of the
+            sources and those of the translations.
         """
         ticket = object()
         self._running[ticket] = time.monotonic()
@@ -72,7 +84,8 @@ class Replica:
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             return {"error": Rejection(400, _cause(error), "model")}
         except Exception as error:
-            return {"error": Rejection(500, _cause(error), "model")}
+            told = {"error": Rejection(500, _cause(error), "model")}
+            return {**told, "traceback": traceback.format_exc()}
         seconds = time.monotonic() - started
         return {"outputs": outputs, "seconds": seconds, "tokens": self._tokens(columns, outputs)}
 

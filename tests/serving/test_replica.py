@@ -7,8 +7,10 @@ import types
 
 import pytest
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.replica import Replica
+from keras_transformer.serving.versions import folder_digest
 
 pytestmark = pytest.mark.tensorflow
 
@@ -46,6 +48,15 @@ def test_a_batch_comes_back_with_its_outputs_and_time(replica):
     assert set(answer) == {"outputs", "seconds", "tokens"} and answer["seconds"] > 0
     assert answer["outputs"] == {"score": [1.0, 1.0], "translation": [b"AB", b"C"]}
     assert answer["tokens"] == (0, 0)  # There is no tokenizer in the graph.
+
+
+def test_files_that_are_not_those_of_the_version_are_refused(make, tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    digest = folder_digest(tmp_path)
+    Replica(tmp_path, ServerOptions(), digest)
+    (tmp_path / "saved_model.pb").write_bytes(b"other")
+    with pytest.raises(InputError, match="the files have changed"):
+        Replica(tmp_path, ServerOptions(), digest)
 
 
 def test_an_assertion_in_the_graph_is_the_texts_fault(replica):
@@ -93,7 +104,10 @@ def test_an_error_is_told_in_a_line_with_whose_fault_it_is(make, error, status, 
     def fail(columns):
         raise error
 
-    told = run(make().run(fail, {"text": [b"a"]}))["error"]
+    answer = run(make().run(fail, {"text": [b"a"]}))
+    # Whoever runs the server is told where, if it is not the text's fault.
+    assert ("in fail" in answer.get("traceback", "")) == (status == 500)
+    told = answer["error"]
     assert (told.status, told.reason, told.message) == (status, "model", message)
 
 
