@@ -64,7 +64,7 @@ class Artifact:
             columns: Dict from the name of an input to a list with a value for each sentence.
 
         Returns:
-            A dict from the name of an output to such a list.
+            A dict from the name of an output to such a list, or to an array.
         """
         import tensorflow as tf
 

@@ -112,6 +112,8 @@ def _needed(array, free):
 
 
 def _stack(arrays, shape):
+    if not arrays:
+        return []
     stacked = np.full((len(arrays), *shape), _filler(arrays[0]), arrays[0].dtype)
     for row, array in zip(stacked, arrays, strict=True):
         places = tuple(slice(min(sizes)) for sizes in zip(shape, array.shape, strict=True))

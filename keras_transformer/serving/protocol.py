@@ -150,8 +150,9 @@ def _named(values):
 
 def _encoded(value, as_bytes):
     if isinstance(value, np.ndarray | list) and np.ndim(value[:1]) > 1:
+        yield "["
         for at, part in enumerate(value):
-            yield ", " if at else "["
+            yield ", " if at else ""
             yield from _encoded(part, as_bytes)
         yield "]"
         return

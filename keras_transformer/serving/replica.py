@@ -91,8 +91,8 @@ class Replica:
 
     def _tokens(self, columns, outputs):
         sources = columns.get("text") or columns.get("source") or []
-        targets = outputs.get("translation") or []
-        best = [each[0] if isinstance(each, list) else each for each in targets]
+        targets = outputs.get("translation", [])
+        best = [each if isinstance(each, bytes) else each[0] for each in targets]
         return self._artifact.tokens.sources(sources), self._artifact.tokens.targets(best)
 
 

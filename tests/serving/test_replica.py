@@ -5,6 +5,7 @@ import os
 import threading
 import types
 
+import numpy as np
 import pytest
 
 from keras_transformer.errors import InputError
@@ -117,6 +118,7 @@ def test_an_error_is_told_in_a_line_with_whose_fault_it_is(make, error, status, 
         ({"text": [b"a b", b"c"]}, {"translation": [b"d e f", b"g h"]}, (3, 500)),
         # Of several translations of a sentence the best one counts.
         ({"source": [b"a b"]}, {"translation": [[b"c", b"d e"]]}, (2, 100)),
+        ({"text": [b"a"]}, {"translation": np.array([[b"c d", b"e"]], object)}, (1, 200)),
         ({"source_ids": [[2, 3]]}, {"ids": [[5, 7]]}, (0, 0)),
     ],
 )
