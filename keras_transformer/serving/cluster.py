@@ -126,6 +126,9 @@ class Cluster:
         self._options = options
         self._loads = 0
         self._programs = None
+        # Ray Serve makes a deployment and reads a status with the same list of modules, which it
+        # changes meanwhile: at the same time in two threads, one of them fails.
+        self._making = threading.Lock()
 
     def start(self):
         """Starts Ray and Ray Serve."""
@@ -179,18 +182,7 @@ class Cluster:
         self._loads += 1
         application = f"{self._name}-{version.number}-{self._loads}"
         options = self._options
-        deployment = serve.deployment(
-            Replica,
-            name="replica",
-            num_replicas=options.replicas,
-            max_ongoing_requests=options.threads,
-            ray_actor_options={"num_cpus": options.replica_cpus},
-            health_check_period_s=1,
-            health_check_timeout_s=30,
-            graceful_shutdown_wait_loop_s=0.1,
-            graceful_shutdown_timeout_s=10,
-            max_constructor_retry_count=1,
-        )
+        deployment = await asyncio.to_thread(self._deployment)
         bound = deployment.bind(version.folder, options, digest)
         try:
             handle = await asyncio.to_thread(serve.run, bound, name=application, route_prefix=None)
@@ -209,6 +201,30 @@ class Cluster:
             digest,
         )
 
+    def _deployment(self):
+        from ray import serve
+
+        options = self._options
+        with self._making:
+            return serve.deployment(
+                Replica,
+                name="replica",
+                num_replicas=options.replicas,
+                max_ongoing_requests=options.threads,
+                ray_actor_options={"num_cpus": options.replica_cpus},
+                health_check_period_s=1,
+                health_check_timeout_s=30,
+                graceful_shutdown_wait_loop_s=0.1,
+                graceful_shutdown_timeout_s=10,
+                max_constructor_retry_count=1,
+            )
+
+    def _status(self):
+        from ray import serve
+
+        with self._making:
+            return serve.status()
+
     async def unload(self, loaded):
         """Ends the replicas of a version."""
         from ray import serve
@@ -217,9 +233,7 @@ class Cluster:
 
     async def running(self, application):
         """How many replicas of an application run."""
-        from ray import serve
-
-        status = await asyncio.to_thread(serve.status)
+        status = await asyncio.to_thread(self._status)
         if application not in status.applications:
             return 0
         deployments = status.applications[application].deployments.values()
@@ -244,7 +258,7 @@ class Cluster:
             if self._options.ray_address is None:
                 serve.shutdown()
             else:  # Others may serve on that cluster, too.
-                for name in [each for each in serve.status().applications if self._is_own(each)]:
+                for name in [each for each in self._status().applications if self._is_own(each)]:
                     serve.delete(name)
         with contextlib.suppress(Exception):
             ray.shutdown()
@@ -255,9 +269,7 @@ class Cluster:
 
     def _reason(self, application):
         """The last line of what Ray Serve tells about an application that did not start."""
-        from ray import serve
-
-        status = serve.status().applications.get(application)
+        status = self._status().applications.get(application)
         if status is None:
             return None
         messages = [each.message for each in status.deployments.values()] + [status.message]

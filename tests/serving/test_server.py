@@ -361,7 +361,7 @@ def test_other_files_of_the_version_that_answers_take_over(toy, tmp_path):
         answers += [running.translate("a") for _ in range(20)]
         assert answers == sorted(answers)  # "A" is before "new: A": none of the old comes back.
         # While another version is being loaded, which will never be warm, it stops at once.
-        save_model(tmp_path / "endless", endless=".*")
+        save_model(tmp_path / "endless", endless_text=".*")
         os.rename(tmp_path / "endless", tmp_path / "toy" / "2")
         running.wait(lambda: "version 2 is being loaded" in running.log)
         time.sleep(8)
