@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_transformer.serving.protocol import answer_too_long
 
+_POWERS = np.array([10.0**power for power in range(23)])
 # Fewest characters that a number takes in JSON, with what parts it from the next: "0.0, ", "0, ".
 _LEAST = {"f": 5, "i": 3, "u": 3, "b": 3, "O": 4}
 
@@ -37,8 +38,31 @@ def to_values(array):
     not 0.10000000149011612.
     """
     if array.dtype == np.float32:
-        array = array.astype("U").astype(np.float64)
+        array = _shortest(array)
     return array.tolist() if array.ndim == 1 else array
+
+
+def _shortest(array):
+    """Float64 whose shortest decimal is that of the float32: `repr` of each, but in few passes."""
+    flat = array.ravel()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = flat.astype(np.float64)
+        exponents = np.floor(np.log10(np.abs(exact)))
+    # A power of ten up to 22 is a float64, so that a product or quotient with it is rounded once.
+    is_near = (exponents >= 8 - 22) & (exponents <= 22)
+    found, left = exact.copy(), np.nonzero(is_near)[0]
+    for digits in (6, 7, 8, 9):  # Any six digits are some float32's, nine tell all of them apart.
+        powers = (digits - 1 - exponents[left]).astype(int)
+        scales, values = _POWERS[np.abs(powers)], exact[left]
+        rounded = np.where(
+            powers >= 0, np.rint(values * scales) / scales, np.rint(values / scales) * scales
+        )
+        good = rounded.astype(np.float32) == flat[left]
+        found[left[good]] = rounded[good]
+        left = left[~good]
+    left = np.concatenate([left, np.nonzero(~is_near & (exact != 0))[0]])
+    found[left] = flat[left].astype("U").astype(np.float64)
+    return found.reshape(array.shape)
 
 
 def join(parts, signature, max_bytes):

@@ -24,7 +24,12 @@ def test_shorter_rows_are_padded_with_nothing():
 def test_a_float32_is_written_as_the_shortest_decimal_that_means_it():
     values = to_values(np.array([0.1, -np.inf, 3.0], "float32"))
     assert values == [0.1, -np.inf, 3.0]
-    assert np.float32(to_values(np.array([1 / 3], "float32"))[0]) == np.float32(1 / 3)
+    random = np.random.default_rng(7)
+    bits = random.integers(0, 2**32, 20_000, dtype=np.uint32).view("float32")
+    few = random.uniform(-1, 1, (4, 5000)).round(3).astype("float32")
+    ends = np.array([0.0, -0.0, 1e-45, 3.4028235e38, np.nan, 16777216, 0.5 + 2**-24], "float32")
+    for array in (bits, few.reshape(-1), ends, random.uniform(0, 1, 20_000).astype("float32")):
+        np.testing.assert_array_equal(to_values(array), array.astype("U").astype(float))
 
 
 def joined(parts, outputs, padded=True, max_bytes=10_000):
