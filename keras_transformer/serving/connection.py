@@ -17,7 +17,8 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
 
     Args:
         max_connections: One more than these is answered with 503.
-        read_timeout: Seconds that a client has for its headers, and once more for its body.
+        read_timeout: Seconds that a client has for its headers, once more for its body, and once
+            more to take the answer.
         on_refusal: Called with the status of each answer that the application never heard of.
 
     Returns:
@@ -31,6 +32,7 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
         _refusal = None
         _idle_end = None
         _drops = False
+        _taking = None
 
         def connection_made(self, transport):
             super().connection_made(transport)
@@ -41,6 +43,7 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
 
         def connection_lost(self, exc):
             self._stop_clock()
+            self._stop_taking()
             super().connection_lost(exc)
 
         def data_received(self, data):
@@ -68,6 +71,8 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
                 # Ends the parsing: a single read may hold thousands of requests.
                 raise ValueError("a request before the answer to the last one")
             super().on_message_begin()
+            if not self.transport.get_write_buffer_size():
+                self._stop_taking()
             self._in_headers, self._field_bytes, self._idle_end = True, 0, None
             self._start_clock(read_timeout)
 
@@ -91,6 +96,12 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
             self._in_headers = True
             super().on_message_complete()
 
+        def on_response_complete(self):
+            super().on_response_complete()
+            # All of it is in the transport now, which would keep it for ever, closed or not.
+            if self._taking is None and self.transport.get_write_buffer_size():
+                self._taking = self.loop.call_later(read_timeout, self._cut_off)
+
         def send_400_response(self, msg):
             status, message = self._refusal or (400, msg)
             self._refuse(status, message)
@@ -110,6 +121,16 @@ def connection_class(max_connections, read_timeout, on_refusal=None):
             if self._clock is not None:
                 self._clock.cancel()
                 self._clock = None
+
+        def _stop_taking(self):
+            if self._taking is not None:
+                self._taking.cancel()
+                self._taking = None
+
+        def _cut_off(self):
+            self._taking = None
+            if self.transport.get_write_buffer_size():
+                self.transport.abort()
 
         def _time_is_up(self):
             if self._in_headers and self._header_bytes:

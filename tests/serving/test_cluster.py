@@ -7,6 +7,7 @@ import pathlib
 import re
 import sys
 import threading
+import time
 import types
 
 import pytest
@@ -284,6 +285,34 @@ def test_the_replicas_that_run_are_counted(monkeypatch):
     cluster = Cluster("toy", ServerOptions())
     numbers = [run(cluster.running(name)) for name in ("toy-7-1", "toy-8-2", "toy-9-3")]
     assert numbers == [2 + 5, 11, 0]
+
+
+def test_a_status_is_not_read_while_a_deployment_is_made(deploy, monkeypatch):
+    # Ray Serve 2.60 does not stand it: "… is not registered for pickle by value".
+    deploy({"signatures": {}, "seconds": 0.0})
+    busy, overlaps = threading.Lock(), []
+
+    def alone(function):
+        def called(*values, **options):
+            overlaps.append(not busy.acquire(blocking=False))
+            time.sleep(0.05)
+            if not overlaps[-1]:
+                busy.release()
+            return function(*values, **options)
+
+        return called
+
+    for name in ("deployment", "status"):
+        monkeypatch.setattr(serve, name, alone(getattr(serve, name)))
+    cluster = Cluster("toy", ServerOptions())
+
+    async def scenario():
+        await asyncio.gather(
+            *(cluster.load(VERSION) for _ in range(3)), *(cluster.running("x") for _ in range(3))
+        )
+
+    run(scenario())
+    assert overlaps == [False] * 6
 
 
 def test_compiled_programs_are_shared_in_a_folder_that_nobody_else_reads(environment, calls):

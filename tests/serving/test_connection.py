@@ -287,6 +287,31 @@ def test_one_connection_too_many_is_turned_away_until_another_ends():
     serve(scenario, max_connections=2)
 
 
+@pytest.mark.parametrize("request_", [GET, GET.replace(b"host: x", b"connection: close")])
+def test_a_client_that_does_not_take_its_answer_is_cut_off(request_):
+    async def large(scope, receive, send):
+        await answer(send, b"a" * 10_000_000)
+
+    async def scenario(server):
+        loop = asyncio.get_running_loop()
+        (_, idle), (reader, taking) = [await server.connect() for _ in range(2)]
+        for writer in (idle, taking):
+            writer.write(request_)
+        started = loop.time()
+        assert len((await read_answer(reader))[2]) == 10_000_000
+        if request_ == GET:  # Who has taken one answer in time has all of it for the next.
+            await asyncio.sleep(0.4)
+            taking.write(request_)
+            await asyncio.sleep(0.3)
+            assert len((await read_answer(reader))[2]) == 10_000_000
+        taking.close()
+        while server._state.connections:
+            await asyncio.sleep(0.01)
+        assert loop.time() - started < 2.5
+
+    serve(scenario, large, read_timeout=0.6, keep_alive=30.0)
+
+
 def test_the_application_can_cut_a_connection_off():
     async def abort(scope, receive, send):
         await answer(send, b"a" * 10_000_000)  # More than the client's side takes unread.

@@ -15,7 +15,7 @@ from live_server import Server
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 READ_TIMEOUT = 2.0
-HEAD = b"POST /v1/models/toy:predict HTTP/1.1\r\nhost: localhost\r\n"
+HEAD = b"POST /v1/models/toy:predict HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
 LOAD_TEST = pathlib.Path(__file__).parents[2] / "export" / "load_test" / "load_test.py"
 
 
@@ -75,8 +75,9 @@ def status(received):
 async def pipelining(port):
     ahead = b"GET /healthz HTTP/1.1\r\n\r\n" * 180_000
     whole = [ahead[at : at + 2**20] for at in range(0, len(ahead), 2**20)]
+    kept = predict(["busy"]).replace(b"connection: close\r\n", b"")
     for received in await asyncio.gather(
-        send(port, *whole), send(port, predict(["a"]) * 3000), send(port, predict(["busy"]), *whole)
+        send(port, *whole), send(port, kept * 3000), send(port, kept, *whole)
     ):
         assert received.count(b"HTTP/1.1 200") <= 1 and received.count(b"HTTP/1.1") <= 1
 
