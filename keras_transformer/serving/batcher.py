@@ -5,11 +5,8 @@ import collections
 import time
 
 from keras_transformer.serving.log import say_unexpected
-from keras_transformer.serving.protocol import answer_too_long
+from keras_transformer.serving.protocol import PADDED, answer_too_long, array_bytes
 from keras_transformer.serving.rejection import Rejection
-
-# What padding may add to the numbers of an answer, which take 8 bytes each here.
-_PADDING = 8
 
 # Requests come in bursts: after a pause of this share of the wait, all are there.
 _PAUSE = 0.2
@@ -247,8 +244,8 @@ class _Request:
             return
         self._outputs[place] = outputs
         self._left -= 1
-        self._bytes += sum(getattr(value, "nbytes", 0) for value in outputs.values())
-        if self._bytes > _PADDING * self._max_answer_bytes:
+        self._bytes += array_bytes(outputs)
+        if self._bytes > PADDED * self._max_answer_bytes:
             self._outputs.clear()
             self.fail(answer_too_long(self._max_answer_bytes))
         if not self._left and not self.done.done():

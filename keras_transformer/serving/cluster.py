@@ -138,6 +138,8 @@ class Cluster:
         # Straight to the replica's own port, which Ray Serve opens anyway and Ray's token guards:
         # a batch is there in half the time.
         os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+        # `Replica` bounds its answers; by default 4 MB would end as if the replica had died.
+        os.environ.setdefault("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", str(2**31 - 1))
         import logging
 
         from ray import serve

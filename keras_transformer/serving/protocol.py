@@ -24,6 +24,9 @@ _INTEGERS = {
     "uint64": (0, 2**64),
 }
 DEFAULT = "serving_default"
+# Bytes that the arrays of outputs may have for each byte of the longest answer: a number has eight,
+# and most of them may be padding.
+PADDED = 8
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
@@ -120,6 +123,11 @@ def answer_too_long(max_bytes):
     """The `Rejection` of a request whose answer is longer than `max_bytes`."""
     message = f"At most {max_bytes} bytes an answer: send fewer or shorter sentences in a request"
     return Rejection(413, message, "answer")
+
+
+def array_bytes(outputs):
+    """Bytes of the arrays among outputs, whatever their values are in JSON."""
+    return sum(getattr(values, "nbytes", 0) for values in outputs.values())
 
 
 def _by_row(outputs):

@@ -7,6 +7,7 @@ import time
 import traceback
 
 from keras_transformer.errors import InputError
+from keras_transformer.serving.protocol import PADDED, answer_too_long, array_bytes
 from keras_transformer.serving.rejection import Rejection
 from keras_transformer.serving.versions import folder_digest
 
@@ -35,6 +36,7 @@ class Replica:
             raise InputError(f"{folder}: the files have changed since this version was loaded.")
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._longest = 2 * options.request_timeout
+        self._max_answer_bytes = options.max_answer_bytes
         self._running = {}
         warmed = self._artifact.warm_up(
             options.max_batch_size,
@@ -86,6 +88,10 @@ class Replica:
         except Exception as error:
             told = {"error": Rejection(500, _cause(error), "model")}
             return {**told, "traceback": traceback.format_exc()}
+        if array_bytes(outputs) > PADDED * self._max_answer_bytes:
+            # As a fault of the model: requests that share the batch are run again, each alone.
+            rejection = answer_too_long(self._max_answer_bytes)
+            return {"error": Rejection(rejection.status, rejection.message, "model")}
         seconds = time.monotonic() - started
         return {"outputs": outputs, "seconds": seconds, "tokens": self._tokens(columns, outputs)}
 

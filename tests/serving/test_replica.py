@@ -126,6 +126,19 @@ def test_tokens_of_texts_and_of_the_best_translations_are_counted(make, columns,
     assert run(make().run(lambda _: outputs, columns))["tokens"] == tokens
 
 
+def test_outputs_that_are_far_too_large_are_not_sent(make):
+    replica = make(max_answer_bytes=1000)
+
+    def zeros(columns):
+        return {"x": np.zeros((1, columns["count"]))}
+
+    assert "outputs" in run(replica.run(zeros, {"count": 1000}))
+    error = run(replica.run(zeros, {"count": 1001}))["error"]
+    # Requests that share a batch are told apart by this reason.
+    assert (error.status, error.reason) == (413, "model")
+    assert "At most 1000 bytes an answer" in error.message
+
+
 def test_as_many_batches_as_threads_run_at_a_time(make):
     all_there = threading.Barrier(3)
 
