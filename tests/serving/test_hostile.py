@@ -149,8 +149,8 @@ async def bad_characters(port):
 
 async def large_answers(port):
     asked = predict([" ".join(["a"] * 100)] * 50, "align")  # 500,000 numbers, 2.5 MB.
-    answers = await asyncio.gather(*(send(port, asked) for _ in range(3)))
-    assert {status(each) for each in answers} == {200}
+    for _ in range(3):
+        assert status(await send(port, asked)) == 200
     too_large = predict([" ".join(["a"] * 200)] * 50, "align")
     assert status(await send(port, too_large)) == 413
 
