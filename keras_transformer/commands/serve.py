@@ -10,6 +10,8 @@ _GROUPS = {
     "where": {
         "name": "the model's name in the addresses; default: its folder's",
         "host": "address to listen on, 0.0.0.0 for every network",
+        "allowed_hosts": "more names of this server in the Host header, with commas between them, "
+        "* for any; default: localhost and the address, any if that is not of this machine alone",
         "port": "port to listen on, 0 for a free one",
     },
     "replicas": {
@@ -20,13 +22,15 @@ _GROUPS = {
         "warm_up_tokens": "sources up to so many tokens are compiled before the server is ready",
         "warm_up_signatures": "signatures that are compiled then, with commas between them",
         "replica_cpus": "CPUs that Ray reserves for a replica",
-        "ray_address": "a Ray cluster to join; default: one is started on this machine",
+        "ray_address": "a Ray cluster to join; without token authentication (RAY_AUTH_MODE=token) "
+        "whoever reaches its gRPC ports can run code in it; default: one is started here",
     },
     "limits": {
         "max_queue": "most sentences that wait; more are rejected with 429",
         "max_body_bytes": "longest request; a longer one is rejected with 413",
         "max_sentences": "most sentences in a request, likewise",
         "max_text_bytes": "longest text, likewise",
+        "max_answer_bytes": "longest answer; a request for a longer one is rejected with 413",
         "max_connections": "most open connections; more are rejected with 503",
         "request_timeout": "seconds until a request without an answer gets 504",
         "read_timeout": "seconds that a client has to send a request or take an answer",

@@ -20,6 +20,9 @@ class ServerOptions:
     Args:
         name: The model's name in the addresses; None takes that of its folder.
         host: Address to listen on; `"0.0.0.0"` is every network that the machine is in.
+        allowed_hosts: Names that a request may have for this server in its Host header besides
+            localhost and `host`, with commas between them; `"*"` takes any. None takes any, too,
+            if `host` is not of this machine alone.
         port: Port to listen on; 0 takes a free one.
         replicas: Processes that hold the model.
         threads: Batches that a replica works on at a time, and threads that it uses.
@@ -29,6 +32,7 @@ class ServerOptions:
         max_body_bytes: Longest request; a longer one is rejected with 413.
         max_sentences: Most sentences in one request, likewise.
         max_text_bytes: Longest text, in bytes of UTF-8, likewise.
+        max_answer_bytes: Longest answer; a request that needs a longer one is rejected with 413.
         max_connections: Most open connections; one more is rejected with 503.
         request_timeout: Seconds until a request that has no answer gets 504.
         read_timeout: Seconds that a client has to send a request, or to take an answer.
@@ -39,7 +43,9 @@ class ServerOptions:
             take nothing but texts.
         replica_cpus: CPUs that Ray reserves for a replica. 0 reserves none, so that a new version
             loads beside the old one.
-        ray_address: Address of a Ray cluster to join; None starts one in this machine.
+        ray_address: Address of a Ray cluster to join; None starts one in this machine. Ray's gRPC
+            ports run whatever they are sent, a replica's too: start such a cluster with
+            `RAY_AUTH_MODE=token`, or keep its network closed.
 
     Raises:
         InputError: A value is out of range.
@@ -47,6 +53,7 @@ class ServerOptions:
 
     name: str | None = None
     host: str = "127.0.0.1"
+    allowed_hosts: str | None = None
     port: int = 8501
     replicas: int = 1
     threads: int = 2
@@ -56,6 +63,7 @@ class ServerOptions:
     max_body_bytes: int = 1 << 20
     max_sentences: int = 256
     max_text_bytes: int = 8192
+    max_answer_bytes: int = 1 << 24
     max_connections: int = 4096
     request_timeout: float = 30.0
     read_timeout: float = 10.0
