@@ -220,7 +220,8 @@ def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, verbo
     if training.sample_translations and verbose:
         count = training.sample_translations
         sources, references = (side[:count] for side in texts["validation"])
-        engine = ModelEngine(model, *tokenizers, recipe.decoding.max_source_length, 128)
+        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
+        engine = ModelEngine(model, *tokenizers, *limits)
         chosen.append(run_callbacks.SampleTranslations(folder, engine, sources, references))
     if training.early_stopping_patience is not None:
         chosen.append(
