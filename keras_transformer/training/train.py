@@ -14,6 +14,7 @@ from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
+from keras_transformer.streaming.progress import is_terminal
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.run_folder import RunFolder, load_model
@@ -40,7 +41,8 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
             schedule and epoch. An interrupted run and its continuation give the same weights as
             one unbroken run.
         overwrite: Replace a run that is there.
-        verbose: Whether to show a progress bar and samples.
+        verbose: Whether to show a progress bar, or a line an epoch where stderr is no terminal,
+            and samples.
 
     Returns:
         The `RunFolder`.
@@ -78,7 +80,7 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
             epochs=recipe.training.epochs,
             initial_epoch=epoch,
             shuffle=False,  # `ParallelDataset` shuffles
-            verbose="auto" if verbose else 0,
+            verbose=1 if verbose and is_terminal(sys.stderr) else 0,
             callbacks=_callbacks(
                 recipe, folder, model, tokenizers, dataset, texts, history, verbose
             ),
@@ -217,6 +219,8 @@ def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, verbo
         run_callbacks.History(folder, history),
         run_callbacks.TensorBoard(folder),
     ]
+    if verbose and not is_terminal(sys.stderr):
+        chosen.append(run_callbacks.EpochLine())
     if training.sample_translations and verbose:
         count = training.sample_translations
         sources, references = (side[:count] for side in texts["validation"])
