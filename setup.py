@@ -59,6 +59,7 @@ setup(
         "sentencepiece>=0.2,<0.3",
         "sacrebleu>=2.6,<3",
         "PyYAML>=6,<7",
+        "pydantic>=2.14,<3",
         "Babel>=2.18,<3",
         "tqdm>=4.70,<5",
     ],

@@ -14,6 +14,7 @@ import warnings
 
 from keras_transformer.benchmark.command import add_command as _add_benchmark
 from keras_transformer.commands import demo, evaluate, export, score, serve, train, translate
+from keras_transformer.commands.quiet import silence_tensorflow
 from keras_transformer.errors import InputError, TrainingError, VerificationError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,9 +34,11 @@ def run(arguments=None):
     Returns:
         The exit code.
     """
-    # TensorFlow's C++ side would mix its notes on the machine with the result's progress.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(arguments).parse_args(arguments)
+    # What is left are a command's own options, most of them arguments of the library.
+    if not vars(options).pop("verbose", False):
+        silence_tensorflow()
     if sys.stdout is None:  # Closed by whoever started us.
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
@@ -85,21 +88,27 @@ def _show_warning(message, *place):
     _tell(message, None)
 
 
-def _parser():
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser with the options of all commands; those of its subcommands are of its class."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.add_argument(
+            "--verbose",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show TensorFlow's messages on the machine too",
+        )
+
+
+def _parser(arguments):
+    parser = _Parser(
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add_command in (
-        demo.add_command,
-        train.add_command,
-        translate.add_command,
-        score.add_command,
-        evaluate.add_command,
-        export.add_command,
-        serve.add_command,
-    ):
-        add_command(commands)
+    for command in (demo, train, translate, score, evaluate, export):
+        command.add_command(commands)
+    serve.add_command(commands, with_options="serve" in arguments)
     _add_benchmark(commands)
     return parser

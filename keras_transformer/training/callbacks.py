@@ -272,6 +272,19 @@ class TensorBoard(keras.callbacks.Callback):
         self._writers = {}
 
 
+class EpochLine(keras.callbacks.Callback):
+    """Writes a line an epoch to stderr, where that is no terminal to draw a progress bar on."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        print(
+            f"epoch {epoch + 1}/{self.params['epochs']}: loss {logs['loss']:.4f}, "
+            f"val_loss {logs['val_loss']:.4f}, accuracy {logs['token_accuracy']:.4f}, "
+            f"{logs['tokens_per_second']:,.0f} tokens/s, {logs['seconds']:.1f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 class SampleTranslations(keras.callbacks.Callback):
     """Translates a few validation sentences after each epoch, by greedy search.
 

@@ -120,7 +120,7 @@ class RunFolder:
 
     def recipe(self):
         """The run's `Recipe`."""
-        return Recipe.load(self.recipe_file)
+        return Recipe.load(self.recipe_file, trained=True)
 
     def tokenizers(self):
         """The source's and the target's `Tokenizer`; one object twice when it is joint."""

@@ -16,6 +16,7 @@ from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
+from keras_transformer.streaming.progress import is_terminal
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.run_folder import RunFolder, load_model
@@ -47,7 +48,8 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True, recipe_fi
             interrupted, it and its continuation give the weights, history and metrics of one
             unbroken run.
         overwrite: Replace a run that is there, if nothing else is in its folder.
-        verbose: Whether to show a progress bar and samples.
+        verbose: Whether to show a progress bar, or a line an epoch where stderr is no terminal,
+            and samples.
         recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
 
     Returns:
@@ -103,7 +105,7 @@ def _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose):
             epochs=recipe.training.epochs,
             initial_epoch=epoch,
             shuffle=False,  # `ParallelDataset` shuffles
-            verbose="auto" if verbose else 0,
+            verbose=1 if verbose and is_terminal(sys.stderr) else 0,
             callbacks=_callbacks(
                 recipe,
                 folder,
@@ -305,10 +307,13 @@ def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, stopp
         history,
         run_callbacks.TensorBoard(folder, history.rows),
     ]
+    if verbose and not is_terminal(sys.stderr):
+        chosen.append(run_callbacks.EpochLine())
     if training.sample_translations and verbose:
         count = training.sample_translations
         sources, references = (side[:count] for side in texts["validation"])
-        engine = ModelEngine(model, *tokenizers, recipe.decoding.max_source_length, 128)
+        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
+        engine = ModelEngine(model, *tokenizers, *limits)
         chosen.append(run_callbacks.SampleTranslations(folder, engine, sources, references))
     chosen += [
         run_callbacks.BestModel(folder, history.rows),
