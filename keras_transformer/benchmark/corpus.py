@@ -47,6 +47,7 @@ def benchmark_corpus(
     Raises:
         InputError: The run, the file or an option is not what it must be.
     """
+    from keras_transformer.decoding import DecodingOptions
     from keras_transformer.training import RunFolder
 
     check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
@@ -57,6 +58,7 @@ def benchmark_corpus(
         raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
     if length_penalty is None:
         length_penalty = folder.recipe().decoding.length_penalty
+    DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
     use_threads(threads)
     log = log or (lambda text: None)
     text_engine = folder.engine()
