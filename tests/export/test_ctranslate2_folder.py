@@ -35,7 +35,7 @@ def exported(tmp_path, make_engine, tokenizer, other_tokenizer, capsys):
         )
         folder = RunFolder(tmp_path / "run")
         tokenizers = (tokenizer, tokenizer if joint else other_tokenizer)
-        folder.create(Recipe.from_dict(recipe_values(tmp_path)), tokenizers)
+        folder.create(Recipe.from_dict(recipe_values(tmp_path)), tokenizers, {})
         save_model(engine.model, folder.model_file)
         arguments = ["--model", str(folder.path), "--output", str(tmp_path / "new")]
         code = run(["export", "--format", "ctranslate2", *arguments])
@@ -82,9 +82,9 @@ def test_an_earlier_export_is_replaced_only_when_that_is_asked_for(
     export_ctranslate2(engine, output)
     with pytest.raises(ValueError, match="must not exist"):
         export_ctranslate2(engine, output)
-    (output / "old").write_text("old")
+    (output / "README.md").write_text("old")
     export_ctranslate2(engine, output, overwrite=True)
-    assert not (output / "old").exists()
+    assert (output / "README.md").read_text() != "old"
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 

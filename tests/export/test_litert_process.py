@@ -60,7 +60,7 @@ class Interpreter:
 def run(folder, batches):
     """Runs the program; gives the finished process and where its answer lies."""
     request, answer = folder / "request.json", folder / "answer.json"
-    request.write_text(json.dumps({"batches": batches}))
+    request.write_text(json.dumps({"batches": batches, "lengths": LENGTHS}))
     done = subprocess.run(
         [sys.executable, "-P", PROGRAM, str(folder), str(request), str(answer)],
         env={**os.environ, "PYTHONPATH": str(folder / "packages")},
@@ -91,7 +91,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-BATCHES = [["7 11", "  ", "13"], [], ["7 11 13", "17"], ["7 11 13 17 19 23"]]
+BATCHES = [["7 11", "  ", "13"], [], ["7 11 13", "17"], ["7 11 13 17 19 23"], ["7"]]
+LENGTHS = [None, None, None, 5, 5]
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +123,8 @@ def test_each_batch_is_answered_with_the_best_translations_of_the_shortest_signa
         },
         # Cut at five, the end included.
         {"translation": ["target: [17, 13, 11, 7]"], "score": [5.0], "ids": [[2, 17, 13, 11, 7]]},
+        # Three places would do, five were asked for.
+        {"translation": ["target: [7]"], "score": [5.0], "ids": [[2, 7]]},
     ]
     assert len(found["call_seconds"]) == len(BATCHES) and min(found["call_seconds"]) >= 0
     assert answer["ids"]["load_seconds"] >= 0
@@ -159,7 +162,7 @@ def test_both_files_translate_as_the_live_model(litert_report, engine):
     for search, beam_size in (("greedy", 1), ("beam", 3)):
         live = engine.translate(texts, beam_size, 0.8)
         for kind, model in models.items():
-            found, scores, ids = model.translate(texts, search)
+            found, scores, ids = model.translate(texts, search, None)
             assert found == [each.text for each in live]
             assert scores == pytest.approx([each.score for each in live], abs=1e-4)
             if kind == "ids":
