@@ -276,9 +276,9 @@ def test_keys_and_values_projected_once_serve_every_query(rng, randomize):
         query, value, key, attention_mask=mask, return_attention_scores=True
     )
     for i in range(QUERY):
-        output, scores = layer.attend(
-            ops.convert_to_tensor(query[:, i : i + 1]), key_value, mask[:, :, i : i + 1]
-        )
+        one = layer.project_query(ops.convert_to_tensor(query[:, i : i + 1]))
+        heads, scores = layer.attend(one, key_value, mask[:, :, i : i + 1])
+        output = layer.project_output(heads)
         np.testing.assert_allclose(float64(output), float64(expected)[:, i : i + 1], atol=1e-6)
         np.testing.assert_allclose(
             float64(scores), float64(expected_scores)[:, :, i : i + 1], atol=1e-6
