@@ -262,8 +262,20 @@ class Transformer(keras.Model):
         return cache.reorder(parents)
 
     def get_config(self):
-        config = super().get_config()
-        return {**config, "config": self.config.to_dict()}
+        policy = self.dtype_policy
+        quantized = {
+            layer.path: layer.dtype_policy
+            for layer in self._flatten_layers()
+            if layer.quantization_mode is not None
+        }
+        if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            # What Keras loads a model from must say which layers are quantized.
+            policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
+        return {
+            **super().get_config(),
+            "dtype": keras.dtype_policies.serialize(policy),
+            "config": self.config.to_dict(),
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
