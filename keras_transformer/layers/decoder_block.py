@@ -24,10 +24,8 @@ class DecoderBlock(Block):
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
-        **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
-            `bias_regularizer`, `activity_regularizer`, `kernel_constraint` and
-            `bias_constraint` of all projections, as `keras.layers.Dense` takes them; and what
-            `keras.layers.Layer` takes.
+        **kwargs: Initializers, regularizers and constraints of all projections, as
+            `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.

@@ -21,10 +21,8 @@ class EncoderBlock(Block):
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
-        **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
-            `bias_regularizer`, `activity_regularizer`, `kernel_constraint` and
-            `bias_constraint` of all projections, as `keras.layers.Dense` takes them; and what
-            `keras.layers.Layer` takes.
+        **kwargs: Initializers, regularizers and constraints of all projections, as
+            `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`.
