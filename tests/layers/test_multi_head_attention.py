@@ -401,8 +401,8 @@ def test_a_mask_of_other_axes_is_refused(rng, randomize, axes):
 def test_an_output_of_its_own_shape_equals_keras(rng, randomize, output_shape):
     inputs = sequences(rng, "cross")
     shapes = [x.shape for x in inputs]
-    ours = attention(randomize, *shapes, output_shape=output_shape)
-    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, VALUE_DIM, output_shape=output_shape)
+    ours = attention(randomize, *shapes, output_shape=output_shape, value_dim=None)
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, output_shape=output_shape)
     theirs.build(*shapes)
     theirs.set_weights(ours.get_weights())
     output = float64(ours(*inputs))
