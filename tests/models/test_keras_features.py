@@ -98,7 +98,7 @@ def test_a_map_gives_a_layer_another_policy(randomize):
 def test_a_layout_map_places_the_weights_by_their_paths():
     mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
     layouts = keras.distribution.LayoutMap(mesh)
-    layouts["self_attention/(query|key|value)/kernel"] = (None, "model", None)
+    layouts[".*self_attention/(query|key|value)/kernel"] = (None, "model", None)
     parallel = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
     with parallel.scope():
         model = Transformer(config())
