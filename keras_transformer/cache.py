@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 
@@ -16,15 +17,15 @@ class KeyValue(NamedTuple):
         value: Float `(batch, heads, positions, value_dim)`.
     """
 
-    key: object
-    value: object
+    key: keras.KerasTensor
+    value: keras.KerasTensor
 
     @classmethod
-    def empty(cls, batch, heads, positions, key_dim, value_dim, dtype):
-        """Zeros with room for so many positions."""
+    def empty(cls, batch, heads, capacity, key_dim, value_dim, dtype):
+        """Zeros at `capacity` positions."""
         return cls(
-            ops.zeros((batch, heads, key_dim, positions), dtype),
-            ops.zeros((batch, heads, positions, value_dim), dtype),
+            ops.zeros((batch, heads, key_dim, capacity), dtype),
+            ops.zeros((batch, heads, capacity, value_dim), dtype),
         )
 
     def write(self, entries, position):
@@ -42,8 +43,9 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.value, (0, 0, position, 0), entries.value),
         )
 
-    def grow(self, more):
-        """With zeros for `more` positions behind the others."""
+    def extended(self, capacity):
+        """A copy with `capacity` positions, the new ones zeros behind the others."""
+        more = capacity - ops.shape(self.value)[2]
         return KeyValue(
             ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, more))),
             ops.pad(self.value, ((0, 0), (0, 0), (0, more), (0, 0))),

@@ -5,7 +5,6 @@ attention mask is broadcastable to `(batch, heads, query, key)`. `None` = all is
 """
 
 from keras import ops
-from keras.src.backend import get_keras_mask
 
 from keras_transformer.config import PAD_ID
 
@@ -85,18 +84,10 @@ def with_heads_axis(mask):
     )
 
 
-def both(*masks):
-    """What every given mask allows; `None` when all of them are `None`."""
+def combine(*masks):
+    """The mask of what every given mask allows; `None` when all of them are `None`."""
     combined = None
     for mask in masks:
         if mask is not None:
             combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
-
-
-def implicit_mask(inputs):
-    """The padding mask that Keras attached to `inputs`, or `None`.
-
-    `keras.layers.Embedding(mask_zero=True)` and `keras.layers.Masking` attach one.
-    """
-    return get_keras_mask(inputs)

@@ -28,9 +28,9 @@ def test_entries_stand_at_their_position_and_nothing_else_moves(rng, position, n
     np.testing.assert_array_equal(np.asarray(written.value), expected)
 
 
-def test_growing_keeps_what_was_written_and_adds_zeros(rng):
+def test_extending_keeps_what_was_written_and_adds_zeros(rng):
     cache = random_pair(rng, POSITIONS)
-    key, value = (np.asarray(each) for each in cache.grow(2))
+    key, value = (np.asarray(each) for each in cache.extended(POSITIONS + 2))
     np.testing.assert_array_equal(key[..., :POSITIONS], np.asarray(cache.key))
     np.testing.assert_array_equal(value[:, :, :POSITIONS], np.asarray(cache.value))
     assert key.shape[3] == value.shape[2] == POSITIONS + 2

@@ -74,13 +74,6 @@ def test_both_is_what_every_mask_allows():
     first = ops.convert_to_tensor([True, True, False, False])
     second = ops.convert_to_tensor([True, False, True, False])
     expected = [True, False, False, False]
-    np.testing.assert_array_equal(np.asarray(masks.both(first, None, second)), expected)
-    np.testing.assert_array_equal(np.asarray(masks.both(None, second)), np.asarray(second))
-    assert masks.both(None, None) is None
-
-
-def test_the_mask_of_an_embedding_is_found():
-    ids = ops.convert_to_tensor([[5, 0, 7]])
-    masked = keras.layers.Embedding(11, 3, mask_zero=True)(ids)
-    np.testing.assert_array_equal(np.asarray(masks.implicit_mask(masked)), [[True, False, True]])
-    assert masks.implicit_mask(keras.layers.Embedding(11, 3)(ids)) is None
+    np.testing.assert_array_equal(np.asarray(masks.combine(first, None, second)), expected)
+    np.testing.assert_array_equal(np.asarray(masks.combine(None, second)), np.asarray(second))
+    assert masks.combine(None, None) is None

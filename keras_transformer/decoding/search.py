@@ -22,7 +22,7 @@ class Search:
 
     Args:
         model: A `Transformer`, or anything with its `start_decoding`, `step_function`,
-            `reorder` and `grow`.
+            `reorder` and `extend`.
         options: `DecodingOptions`.
     """
 
@@ -71,7 +71,7 @@ class Search:
     def grow(self, state, room):
         """The state with room for more tokens."""
         grown = self._grown_hypotheses(state, room)
-        return grown._replace(cache=self.model.grow(state.cache, room))
+        return grown._replace(cache=self.model.extend(state.cache, room))
 
     def _grown_hypotheses(self, state, room):
         strategy = Beam if self.options.beams > 1 and not self.options.sampling else Greedy
@@ -101,7 +101,7 @@ class Search:
             running = ops.any(whole.running, axis=1)
             rank = ops.where(running, ops.cast(constraints.max_lengths, "float32"), -1.0)
             _, chosen = ops.top_k(rank, rows)
-            cache = self.model.grow(_rows_of(state.cache, chosen), room)
+            cache = self.model.extend(_rows_of(state.cache, chosen), room)
             part = _rows_of(whole._replace(cache=()), chosen)._replace(cache=cache)
             part, _ = self.proceed(part, _rows_of_settings(settings, chosen), room, weights)
             # Also where a limit beyond the room was asked for: each sentence is in one part.
@@ -127,7 +127,7 @@ class Search:
         return state, strategy.hypotheses(state, constraints)
 
     def _parts(self, cache, settings):
-        source_mask = cache.memory_mask[:, 0, 0]
+        source_mask = cache.cross_mask[:, 0, 0]
         return self._strategy(source_mask, settings), self._constraints(source_mask, settings)
 
     def _strategy(self, source_mask, settings):

@@ -190,7 +190,7 @@ class Stages:
             yield keys[row], Hypotheses(*(each[row] for each in found))
         left = np.flatnonzero(running)
         if len(left):
-            shape = (np.asarray(state.ids).shape[2], np.asarray(state.cache.memory_mask).shape[3])
+            shape = (np.asarray(state.ids).shape[2], np.asarray(state.cache.cross_mask).shape[3])
             paused[shape].append(
                 _Paused([keys[row] for row in left], _take(state, left), _take(settings, left))
             )

@@ -5,9 +5,10 @@ import keras
 from keras_transformer.config import check_rate
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 
 
-class Block(keras.layers.Layer):
+class Block(LayerOfProjections):
     """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`."""
 
     def __init__(
@@ -38,10 +39,11 @@ class Block(keras.layers.Layer):
         self.feed_forward_dropout = feed_forward_dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.supports_masking = True
+        self._model_dim = None
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def _build_attention(self, name, query_shape, value_shape):
-        model_dim = query_shape[-1]
+        model_dim = self._check_inputs(query_shape)
         if model_dim % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide the width of the input. "
@@ -51,19 +53,25 @@ class Block(keras.layers.Layer):
             self.num_heads,
             key_dim=model_dim // self.num_heads,
             dropout=self.attention_dropout,
-            dtype=self.dtype_policy,
             name=name,
+            **self._options_of_a_projection(),
         )
         attention.build(query_shape, value_shape)
         return attention
+
+    def _check_inputs(self, shape):
+        """The features of the block's input, which are those that it was built for."""
+        check_sequence("inputs", shape, self._model_dim)
+        self._model_dim = shape[2]
+        return self._model_dim
 
     def _build_feed_forward(self, input_shape):
         feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
             dropout=self.feed_forward_dropout,
-            dtype=self.dtype_policy,
             name="feed_forward",
+            **self._options_of_a_projection(),
         )
         feed_forward.build(input_shape)
         return feed_forward
@@ -82,6 +90,20 @@ class Block(keras.layers.Layer):
             outputs = sublayer(normalization(inputs))
             return inputs + self._dropout_layer(outputs, training=training)
         return normalization(inputs + self._dropout_layer(sublayer(inputs), training=training))
+
+    def _attend(self, attention, inputs, value, scores, **arguments):
+        """`attention` from `inputs` to `value`; a list of `scores` gets its weights."""
+        if scores is None:
+            return attention(inputs, value, **arguments)
+        outputs, weights = attention(inputs, value, return_attention_scores=True, **arguments)
+        scores.append(weights)
+        return outputs
+
+    def compute_output_shape(self, inputs_shape, *other_shapes):
+        return tuple(inputs_shape)
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

@@ -1,20 +1,10 @@
 """One layer of the decoder, with or without an encoder."""
 
-from typing import NamedTuple
-
 import keras
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.layers.block import Block
-
-
-class StepWeights(NamedTuple):
-    """What `DecoderBlock.step` multiplies by: pairs of `Linear`, into and out of each sublayer."""
-
-    self_attention: tuple
-    cross_attention: tuple | None
-    feed_forward: tuple
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -34,6 +24,8 @@ class DecoderBlock(Block):
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
+        **kwargs: Initializers, regularizers and constraints of all projections, as
+            `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.
@@ -45,16 +37,21 @@ class DecoderBlock(Block):
         encoder_attention_mask: The same over `(target, source)`.
         use_causal_mask: Whether position `i` sees the positions `0 … i` only.
         training: Whether dropout is active.
+        return_attention_scores: Whether to return the attention weights too.
 
     Masking: all given masks, the causal mask and the masks that Keras attached to the two
     sequences are combined.
 
     Returns:
-        Float `(batch, target, model_dim)` in the compute dtype.
+        Float `(batch, target, model_dim)` in the compute dtype; with
+        `return_attention_scores=True` also the weights of the self-attention, float
+        `(batch, heads, target, target)`, and with an encoder sequence those of the attention to
+        it, float `(batch, heads, target, source)`.
 
     Raises:
-        ValueError: A size or rate is out of range, `num_heads` does not divide the width, or an
-            encoder sequence comes and goes between calls.
+        ValueError: A size or rate is out of range, `num_heads` does not divide the width, an
+            input has the wrong axes or features, or an encoder sequence comes and goes between
+            calls.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
 
@@ -88,51 +85,52 @@ class DecoderBlock(Block):
         encoder_attention_mask=None,
         use_causal_mask=True,
         training=None,
+        return_attention_scores=False,
     ):
+        self._check_inputs(decoder_sequence.shape)
         self._check_encoder_sequence(encoder_sequence)
         length = ops.shape(decoder_sequence)[1]
-        mask = masks.both(
+        mask = masks.combine(
             masks.causal_mask(length) if use_causal_mask else None,
             masks.key_mask(decoder_padding_mask),
             masks.with_heads_axis(decoder_attention_mask),
         )
+        cross_mask = masks.combine(
+            masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
+        )
+        scores = [] if return_attention_scores else None
 
         def attend(x):
-            return self.self_attention(x, x, attention_mask=mask, training=training)
+            return self._attend(
+                self.self_attention, x, x, scores, attention_mask=mask, training=training
+            )
 
         def attend_to_encoder(x):
-            return self.cross_attention(
+            return self._attend(
+                self.cross_attention,
                 x,
                 encoder_sequence,
-                attention_mask=masks.both(
-                    masks.key_mask(encoder_padding_mask),
-                    masks.with_heads_axis(encoder_attention_mask),
-                ),
+                scores,
+                attention_mask=cross_mask,
                 training=training,
             )
 
         def feed(x):
             return self.feed_forward(x, training=training)
 
-        return self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
+        outputs = self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
+        return (outputs, *scores) if return_attention_scores else outputs
 
-    def step_weights(self, layout="many"):
-        """The weights laid out for `step`, once before a loop.
-
-        Args:
-            layout: What a step is. `"many"` rows: matrices with the same input are put side by
-                side. `"one"` row in all: its products read each matrix at the speed of memory,
-                and nothing is copied. `"many, kept"` and `"one, kept"`: the result is kept for
-                many loops, so that making it may take its time.
-        """
-        cross = self.cross_attention
-        return StepWeights(
-            self.self_attention.step_weights(True, layout),
-            None if cross is None else cross.step_weights(False, layout),
-            self.feed_forward.step_weights(layout),
-        )
-
-    def step(self, inputs, cache, position, mask, memory=None, memory_mask=None, weights=None):
+    def step(
+        self,
+        inputs,
+        cache,
+        position,
+        mask,
+        cross_key_value=None,
+        cross_mask=None,
+        sublayers=None,
+    ):
         """Runs positions that follow those whose keys and values stand in `cache`.
 
         Args:
@@ -140,37 +138,34 @@ class DecoderBlock(Block):
             cache: `KeyValue` of fixed shape.
             position: Integer scalar: where in the cache the new entries are written.
             mask: Bool `(batch, 1, new, cached positions)`, which entries each new one sees.
-            memory: `KeyValue` of the encoder's sequence, from
+            cross_key_value: `KeyValue` of the encoder's sequence, from
                 `cross_attention.project_key_value`.
-            memory_mask: Bool `(batch, 1, 1, source)`.
-            weights: What `step_weights` gave; a loop makes them before it begins.
+            cross_mask: Bool `(batch, 1, 1, source)`.
+            sublayers: An object whose `self_attention`, `cross_attention` and `feed_forward`
+                compute what this block's do; the block itself by default.
 
         Returns:
             Float `(batch, new, model_dim)`, the `KeyValue` with the new entries, and the
             attention to the encoder, `(batch, heads, new, source)` or `None`.
         """
-        self._check_encoder_sequence(memory)
-        weights = self.step_weights() if weights is None else weights
-        written = attention = None
+        self._check_encoder_sequence(cross_key_value)
+        sublayers = self if sublayers is None else sublayers
+        written = scores = None
 
         def attend(x):
             nonlocal written
-            output, _, written = self.self_attention.step(
-                x, weights.self_attention, lambda new: cache.write(new, position), mask=mask
-            )
-            return output
+            query, new = sublayers.self_attention.project(x)
+            written = cache.write(new, position)
+            heads, _ = sublayers.self_attention.attend(query, written, mask)
+            return sublayers.self_attention.project_output(heads)
 
         def attend_to_encoder(x):
-            nonlocal attention
-            output, attention, _ = self.cross_attention.step(
-                x, weights.cross_attention, key_value=memory, mask=memory_mask
-            )
-            return output
+            nonlocal scores
+            query = sublayers.cross_attention.project_query(x)
+            heads, scores = sublayers.cross_attention.attend(query, cross_key_value, cross_mask)
+            return sublayers.cross_attention.project_output(heads)
 
-        def feed(x):
-            return self.feed_forward.step(x, weights.feed_forward)
-
-        return self._run(inputs, attend, attend_to_encoder, feed), written, attention
+        return self._run(inputs, attend, attend_to_encoder, sublayers.feed_forward), written, scores
 
     def _run(self, hidden, attend, attend_to_encoder, feed, training=None):
         hidden = self._add(hidden, self.self_attention_norm, attend, training)

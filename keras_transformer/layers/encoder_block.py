@@ -21,6 +21,8 @@ class EncoderBlock(Block):
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
+        **kwargs: Initializers, regularizers and constraints of all projections, as
+            `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`.
@@ -28,15 +30,18 @@ class EncoderBlock(Block):
         attention_mask: Bool, True = may attend: `(query, key)`, `(batch, query, key)` or
             `(batch, heads, query, key)`.
         training: Whether dropout is active.
+        return_attention_scores: Whether to return the attention weights too.
 
     Masking: `padding_mask`, `attention_mask` and the mask that Keras attached to `inputs` are
     combined. Padded positions give numbers that mean nothing; no real position sees them.
 
     Returns:
-        Float `(batch, length, model_dim)` in the compute dtype.
+        Float `(batch, length, model_dim)` in the compute dtype; with
+        `return_attention_scores=True` also float `(batch, heads, length, length)`.
 
     Raises:
-        ValueError: A size or rate is out of range, or `num_heads` does not divide the width.
+        ValueError: A size or rate is out of range, `num_heads` does not divide the width, or the
+            input has the wrong axes or features.
 
     Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020
     (arXiv:2002.04745).
@@ -54,17 +59,26 @@ class EncoderBlock(Block):
         self.feed_forward = self._build_feed_forward(input_shape)
         self.feed_forward_norm = self._build_normalization("feed_forward_norm", input_shape)
 
-    def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
-        mask = masks.both(
-            masks.key_mask(padding_mask),
-            masks.with_heads_axis(attention_mask),
-        )
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        self._check_inputs(inputs.shape)
+        mask = masks.combine(masks.key_mask(padding_mask), masks.with_heads_axis(attention_mask))
+        scores = [] if return_attention_scores else None
 
         def attend(x):
-            return self.self_attention(x, x, attention_mask=mask, training=training)
+            return self._attend(
+                self.self_attention, x, x, scores, attention_mask=mask, training=training
+            )
 
         def feed(x):
             return self.feed_forward(x, training=training)
 
         hidden = self._add(inputs, self.self_attention_norm, attend, training)
-        return self._add(hidden, self.feed_forward_norm, feed, training)
+        outputs = self._add(hidden, self.feed_forward_norm, feed, training)
+        return (outputs, *scores) if return_attention_scores else outputs

@@ -1,20 +1,23 @@
 """The position-wise feed-forward sublayer."""
 
 import keras
-from keras import ops
 
 from keras_transformer.config import check_rate
-from keras_transformer.layers.projection import as_linear
+from keras_transformer.layers.projection import LayerOfProjections
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(LayerOfProjections):
     """Two projections applied at each position: `W2 · activation(W1 · x + b1) + b2`.
 
     Args:
         intermediate_dim: Width of the inner projection.
         activation: Name of a Keras activation, or a callable.
         dropout: Probability of zeroing an inner unit, in [0, 1).
+        **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
+            `bias_regularizer`, `activity_regularizer`, `kernel_constraint` and
+            `bias_constraint` of both projections, as `keras.layers.Dense` takes them; and what
+            `keras.layers.Layer` takes.
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`. Padding is not masked here.
@@ -47,11 +50,11 @@ class FeedForward(keras.layers.Layer):
         self._inner_dense = keras.layers.Dense(
             self.intermediate_dim,
             activation=self.activation,
-            dtype=self.dtype_policy,
             name="inner",
+            **self._options_of_a_projection(),
         )
         self._outer_dense = keras.layers.Dense(
-            input_shape[-1], dtype=self.dtype_policy, name="outer"
+            input_shape[-1], name="outer", **self._options_of_a_projection()
         )
         self._inner_dense.build(input_shape)
         self._outer_dense.build((*input_shape[:-1], self.intermediate_dim))
@@ -59,21 +62,6 @@ class FeedForward(keras.layers.Layer):
     def call(self, inputs, training=None):
         inner = self._dropout_layer(self._inner_dense(inputs), training=training)
         return self._outer_dense(inner)
-
-    def step_weights(self, layout="many"):
-        """The two projections laid out for `step`, as `DecoderBlock.step_weights` says."""
-        inner, outer = (
-            as_linear(each.kernel, each.bias, each.kernel.shape[0], self.compute_dtype)
-            for each in self.projections
-        )
-        return inner.laid_out(layout), outer.laid_out(layout)
-
-    def step(self, inputs, weights):
-        """What `call` gives, with the weights that `step_weights` gave."""
-        inner, outer = weights
-        rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        outputs = outer(self.activation(inner(rows)))
-        return ops.reshape(outputs, ops.shape(inputs))
 
     @property
     def projections(self):

@@ -8,22 +8,20 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import check_rate
-from keras_transformer.layers.projection import Linear, Projection
+from keras_transformer.layers.projection import LayerOfProjections, Projection, check_sequence
 
 # Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
 _MASKED_SCORE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(LayerOfProjections):
     """`softmax(Q · Kᵀ / √key_dim) · V` in `num_heads` subspaces, projected back together.
 
     With the same weights it equals `keras.layers.MultiHeadAttention`, and its weights have the
     same order and shapes, so `ours.set_weights(theirs.get_weights())` carries a layer over.
-    Two things differ on purpose: a query with nothing to attend to gives zeros (plus the output
-    bias) instead of the mean of all values, and the initial weights are Glorot-uniform over the
-    matrix `(input, heads · key_dim)`, not over the three-axis array that Keras takes for a
-    convolution.
+    One thing differs on purpose: a query with nothing to attend to gives zeros (plus the output
+    bias) instead of the mean of all values.
 
     Args:
         num_heads: Number of heads.
@@ -31,6 +29,13 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim: Width of each head's values; `key_dim` by default.
         dropout: Probability of dropping an attention weight, in [0, 1).
         use_bias: Whether the four projections add a bias.
+        output_shape: Features of the output, an integer or a tuple of several axes; as many as
+            the query has by default.
+        **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
+            `bias_regularizer`, `activity_regularizer`, `kernel_constraint` and
+            `bias_constraint` of the four projections, as `keras.layers.MultiHeadAttention` takes
+            them; and what `keras.layers.Layer` takes. Kernels are Glorot-uniform by default, over
+            the matrix `(input, heads · key_dim)`.
 
     Call arguments:
         query: Float `(batch, query, query_features)`.
@@ -41,10 +46,12 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask: Whether query `i` sees the keys `0 … i` only.
         return_attention_scores: Whether to return the weights too.
         training: Whether dropout is active.
+        value_mask: Bool `(batch, key)`, True = a real token; Keras gives the mask that is
+            attached to `value`.
+        key_mask: The same for `key`.
 
-    Masking: the given mask, the causal mask and the mask that Keras attached to `value` (or
-    `key`) are combined: a key is seen where all of them say True. Masking and softmax are done
-    in float32 under every dtype policy. The query's own Keras mask is passed on.
+    Masking: all masks are combined: a key is seen where every one of them says True. Masking and
+    softmax are done in float32 under every dtype policy. The query's own Keras mask is passed on.
 
     Returns:
         Float `(batch, query, query_features)` in the compute dtype; with
@@ -52,8 +59,8 @@ class MultiHeadAttention(keras.layers.Layer):
         `(batch, heads, query, key)` in the compute dtype.
 
     Raises:
-        ValueError: A size is not positive, a rate is outside [0, 1), or a mask has the wrong
-            number of axes.
+        ValueError: A size is not positive, a rate is outside [0, 1), an input has the wrong axes
+            or features, or a mask has the wrong number of axes.
 
     Reference: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762).
 
@@ -65,7 +72,16 @@ class MultiHeadAttention(keras.layers.Layer):
     (3, 5, 16)
     """
 
-    def __init__(self, num_heads, key_dim, value_dim=None, dropout=0.0, use_bias=True, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        output_shape=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         for name, size in (("num_heads", num_heads), ("key_dim", key_dim)):
             if size < 1:
@@ -78,23 +94,36 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dim = value_dim
         self.dropout = dropout
         self.use_bias = use_bias
+        self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
         self.supports_masking = True
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        value_dim = self.value_dim or self.key_dim
-        heads = self.num_heads
-        self._query_dense = self._projection("query", query_shape, (heads, self.key_dim))
-        self._key_dense = self._projection("key", key_shape, (heads, self.key_dim))
-        self._value_dense = self._projection("value", value_shape, (heads, value_dim))
+        shapes = {"query": query_shape, "value": value_shape, "key": key_shape}
+        for name, shape in shapes.items():
+            check_sequence(name, shape)
+        self._widths = {name: shape[2] for name, shape in shapes.items()}
+        into_keys = (self.num_heads, self.key_dim)
+        into_values = (self.num_heads, self.value_dim or self.key_dim)
+        self._query_dense = self._projection("query", query_shape, into_keys)
+        self._key_dense = self._projection("key", key_shape, into_keys)
+        self._value_dense = self._projection("value", value_shape, into_values)
         self._output_dense = self._projection(
-            "attention_output", (None, None, heads, value_dim), query_shape[-1:], input_axes=2
+            "attention_output",
+            (*query_shape[:2], *into_values),
+            self.compute_output_shape(query_shape)[2:],
+            summed="nh",
         )
 
-    def _projection(self, name, input_shape, output_axes, input_axes=1):
+    def _projection(self, name, input_shape, output_axes, summed="d"):
+        kept = "uvwxyz"[: len(output_axes)]
         projection = Projection(
-            output_axes, input_axes, self.use_bias, dtype=self.dtype_policy, name=name
+            f"bt{summed},{summed}{kept}->bt{kept}",
+            output_shape=(None, *output_axes),
+            bias_axes=kept if self.use_bias else None,
+            name=name,
+            **self._options_of_a_projection(),
         )
         projection.build(input_shape)
         return projection
@@ -108,24 +137,56 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        value_mask=None,
+        key_mask=None,
     ):
-        mask = masks.both(
+        self._check_inputs(query, value, value if key is None else key)
+        mask = masks.combine(
             masks.with_heads_axis(attention_mask),
-            masks.key_mask(masks.implicit_mask(value)),
-            masks.key_mask(None if key is None else masks.implicit_mask(key)),
+            masks.key_mask(value_mask),
+            masks.key_mask(key_mask),
             masks.causal_mask(ops.shape(query)[1], ops.shape(value)[1])
             if use_causal_mask
             else None,
         )
-        output, weights = self.attend(
-            query, self.project_key_value(value, key), mask, training=training
+        dropping = self.dropout > 0 and training
+        if not dropping and not return_attention_scores and self._has_a_fused_kernel():
+            heads = self._attend_at_once(query, value, value if key is None else key, mask)
+            return self.project_output(heads)
+        heads, weights = self.attend(
+            self.project_query(query), self.project_key_value(value, key), mask, training
         )
+        output = self.project_output(heads)
         return (output, weights) if return_attention_scores else output
+
+    def _check_inputs(self, query, value, key):
+        for name, each in (("query", query), ("value", value), ("key", key)):
+            check_sequence(name, each.shape, self._widths[name])
+        if None not in (lengths := (value.shape[1], key.shape[1])) and lengths[0] != lengths[1]:
+            raise ValueError(
+                "`value` and `key` must have the same length. Received: value of shape "
+                f"{tuple(value.shape)}, key of shape {tuple(key.shape)}."
+            )
 
     @property
     def projections(self):
         """The four projections: query, key, value, output."""
         return self._query_dense, self._key_dense, self._value_dense, self._output_dense
+
+    def project(self, inputs):
+        """Projects new positions of a sequence that attends to itself.
+
+        Args:
+            inputs: Float `(batch, new, features)`.
+
+        Returns:
+            Queries, as `project_query` gives them, and `KeyValue`.
+        """
+        return self.project_query(inputs), self.project_key_value(inputs)
+
+    def project_query(self, query):
+        """From `(batch, query, query_features)` to `(batch, heads, query, key_dim)`."""
+        return ops.transpose(self._query_dense(query), (0, 2, 1, 3))
 
     def project_key_value(self, value, key=None):
         """Projects what is attended to, once for any number of queries.
@@ -143,87 +204,29 @@ class MultiHeadAttention(keras.layers.Layer):
             ops.transpose(self._value_dense(value), (0, 2, 1, 3)),
         )
 
+    def project_output(self, heads):
+        """From `(batch, query, heads, value_dim)` to the output."""
+        return self._output_dense(heads)
+
     def attend(self, query, key_value, mask=None, training=None):
-        """Attends to keys and values that `project_key_value` gave.
+        """Attends with queries to keys and values, all projected.
 
         Args:
-            query: Float `(batch, query, query_features)`, not yet projected.
+            query: Float `(batch, heads, query, key_dim)`.
             key_value: `KeyValue`.
             mask: Bool, True = may attend, broadcastable to `(batch, heads, query, key)`.
             training: Whether dropout is active.
 
         Returns:
-            Output `(batch, query, query_features)` and weights `(batch, heads, query, key)`.
+            Float `(batch, query, heads, value_dim)`, and weights `(batch, heads, query, key)`.
         """
-        query = ops.transpose(self._query_dense(query), (0, 2, 1, 3))
-        output, weights = self._attend_by_head(query, key_value, mask, training)
-        return self._output_dense(output), weights
-
-    def step_weights(self, with_key_value, layout="many"):
-        """The projections laid out for `step`, once before a loop.
-
-        Args:
-            with_key_value: Whether `step` projects keys and values too (self-attention).
-            layout: As for `DecoderBlock.step_weights`.
-
-        Returns:
-            A pair: the `Linear`s into the heads, and the one out of them.
-        """
-        query, key, value, output = (each.linear() for each in self.projections)
-        if not with_key_value:
-            inner = (query,)
-        elif layout == "one":
-            inner = (query, key, value)
-        else:
-            inner = (Linear.beside(query, key, value),)
-        return tuple(each.laid_out(layout) for each in inner), output.laid_out(layout)
-
-    def step(self, inputs, weights, write=None, key_value=None, mask=None):
-        """Attends from new positions, in self-attention after writing their keys and values.
-
-        Args:
-            inputs: Float `(batch, new, query_features)`.
-            weights: What `step_weights` gave.
-            write: For self-attention: from the new positions' `KeyValue` to the one to attend to.
-            key_value: For attention to something else: its `KeyValue`.
-            mask: Bool, True = may attend, broadcastable to `(batch, heads, new, key)`.
-
-        Returns:
-            Output `(batch, new, query_features)`, weights `(batch, heads, new, key)`, and the
-            `KeyValue` that was attended to.
-        """
-        inner, outer = weights
-        new = ops.shape(inputs)[1]
-        rows = ops.reshape(inputs, (-1, inputs.shape[2]))
-        projected = [linear(rows) for linear in inner]
-        heads, key_dim = self.num_heads, self.key_dim
-
-        def by_head(place, width, axes=(0, 2, 1, 3)):
-            if len(projected) > 1:
-                part = projected[place]
-            else:
-                start = heads * key_dim * place
-                part = projected[0][:, start : start + heads * width]
-            return ops.transpose(ops.reshape(part, (-1, new, heads, width)), axes)
-
-        if write is not None:
-            value_dim = self.value_dim or key_dim
-            key = by_head(1, key_dim, (0, 2, 3, 1))
-            key_value = write(KeyValue(key, by_head(2, value_dim)))
-        output, attention = self._attend_by_head(by_head(0, key_dim), key_value, mask)
-        width = heads * (self.value_dim or key_dim)
-        output = outer(ops.reshape(output, (-1, width)))
-        return ops.reshape(output, (-1, new, output.shape[-1])), attention, key_value
-
-    def _attend_by_head(self, query, key_value, mask, training=None):
-        """From queries `(batch, heads, query, key_dim)` to `(batch, query, heads, value_dim)`."""
         query = ops.multiply(query, 1.0 / math.sqrt(self.key_dim))
         key = key_value.key
         if self.compute_dtype == "float16":
             # A score past 65,504 would be infinite, and a row of infinities NaN.
             query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
         scores = ops.matmul(query, key)  # --> [b, n, q, k]
-        # float32: float16 has no room for the mask's value, and a bfloat16 softmax over a long
+        # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
         # row loses small probabilities.
         scores = ops.cast(scores, "float32")
         if mask is not None:
@@ -233,8 +236,34 @@ class MultiHeadAttention(keras.layers.Layer):
             # A row that is masked throughout has a uniform softmax: here it becomes zeros.
             weights = ops.where(mask, weights, 0.0)
         weights = ops.cast(weights, self.compute_dtype)
-        output = ops.matmul(self._dropout_layer(weights, training=training), key_value.value)
-        return ops.transpose(output, (0, 2, 1, 3)), weights
+        heads = ops.matmul(self._dropout_layer(weights, training=training), key_value.value)
+        return ops.transpose(heads, (0, 2, 1, 3)), weights
+
+    def _has_a_fused_kernel(self):
+        # Keras' TensorFlow backend has no kernel of its own for attention, and its scores
+        # overflow in float16. On a TPU Keras' JAX backend takes the first row's mask for all.
+        return (
+            keras.backend.backend() == "jax"
+            and self.value_dim in (None, self.key_dim)
+            and any(name.startswith("gpu") for name in keras.distribution.list_devices())
+        )
+
+    def _attend_at_once(self, query, value, key, mask):
+        """The heads of `attend`, by the backend's own kernel, which gives no weights."""
+        heads = ops.dot_product_attention(
+            self._query_dense(query), self._key_dense(key), self._value_dense(value), mask=mask
+        )
+        if mask is None:
+            return heads
+        # A row that is masked throughout attends to all: here it becomes zeros.
+        seen = ops.transpose(ops.any(mask, axis=-1, keepdims=True), (0, 2, 1, 3))
+        return ops.where(seen, heads, ops.zeros_like(heads))
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        return (*query_shape[:2], *(self._output_shape or query_shape[2:]))
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {
@@ -244,4 +273,5 @@ class MultiHeadAttention(keras.layers.Layer):
             "value_dim": self.value_dim,
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "output_shape": self._output_shape,
         }

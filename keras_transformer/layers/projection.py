@@ -1,189 +1,117 @@
-"""A matrix product over one or several axes."""
+"""What the layers that project their inputs are made of."""
 
 import math
-from typing import NamedTuple
 
 import keras
 from keras import ops
 
-# Below anything that a product can be, and finite in float32.
-_LOWEST = -3e38
 
-_BLOCKS = 4
-# Of 256 x 1024 a half each is faster, of 256 x 256 it depends.
-_LEAST_SPLIT = 2**17
+class Projection(keras.layers.EinsumDense):
+    """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
 
-
-class Linear(NamedTuple):
-    """A projection laid out for decoding: `x · matrix + bias` on rows.
-
-    Made once before a loop (`ops.reshape` of a weight inside it would be fused into each product)
-    in the compute dtype.
-
-    Attributes:
-        matrix: Float `(inputs, outputs)`.
-        bias: Float `(outputs,)`, or `None`.
+    The product is computed as one of rows with a matrix. On a CPU, TensorFlow's gradient of one
+    over several axes takes an attention layer 1.4 times as long. No activation.
     """
 
-    matrix: object
-    bias: object
-
-    @classmethod
-    def beside(cls, *linears):
-        """One product for several with the same input: their outputs stand side by side."""
-        matrix = ops.concatenate([each.matrix for each in linears], axis=1)
-        if linears[0].bias is None:
-            return cls(matrix, None)
-        return cls(matrix, ops.concatenate([each.bias for each in linears], axis=0))
-
-    def laid_out(self, layout):
-        """The same, as `DecoderBlock.step_weights` describes the layouts."""
-        inputs, outputs = self.matrix.shape
-        if layout == "many, kept" and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
-            return SplitLinear(tuple(ops.split(self.matrix, [outputs // 2], axis=1)), self.bias)
-        if layout == "one, kept":
-            blocks = math.gcd(outputs, _BLOCKS)
-            matrix = ops.reshape(self.matrix, (-1, blocks, outputs // blocks))
-            return StackedLinear(ops.transpose(matrix, (1, 0, 2)), self.bias)
-        return self
-
-    def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
-        return _biased(ops.matmul(inputs, self.matrix), self.bias)
-
-
-class SplitLinear(NamedTuple):
-    """A `Linear` whose matrix is cut in two, to be kept for products of many rows.
-
-    XLA on a CPU computes products that do not depend on one another at once, each on a thread of
-    its own: 32 rows take 0.7 of the time that two threads need for one product together.
-
-    Attributes:
-        matrices: Tuple of float `(inputs, …)`, which together have all outputs.
-        bias: Float `(outputs,)`, or `None`.
-    """
-
-    matrices: tuple
-    bias: object
-
-    def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
-        outputs = [ops.matmul(inputs, matrix) for matrix in self.matrices]
-        return _biased(ops.concatenate(outputs, axis=1), self.bias)
-
-
-class StackedLinear(NamedTuple):
-    """A `Linear` whose matrix is cut into blocks of columns, to be kept for products of one row.
-
-    XLA on a CPU gives each thread blocks of its own: a product then runs at the speed of memory.
-
-    Attributes:
-        matrix: Float `(blocks, inputs, outputs / blocks)`.
-        bias: Float `(outputs,)`, or `None`.
-    """
-
-    matrix: object
-    bias: object
-
-    def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
-        shape = ops.shape(inputs)
-        inputs = ops.broadcast_to(inputs, (self.matrix.shape[0], *shape))
-        outputs = ops.transpose(ops.matmul(inputs, self.matrix), (1, 0, 2))
-        return _biased(ops.reshape(outputs, (shape[0], -1)), self.bias)
-
-
-class TableLinear(NamedTuple):
-    """Products with the rows of a table as they lie there: the logits of tied embeddings.
-
-    Attributes:
-        table: Float `(outputs, inputs)`.
-    """
-
-    table: object
-
-    def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
-        # The table first: XLA would copy a transposed second matrix at each product.
-        return ops.transpose(ops.matmul(self.table, ops.transpose(inputs)))
-
-
-def _on_cpu():
-    return all(name.startswith("cpu") for name in keras.distribution.list_devices())
-
-
-def _biased(outputs, bias):
-    if bias is None:
-        return outputs
-    # XLA on a CPU fuses "product of one row, then add" into a plain loop on one thread, at a
-    # third of the speed that memory allows. An operation between the two keeps them apart.
-    return ops.maximum(outputs, _LOWEST) + bias
-
-
-class Projection(keras.layers.Layer):
-    """Maps the last axes of its input to other axes, such as `model_dim` to `(heads, key_dim)`.
-
-    The weights have one axis for each of these, as those of `keras.layers.EinsumDense` do, but
-    are multiplied and initialized as the one matrix that they are: XLA's plain matrix product
-    takes a third of the time of its general one on a single row, and Keras' Glorot initializer
-    would take the first axis of three for a convolution's window.
-
-    Args:
-        output_axes: Tuple of the sizes that the last axes of the output have.
-        input_axes: How many axes of the input are summed over.
-        use_bias: Whether a bias is added.
-
-    Call arguments:
-        inputs: Float `(batch, length, …)`.
-
-    Returns:
-        Float `(batch, length, *output_axes)` in the compute dtype.
-    """
-
-    def __init__(self, output_axes, input_axes=1, use_bias=True, **kwargs):
-        super().__init__(**kwargs)
-        self.output_axes = tuple(output_axes)
-        self.input_axes = input_axes
-        self.use_bias = use_bias
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
         self.supports_masking = True
 
-    def build(self, input_shape):
-        summed = tuple(input_shape[-self.input_axes :])
-        self._fan_in, self._fan_out = math.prod(summed), math.prod(self.output_axes)
-        limit = math.sqrt(6.0 / (self._fan_in + self._fan_out))
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(*summed, *self.output_axes),
-            initializer=keras.initializers.RandomUniform(-limit, limit),
-        )
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(name="bias", shape=self.output_axes, initializer="zeros")
+    def call(self, inputs, training=None):
+        output_axes = self.partial_output_shape[1:]
+        width = math.prod(output_axes)
+        matrix = ops.reshape(self.kernel, (-1, width))
+        outputs = ops.matmul(ops.reshape(inputs, (-1, matrix.shape[0])), matrix)
+        if self.bias is not None:
+            outputs = outputs + ops.reshape(self.bias, (width,))
+        return ops.reshape(outputs, (*ops.shape(inputs)[:2], *output_axes))
 
-    def call(self, inputs):
-        batch, length = ops.shape(inputs)[:2]
-        flat = ops.reshape(inputs, (-1, self._fan_in))
-        outputs = ops.matmul(flat, ops.reshape(self.kernel, (self._fan_in, self._fan_out)))
-        if self.use_bias:
-            outputs = outputs + ops.reshape(self.bias, (self._fan_out,))
-        return ops.reshape(outputs, (batch, length, *self.output_axes))
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses subclasses, which may compute something else; this one does not.
+        super().quantize(mode, type_check=False, config=config)
 
-    def linear(self):
-        """The weights as a `Linear` in the compute dtype."""
-        return as_linear(self.kernel, self.bias, self._fan_in, self.compute_dtype)
+
+class LayerOfProjections(keras.layers.Layer):
+    """Takes what Keras' layers take for the weights of the projections that it is made of.
+
+    Args:
+        kernel_initializer: Name of a Keras initializer, or one; each projection gets its own.
+        bias_initializer: The same for biases.
+        kernel_regularizer: Name of a Keras regularizer, or one.
+        bias_regularizer: The same for biases.
+        activity_regularizer: The same for the projections' outputs.
+        kernel_constraint: Name of a Keras constraint, or one.
+        bias_constraint: The same for biases.
+        **kwargs: As for `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self._projection_options = {
+            "kernel_initializer": _initializer(kernel_initializer),
+            "bias_initializer": _initializer(bias_initializer),
+            "kernel_regularizer": keras.regularizers.get(kernel_regularizer),
+            "bias_regularizer": keras.regularizers.get(bias_regularizer),
+            "activity_regularizer": keras.regularizers.get(activity_regularizer),
+            "kernel_constraint": keras.constraints.get(kernel_constraint),
+            "bias_constraint": keras.constraints.get(bias_constraint),
+        }
+
+    def _options_of_a_projection(self):
+        """Keyword arguments of a sublayer, whose initializers draw values of their own."""
+        return {
+            "dtype": self.dtype_policy,
+            **self._projection_options,
+            **{
+                name: option.clone() if hasattr(option, "clone") else option
+                for name, option in self._projection_options.items()
+                if name.endswith("_initializer")
+            },
+        }
 
     def get_config(self):
+        options = self._projection_options.items()
         return {
             **super().get_config(),
-            "output_axes": self.output_axes,
-            "input_axes": self.input_axes,
-            "use_bias": self.use_bias,
+            **{
+                name: option
+                if option is None or isinstance(option, str)
+                else keras.saving.serialize_keras_object(option)
+                for name, option in options
+            },
         }
 
 
-def as_linear(kernel, bias, inputs, dtype):
-    """A kernel of any axes and its bias as a `Linear` of `inputs` rows."""
-    matrix = ops.reshape(ops.cast(ops.convert_to_tensor(kernel), dtype), (inputs, -1))
-    if bias is None:
-        return Linear(matrix, None)
-    return Linear(matrix, ops.reshape(ops.cast(ops.convert_to_tensor(bias), dtype), (-1,)))
+def _initializer(identifier):
+    # A name stays one: an initializer draws its seed when it is made, once for each projection.
+    return identifier if isinstance(identifier, str) else keras.initializers.get(identifier)
+
+
+def check_sequence(name, shape, width=None):
+    """Raises `ValueError` unless `shape` is `(batch, length, features)`.
+
+    Args:
+        name: The argument's name.
+        shape: Its shape.
+        width: The features that the layer was built for; any by default.
+    """
+    if len(shape) != 3:
+        raise ValueError(
+            f"`{name}` must have the axes (batch, length, features). "
+            f"Received: {name} of shape {tuple(shape)}."
+        )
+    if width is not None and shape[2] != width:
+        raise ValueError(
+            f"`{name}` must have the {width} features that the layer was built for. "
+            f"Received: {name} of shape {tuple(shape)}."
+        )

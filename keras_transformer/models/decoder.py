@@ -19,9 +19,12 @@ class Decoder(Stack):
         decoder_padding_mask: Bool `(batch, target)`, True = a real token.
         encoder_padding_mask: Bool `(batch, source)`, True = a real token.
         training: Whether dropout is active.
+        return_attention_scores: Whether to return the attention to the encoder too.
 
     Returns:
-        Float `(batch, target, model_dim)` in the compute dtype.
+        Float `(batch, target, model_dim)` in the compute dtype; with
+        `return_attention_scores=True` also a tuple of float `(batch, heads, target, source)`,
+        one for each block.
     """
 
     def __init__(self, config, **kwargs):
@@ -37,8 +40,9 @@ class Decoder(Stack):
         decoder_padding_mask=None,
         encoder_padding_mask=None,
         training=None,
+        return_attention_scores=False,
     ):
-        hidden = inputs
+        hidden, scores = inputs, []
         for block in self.blocks:
             hidden = block(
                 hidden,
@@ -46,32 +50,43 @@ class Decoder(Stack):
                 decoder_padding_mask=decoder_padding_mask,
                 encoder_padding_mask=encoder_padding_mask,
                 training=training,
+                return_attention_scores=return_attention_scores,
             )
-        return self._finish(hidden)
+            if return_attention_scores:
+                hidden, _, weights = hidden
+                scores.append(weights)
+        outputs = self._finish(hidden)
+        return (outputs, tuple(scores)) if return_attention_scores else outputs
 
-    def project_memory(self, encoder_sequence):
-        """Keys and values of the encoder's sequence for each block, projected once."""
+    def project_encoder_sequence(self, encoder_sequence):
+        """The `KeyValue` of the encoder's sequence for each block, projected once."""
         return tuple(
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
 
-    def step_weights(self, layout="many"):
-        """The blocks' weights laid out for `step`, as `DecoderBlock.step_weights` says."""
-        return tuple(block.step_weights(layout) for block in self.blocks)
-
-    def step(self, inputs, caches, position, mask, memory, memory_mask, weights):
+    def step(self, inputs, caches, position, mask, cross_key_values, cross_mask, sublayers=None):
         """One step of every block; see `DecoderBlock.step`.
+
+        Args:
+            inputs: Float `(batch, new, model_dim)`.
+            caches: A `KeyValue` for each block.
+            position: As for a block.
+            mask: As for a block.
+            cross_key_values: A `KeyValue` of the encoder's sequence for each block.
+            cross_mask: As for a block.
+            sublayers: For each block its `sublayers`; the blocks' own by default.
 
         Returns:
             Float `(batch, new, model_dim)`, the tuple of written caches, and the tuple of each
             block's attention to the encoder.
         """
-        hidden, written, attention = inputs, [], []
-        parts = zip(self.blocks, caches, memory, weights, strict=True)
-        for block, cache, key_value, block_weights in parts:
-            hidden, cache, seen = block.step(
-                hidden, cache, position, mask, key_value, memory_mask, block_weights
+        hidden, written, scores = inputs, [], []
+        sublayers = self.blocks if sublayers is None else sublayers
+        parts = zip(self.blocks, caches, cross_key_values, sublayers, strict=True)
+        for block, cache, cross_key_value, own in parts:
+            hidden, cache, weights = block.step(
+                hidden, cache, position, mask, cross_key_value, cross_mask, own
             )
             written.append(cache)
-            attention.append(seen)
-        return self._finish(hidden), tuple(written), tuple(attention)
+            scores.append(weights)
+        return self._finish(hidden), tuple(written), tuple(scores)

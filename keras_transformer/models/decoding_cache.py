@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+import keras
 from keras import ops
+
+from keras_transformer.cache import KeyValue
 
 
 class DecodingCache(NamedTuple):
@@ -15,35 +18,35 @@ class DecodingCache(NamedTuple):
 
     Attributes:
         layers: A `KeyValue` a decoder block, with `max_length · beams` positions.
-        memory: A `KeyValue` a decoder block over the source.
-        memory_mask: Bool `(batch, 1, 1, source)`.
+        cross_key_values: A `KeyValue` a decoder block, over the source.
+        cross_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
         attention: Float32 `(batch, beams, source)`, what the last step attended to in the source,
             or `()` where nobody asked.
     """
 
-    layers: tuple
-    memory: tuple
-    memory_mask: object
-    lineage: object
-    position: object
-    attention: object = ()
+    layers: tuple[KeyValue, ...]
+    cross_key_values: tuple[KeyValue, ...]
+    cross_mask: keras.KerasTensor
+    lineage: keras.KerasTensor
+    position: keras.KerasTensor
+    attention: keras.KerasTensor | tuple[()] = ()
 
-    def grow(self, max_length):
-        """Makes room for more steps; what was written stays.
+    def extended(self, max_length):
+        """A copy with capacity for more steps; what was written stays.
 
         Args:
-            max_length: Steps that the new cache has room for.
+            max_length: Steps that the new cache has capacity for.
 
         Returns:
             `DecodingCache`.
         """
         beams = self.lineage.shape[1]
-        more = max_length * beams - ops.shape(self.lineage)[2]
-
+        capacity = max_length * beams
+        more = capacity - ops.shape(self.lineage)[2]
         return self._replace(
-            layers=tuple(each.grow(more) for each in self.layers),
+            layers=tuple(each.extended(capacity) for each in self.layers),
             lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
         )
 

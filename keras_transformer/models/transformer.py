@@ -11,10 +11,10 @@ from keras_transformer.layers import (
     SinusoidalPositionalEncoding,
     TokenEmbedding,
 )
-from keras_transformer.layers.projection import Linear, TableLinear, as_linear
 from keras_transformer.models.decoder import Decoder
 from keras_transformer.models.decoding_cache import DecodingCache, mean_of_heads
 from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -145,7 +145,7 @@ class Transformer(keras.Model):
 
         Args:
             source_ids: Integer `(batch, source)`.
-            max_length: Steps that the cache has room for.
+            max_length: Steps that the cache has capacity for.
             num_beams: Hypotheses for each sentence.
             with_attention: Whether each step leaves its attention to the source in the cache.
 
@@ -168,8 +168,8 @@ class Transformer(keras.Model):
             attention = ops.zeros((batch, num_beams, ops.shape(source_ids)[1]), "float32")
         return DecodingCache(
             layers=(empty,) * len(self.decoder.blocks),
-            memory=self.decoder.project_memory(encoded),
-            memory_mask=masks.key_mask(source_mask),
+            cross_key_values=self.decoder.project_encoder_sequence(encoded),
+            cross_mask=masks.key_mask(source_mask),
             lineage=ops.zeros((batch, num_beams, slots), "bool"),
             position=ops.zeros((), "int32"),
             attention=attention,
@@ -187,37 +187,20 @@ class Transformer(keras.Model):
         """
         return self.step_function()(ids, cache)
 
-    def step_weights(self, layout="many"):
-        """The weights laid out for `step_function`.
-
-        Args:
-            layout: As for `DecoderBlock.step_weights`; one row is one hypothesis of one sentence.
-
-        Returns:
-            The decoder's, and the `Linear` from rows to logits.
-        """
-        decoder = self.decoder.step_weights(layout)
-        if self.output_projection is not None:
-            kernel = self.output_projection.kernel
-            output = as_linear(kernel, None, self.config.model_dim, self.compute_dtype)
-        else:
-            table = ops.convert_to_tensor(self.target_embedding.embeddings)
-            table = ops.cast(table, self.compute_dtype)
-            kept = layout.endswith("kept")
-            output = Linear(ops.transpose(table), None) if kept else TableLinear(table)
-        # Of many rows it is not cut in two: to put logits together costs more than it saves.
-        return decoder, output.laid_out(layout) if layout == "one, kept" else output
+    def step_weights(self, layout="many") -> StepWeights:
+        """The weights laid out for a loop of steps; see `models.step_weights.lay_out`."""
+        return lay_out(self, layout)
 
     def step_function(self, attention_layer=-1, attention_heads=None, weights=None):
-        """`step` for a loop: the weights are laid out once, and not at each step.
+        """`step` for a loop.
 
         Args:
             attention_layer: The block whose attention to the source is left in the cache, where
                 the cache was made for it; counted from 0, negative from the last.
             attention_heads: A tuple of the heads whose mean that is; all by default.
-            weights: What `step_weights` gave; laid out here by default.
+            weights: What `step_weights` gave, before the loop; by default the layers' own.
         """
-        decoder_weights, project = self.step_weights() if weights is None else weights
+        sublayers, project = (None, self._logits) if weights is None else bind(self, weights)
 
         def step(ids, cache):
             beams, width = cache.lineage.shape[1], self.config.model_dim
@@ -235,16 +218,15 @@ class Transformer(keras.Model):
                 cache.layers,
                 slot,
                 ops.expand_dims(lineage, 1),
-                cache.memory,
-                cache.memory_mask,
-                decoder_weights,
+                cache.cross_key_values,
+                cache.cross_mask,
+                sublayers,
             )
             if not isinstance(cache.attention, tuple):
                 cache = cache._replace(
                     attention=mean_of_heads(attention[attention_layer], attention_heads)
                 )
-            logits = project(ops.reshape(hidden, (-1, width)))
-            logits = ops.reshape(logits, (-1, beams, self.config.output_vocabulary_size))
+            logits = project(hidden)
             cache = cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)
             return ops.cast(logits, "float32"), cache
 
@@ -263,32 +245,37 @@ class Transformer(keras.Model):
             `(batch, heads, target, source)`.
         """
         encoded, source_mask = self.encode(source_ids)
-        batch, length = ops.shape(target_ids)[0], ops.shape(target_ids)[1]
-        config = self.config
-        sizes = (config.num_heads, length, config.key_dim, config.key_dim)
-        empty = KeyValue.empty(batch, *sizes, self.compute_dtype)
-        hidden, _, attention = self.decoder.step(
+        hidden, scores = self.decoder(
             self._embed(target_ids, self.target_embedding, self.target_positions),
-            (empty,) * len(self.decoder.blocks),
-            0,
-            masks.causal_mask(length),
-            self.decoder.project_memory(encoded),
-            masks.key_mask(source_mask),
-            self.decoder.step_weights(),
+            encoded,
+            encoder_padding_mask=source_mask,
+            return_attention_scores=True,
         )
-        return ops.cast(self._logits(hidden), "float32"), attention
+        return ops.cast(self._logits(hidden), "float32"), scores
 
-    def grow(self, cache, max_length):
-        """A `DecodingCache` with room for `max_length` steps; what was written stays."""
-        return cache.grow(max_length)
+    def extend(self, cache, max_length):
+        """A `DecodingCache` with capacity for `max_length` steps; what was written stays."""
+        return cache.extended(max_length)
 
     def reorder(self, cache, parents):
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)
 
     def get_config(self):
-        config = super().get_config()
-        return {**config, "config": self.config.to_dict()}
+        policy = self.dtype_policy
+        quantized = {
+            layer.path: layer.dtype_policy
+            for layer in self._flatten_layers()
+            if layer.quantization_mode is not None
+        }
+        if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            # What Keras loads a model from must say which layers are quantized.
+            policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
+        return {
+            **super().get_config(),
+            "dtype": keras.dtype_policies.serialize(policy),
+            "config": self.config.to_dict(),
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -10,7 +10,7 @@ from keras_transformer.decoding import ModelEngine, search, stages
 from keras_transformer.decoding.forced import forced_targets
 from keras_transformer.decoding.shapes import pad_to_few_shapes
 from keras_transformer.errors import InputError
-from keras_transformer.layers import projection
+from keras_transformer.models import step_weights
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
 
@@ -230,7 +230,7 @@ def test_after_a_warmup_nothing_is_compiled(varied):
 @pytest.mark.parametrize("together", [1, 2])
 def test_kept_weights_give_the_same(varied, monkeypatch, variant, beam_size, together):
     monkeypatch.setattr(stages, "FIRST_ROOM", 8)
-    monkeypatch.setattr(projection, "_LEAST_SPLIT", 1)
+    monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
     model = varied(variant)
     sizes = dict(max_source_length=16, max_target_length=20)
     frozen = ModelEngine(model, SentenceTokenizer(), frozen=True, **sizes)

@@ -116,3 +116,79 @@ def test_the_epsilon_reaches_every_normalization(rng, block_class):
     oracle = reference.encoder_block if block_class is EncoderBlock else reference.decoder_block
     expected = oracle(reference.weights_of(block), inputs, epsilon=0.7)
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+@BLOCKS
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_the_attention_scores_are_those_of_the_sublayers(
+    rng, randomize, block_class, normalize_first
+):
+    block = block_class(INNER, HEADS, normalize_first=normalize_first)
+    shapes = [(BATCH, LENGTH, WIDTH), (BATCH, 7, 17)][: 1 + (block_class is DecoderBlock)]
+    inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    block.build(*shapes)
+    randomize(block)
+    outputs, *scores = block(*inputs, return_attention_scores=True)
+    np.testing.assert_array_equal(float64(outputs), float64(block(*inputs)))
+    weights = reference.weights_of(block)
+
+    def attended(name, x, value, mask=None):
+        """The sum after a sublayer, normalized where that comes after it, and the scores."""
+
+        def norm(y):
+            return reference.layer_norm(reference.part(weights, f"{name}_norm"), y)
+
+        seen = norm(x) if normalize_first else x
+        attention = reference.part(weights, name)
+        out, found = reference.attention(
+            attention, seen, seen if value is None else value, mask=mask
+        )
+        return (x + out if normalize_first else norm(x + out)), found
+
+    causal = np.tri(LENGTH, dtype=bool) if block_class is DecoderBlock else None
+    hidden, expected = attended("self_attention", inputs[0], None, causal)
+    np.testing.assert_allclose(float64(scores[0]), expected, atol=1e-5)
+    if block_class is DecoderBlock:
+        _, expected = attended("cross_attention", hidden, inputs[1])
+        np.testing.assert_allclose(float64(scores[1]), expected, atol=1e-5)
+    assert len(scores) == len(inputs)
+    symbolic = block(*(keras.Input(shape[1:]) for shape in shapes), return_attention_scores=True)
+    assert [each.shape[1:] for each in symbolic] == [each.shape[1:] for each in (outputs, *scores)]
+
+
+@BLOCKS
+def test_weights_of_all_projections_are_made_as_the_arguments_say(block_class):
+    arguments = dict(
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.25),
+        bias_initializer="ones",
+        kernel_regularizer="l2",
+        kernel_constraint="non_neg",
+    )
+    block = block_class.from_config(block_class(INNER, HEADS, **arguments).get_config())
+    block.build(*[(None, None, WIDTH)] * (1 + (block_class is DecoderBlock)))
+    attentions = [block.self_attention]
+    if block_class is DecoderBlock:
+        attentions.append(block.cross_attention)
+    layers = [each for a in attentions for each in a.projections] + list(
+        block.feed_forward.projections
+    )
+    assert len(layers) == 4 * len(attentions) + 2
+    kernels = [float64(layer.kernel) for layer in layers]
+    assert len({kernel.flat[0] for kernel in kernels}) == len(layers)  # each has drawn its own
+    assert np.concatenate([kernel.ravel() for kernel in kernels]).std() == pytest.approx(
+        0.25, rel=0.05
+    )
+    assert all((float64(layer.bias) == 1).all() for layer in layers)
+    assert all(isinstance(layer.kernel_constraint, keras.constraints.NonNeg) for layer in layers)
+    assert len(block.losses) == len(layers)
+
+
+@BLOCKS
+def test_inputs_of_other_shapes_are_refused_in_words(block_class):
+    with pytest.raises(ValueError, match=r"`inputs` must have the axes .*shape \(2, 33\)"):
+        block_class(INNER, HEADS).build((2, WIDTH))
+    block = block_class(INNER, HEADS)
+    block.build((None, None, WIDTH))
+    assert block.compute_output_shape((2, 5, WIDTH)) == (2, 5, WIDTH)
+    with pytest.raises(ValueError, match=r"`inputs` must have the 33 features .*\(2, 5, 34\)"):
+        block(np.ones((2, 5, 34), "float32"))

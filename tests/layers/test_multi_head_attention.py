@@ -276,9 +276,9 @@ def test_keys_and_values_projected_once_serve_every_query(rng, randomize):
         query, value, key, attention_mask=mask, return_attention_scores=True
     )
     for i in range(QUERY):
-        output, scores = layer.attend(
-            ops.convert_to_tensor(query[:, i : i + 1]), key_value, mask[:, :, i : i + 1]
-        )
+        one = layer.project_query(ops.convert_to_tensor(query[:, i : i + 1]))
+        heads, scores = layer.attend(one, key_value, mask[:, :, i : i + 1])
+        output = layer.project_output(heads)
         np.testing.assert_allclose(float64(output), float64(expected)[:, i : i + 1], atol=1e-6)
         np.testing.assert_allclose(
             float64(scores), float64(expected_scores)[:, :, i : i + 1], atol=1e-6
@@ -397,9 +397,119 @@ def test_a_mask_of_other_axes_is_refused(rng, randomize, axes):
         layer(*inputs, attention_mask=np.ones((1,) * (axes - 1) + (QUERY,), bool))
 
 
+@pytest.mark.parametrize("output_shape", [29, (5, 7)])
+def test_an_output_of_its_own_shape_equals_keras(rng, randomize, output_shape):
+    inputs = sequences(rng, "cross")
+    shapes = [x.shape for x in inputs]
+    ours = attention(randomize, *shapes, output_shape=output_shape, value_dim=None)
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, output_shape=output_shape)
+    theirs.build(*shapes)
+    theirs.set_weights(ours.get_weights())
+    output = float64(ours(*inputs))
+    np.testing.assert_allclose(output, float64(theirs(*inputs)), atol=1e-5)
+    assert ours.compute_output_shape(*shapes) == output.shape
+
+
+def test_the_shapes_of_symbolic_outputs_are_those_of_real_ones():
+    query, value = keras.Input((QUERY, QUERY_WIDTH)), keras.Input((KEY, VALUE_WIDTH))
+    layer = MultiHeadAttention(HEADS, KEY_DIM)
+    output, scores = layer(query, value, return_attention_scores=True)
+    assert tuple(output.shape) == (None, QUERY, QUERY_WIDTH)
+    assert tuple(scores.shape) == (None, HEADS, QUERY, KEY)
+
+
+def test_the_projections_are_made_as_keras_makes_its_own():
+    """Initializers, regularizers and constraints reach all four, in the same way."""
+    arguments = dict(
+        kernel_initializer="he_normal",
+        bias_initializer=keras.initializers.RandomNormal(stddev=0.5),
+        kernel_regularizer="l2",
+        bias_regularizer=keras.regularizers.L1(0.25),
+        activity_regularizer=keras.regularizers.L2(0.125),
+        kernel_constraint="non_neg",
+        bias_constraint=keras.constraints.MaxNorm(3),
+    )
+    ours = MultiHeadAttention(HEADS, KEY_DIM, **arguments)
+    ours = MultiHeadAttention.from_config(ours.get_config())
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **arguments)
+    for layer in (ours, theirs):
+        layer.build((None, None, QUERY_WIDTH), (None, None, VALUE_WIDTH))
+    for mine, other in zip(
+        ours.projections,
+        (theirs.query_dense, theirs.key_dense, theirs.value_dense, theirs.output_dense),
+        strict=True,
+    ):
+        mine, other = mine.get_config(), other.get_config()
+        for name in arguments:
+            assert mine[name] == other[name], name
+    kernels = [float64(each.kernel) for each in ours.projections]
+    assert np.abs(kernels[1] - kernels[2]).max() > 0.1  # Each draws for itself.
+    theirs.set_weights(ours.get_weights())
+    x = np.ones((BATCH, QUERY, QUERY_WIDTH)), np.ones((BATCH, KEY, VALUE_WIDTH))
+    losses = [float(sum(layer.losses)) for layer in (ours, theirs) if layer(*x) is not None]
+    assert losses[0] == pytest.approx(losses[1]) and losses[0] > 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_kernel_for_accelerators_gives_the_same(
+    rng, randomize, monkeypatch, policy, masked, causal
+):
+    inputs = sequences(rng, "key_given")
+    shapes = [x.shape for x in inputs]
+    layer = attention(randomize, *shapes, value_dim=None, dtype=policy, dropout=0.1)
+    mask = random_mask(rng, 3, KEY) if masked else None
+    if masked:
+        mask[1, 2:4] = False
+    call = dict(attention_mask=mask, use_causal_mask=causal)
+    ours = float64(layer(*inputs, **call))
+    used, kernel = [], ops.dot_product_attention
+    monkeypatch.setattr(
+        ops, "dot_product_attention", lambda *a, **k: used.append(1) or kernel(*a, **k)
+    )
+    monkeypatch.setattr(layer, "_has_a_fused_kernel", lambda: True)
+    found = float64(layer(*inputs, **call))
+    scale = np.abs(ours).max()
+    np.testing.assert_allclose(found / scale, ours / scale, atol=2 * TOLERANCE[policy])
+    if masked:  # Nothing but the bias where nothing is seen.
+        np.testing.assert_array_equal(found[1, 2:4], ours[1, 2:4])
+    assert used == [1]
+    # It gives no scores, and drops none of them.
+    layer(*inputs, return_attention_scores=True, **call)
+    layer(*inputs, training=True, **call)
+    assert used == [1]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((2, 17), (2, 7, 19)), r"`query` must have the axes .*query of shape \(2, 17\)"),
+        (((2, 5, 17), (2, 7, 3, 19)), r"`value` must have the axes .*value of shape"),
+        (((2, 5, 18), (2, 7, 19)), r"`query` must have the 17 features .*shape \(2, 5, 18\)"),
+        (((2, 5, 17), (2, 7, 20)), r"`value` must have the 19 features"),
+        (((2, 5, 17), (2, 7, 19), (2, 7, 20)), r"`key` must have the 19 features"),
+        (((2, 5, 17), (2, 7, 19), (2, 8, 19)), r"`value` and `key` must have the same length"),
+    ],
+)
+def test_inputs_of_other_shapes_are_refused_in_words(randomize, shapes, message):
+    layer = attention(randomize, (2, 5, 17), (2, 7, 19))
+    with pytest.raises(ValueError, match=message):
+        layer(*(np.ones(shape, "float32") for shape in shapes))
+    with pytest.raises(ValueError, match="must have the axes"):
+        MultiHeadAttention(HEADS, KEY_DIM).build((2, 5, 17), (2, 19))
+
+
 def test_config_round_trip_keeps_every_argument():
     layer = MultiHeadAttention(
-        HEADS, KEY_DIM, VALUE_DIM, dropout=0.25, use_bias=False, name="looking", dtype="bfloat16"
+        HEADS,
+        KEY_DIM,
+        VALUE_DIM,
+        dropout=0.25,
+        use_bias=False,
+        output_shape=(5, 7),
+        name="looking",
+        dtype="bfloat16",
     )
     copy = MultiHeadAttention.from_config(layer.get_config())
     assert copy.get_config() == layer.get_config()

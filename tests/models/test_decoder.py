@@ -9,7 +9,6 @@ from reference import float64
 
 from keras_transformer import TransformerConfig
 from keras_transformer.cache import KeyValue
-from keras_transformer.layers import projection
 from keras_transformer.models.decoder import Decoder
 
 BATCH, TARGET, SOURCE, HEADS, KEY_DIM = 2, 5, 7, 3, 11
@@ -124,15 +123,14 @@ def test_the_masks_of_embeddings_reach_every_block_and_travel_on(rng, randomize)
 
 
 @PRE_AND_POST
-@pytest.mark.parametrize("layout", ["many", "one", "many, kept", "one, kept"])
-def test_steps_through_the_caches_equal_one_call(
-    target, source, randomize, monkeypatch, normalize_first, layout
-):
-    monkeypatch.setattr(projection, "_LEAST_SPLIT", 1)
+def test_steps_through_the_caches_equal_one_call(target, source, randomize, normalize_first):
     decoder = built(randomize, normalize_first=normalize_first)
-    expected = float64(decoder(target, source, encoder_padding_mask=SOURCE_REAL))
-    memory = decoder.project_memory(ops.convert_to_tensor(source))
-    assert [tuple(key.shape) for key, _ in memory] == [(BATCH, HEADS, KEY_DIM, SOURCE)] * 2
+    expected, scores = decoder(
+        target, source, encoder_padding_mask=SOURCE_REAL, return_attention_scores=True
+    )
+    expected = float64(expected)
+    key_values = decoder.project_encoder_sequence(ops.convert_to_tensor(source))
+    assert [tuple(key.shape) for key, _ in key_values] == [(BATCH, HEADS, KEY_DIM, SOURCE)] * 2
     caches = (KeyValue.empty(BATCH, HEADS, TARGET, KEY_DIM, KEY_DIM, "float32"),) * 2
     for i in range(TARGET):
         outputs, caches, attention = decoder.step(
@@ -140,12 +138,12 @@ def test_steps_through_the_caches_equal_one_call(
             caches,
             i,
             (np.arange(TARGET) <= i)[None, None, None],
-            memory,
+            key_values,
             SOURCE_REAL[:, None, None],
-            decoder.step_weights(layout),
         )
         np.testing.assert_allclose(float64(outputs), expected[:, i : i + 1], atol=1e-5)
-        for seen in attention:
+        for seen, whole in zip(attention, scores, strict=True):
+            np.testing.assert_allclose(float64(seen), float64(whole)[:, :, i : i + 1], atol=1e-5)
             assert tuple(seen.shape) == (BATCH, HEADS, 1, SOURCE)
             np.testing.assert_allclose(float64(seen).sum(axis=-1), 1, atol=1e-5)
             assert not (float64(seen) * ~SOURCE_REAL[:, None, None]).any()

@@ -1,4 +1,4 @@
-"""The cache of a Transformer: room for more steps, and beams that go on from one another."""
+"""The cache of a Transformer: capacity for more steps, and beams that go on from one another."""
 
 import numpy as np
 from keras import ops
@@ -19,9 +19,9 @@ def made():
     return DecodingCache((KeyValue(key, value),), (), (), lineage, np.int32(4))
 
 
-def test_growing_keeps_what_was_written_and_adds_what_nobody_attends_to():
+def test_extending_keeps_what_was_written_and_adds_what_nobody_attends_to():
     cache = made()
-    grown = cache.grow(STEPS + 2)
+    grown = cache.extended(STEPS + 2)
     key, value = (np.asarray(each) for each in grown.layers[0])
     assert key.shape == (BATCH, HEADS, WIDTH, (STEPS + 2) * BEAMS)
     assert value.shape == (BATCH, HEADS, (STEPS + 2) * BEAMS, WIDTH)

@@ -1,0 +1,300 @@
+"""The decoder's weights laid out for a loop of decoding steps: the same products, sooner done.
+
+A step multiplies few rows by every matrix of the decoder. How XLA reads a matrix then decides the
+time, so each matrix is brought into the form that it reads fastest, once before the loop.
+"""
+
+import math
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer.cache import KeyValue
+from keras_transformer.layers.projection import Projection
+
+# Below anything that a product can be, and finite in float32.
+_LOWEST = -3e38
+
+_BLOCKS = 4
+# Of 256 x 1024 a half each is faster, of 256 x 256 it depends.
+_LEAST_SPLIT = 2**17
+
+
+class StepWeights(NamedTuple):
+    """What `bind` makes a step of.
+
+    Attributes:
+        blocks: A `BlockWeights` for each decoder block.
+        output: The projection from rows to logits, or `()` for the layer itself.
+    """
+
+    blocks: tuple
+    output: tuple
+
+
+class BlockWeights(NamedTuple):
+    """A decoder block's projections; `()` in place of a pair stands for the layer itself.
+
+    Attributes:
+        self_attention: The projections into the heads, a tuple of one or three, and out of them.
+        cross_attention: The same; into the heads goes the query alone.
+        feed_forward: The inner and the outer projection.
+    """
+
+    self_attention: tuple
+    cross_attention: tuple
+    feed_forward: tuple
+
+
+def lay_out(model, layout="many") -> StepWeights:
+    """Lays the weights out, once before a loop.
+
+    A reshape of a weight inside the loop would be fused into each product.
+
+    Args:
+        model: `Transformer`.
+        layout: What a step is. `"many"` rows: matrices with the same input are put side by side.
+            `"one"` row in all (one hypothesis of one sentence): its products read each matrix at
+            the speed of memory, and nothing is copied. `"many, kept"` and `"one, kept"`: the
+            result is kept for many loops, so that making it may take its time.
+
+    Returns:
+        `StepWeights`, in the compute dtype. A layer that is more than a product with a matrix of
+        that dtype (quantized, or of a dtype policy of its own) computes its steps itself.
+    """
+    dtype = model.compute_dtype
+    blocks = tuple(_block_weights(block, layout, dtype) for block in model.decoder.blocks)
+    return StepWeights(blocks, _output_weights(model, layout, dtype))
+
+
+def _block_weights(block, layout, dtype):
+    def laid_out(*projections, of_one_input=False):
+        if not all(_is_plain(each, dtype) for each in projections):
+            return ()
+        *inner, outer = (_linear(each, dtype) for each in projections)
+        if of_one_input and layout != "one":
+            inner = [Linear.concat(*inner)]
+        return tuple(each.with_layout(layout) for each in inner), outer.with_layout(layout)
+
+    query, _, _, output = block.cross_attention.projections
+    return BlockWeights(
+        laid_out(*block.self_attention.projections, of_one_input=True),
+        laid_out(query, output),
+        laid_out(*block.feed_forward.projections),
+    )
+
+
+def _output_weights(model, layout, dtype):
+    if model.output_projection is not None:
+        if not _is_plain(model.output_projection, dtype):
+            return ()
+        output = _linear(model.output_projection, dtype)
+    else:
+        table = ops.cast(ops.convert_to_tensor(model.target_embedding.embeddings), dtype)
+        kept = layout.endswith("kept")
+        output = Linear(ops.transpose(table), None) if kept else TableLinear(table)
+    # Of many rows it is not cut in two: to put logits together costs more than it saves.
+    return output.with_layout(layout) if layout == "one, kept" else output
+
+
+def _is_plain(projection, dtype):
+    return projection.quantization_mode is None and projection.compute_dtype == dtype
+
+
+def _linear(projection, dtype):
+    """A `Dense` or a `Projection` as a `Linear`."""
+    width = (
+        math.prod(projection.partial_output_shape[1:])
+        if isinstance(projection, Projection)
+        else projection.units
+    )
+    kernel = ops.cast(ops.convert_to_tensor(projection.kernel), dtype)
+    bias = projection.bias
+    if bias is not None:
+        bias = ops.reshape(ops.cast(ops.convert_to_tensor(bias), dtype), (width,))
+    return Linear(ops.reshape(kernel, (-1, width)), bias)
+
+
+def bind(model, weights):
+    """What a step computes with laid-out weights.
+
+    Args:
+        model: `Transformer`.
+        weights: What `lay_out` gave.
+
+    Returns:
+        The `sublayers` of `Decoder.step`, and the function from hidden states to logits.
+    """
+    sublayers = tuple(
+        _Sublayers(block, *each)
+        for block, each in zip(model.decoder.blocks, weights.blocks, strict=True)
+    )
+    if not weights.output:
+        return sublayers, model.output_projection
+    return sublayers, lambda hidden: _on_rows(weights.output, hidden)
+
+
+def _on_rows(function, inputs):
+    """`function` of `(rows, features)`, on `(batch, new, features)`."""
+    outputs = function(ops.reshape(inputs, (-1, inputs.shape[-1])))
+    return ops.reshape(outputs, (-1, ops.shape(inputs)[1], outputs.shape[-1]))
+
+
+class _Sublayers:
+    """The sublayers of a `DecoderBlock`, each with its weights laid out."""
+
+    def __init__(self, block, self_attention, cross_attention, feed_forward):
+        def attention(layer, weights):
+            return _Attention(layer, *weights) if weights else layer
+
+        def feed(inputs):
+            (inner,), outer = feed_forward
+            activation = block.feed_forward.activation
+            return _on_rows(lambda rows: outer(activation(inner(rows))), inputs)
+
+        self.self_attention = attention(block.self_attention, self_attention)
+        self.cross_attention = attention(block.cross_attention, cross_attention)
+        self.feed_forward = feed if feed_forward else block.feed_forward
+
+
+class _Attention:
+    """The methods of `MultiHeadAttention` that `DecoderBlock.step` calls."""
+
+    def __init__(self, layer, inner, outer):
+        self._heads, self._widths = layer.num_heads, (layer.key_dim, layer.value_dim)
+        self._inner, self._outer = inner, outer
+        self.attend = layer.attend
+
+    def project(self, inputs):
+        """As `MultiHeadAttention.project`."""
+        rows = ops.reshape(inputs, (-1, inputs.shape[2]))
+        key_dim, value_dim = self._widths[0], self._widths[1] or self._widths[0]
+        parts = [linear(rows) for linear in self._inner]
+        if len(parts) == 1:
+            start = self._heads * key_dim
+            parts = [parts[0][:, :start], parts[0][:, start : 2 * start], parts[0][:, 2 * start :]]
+        new = ops.shape(inputs)[1]
+        query, key, value = (
+            ops.reshape(part, (-1, new, self._heads, width))
+            for part, width in zip(parts, (key_dim, key_dim, value_dim), strict=True)
+        )
+        return ops.transpose(query, (0, 2, 1, 3)), KeyValue(
+            ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))
+        )
+
+    def project_query(self, query):
+        """As `MultiHeadAttention.project_query`."""
+        (linear,) = self._inner
+        rows = linear(ops.reshape(query, (-1, query.shape[2])))
+        rows = ops.reshape(rows, (-1, ops.shape(query)[1], self._heads, self._widths[0]))
+        return ops.transpose(rows, (0, 2, 1, 3))
+
+    def project_output(self, heads):
+        """As `MultiHeadAttention.project_output`."""
+        new, width = ops.shape(heads)[1], heads.shape[2] * heads.shape[3]
+        outputs = self._outer(ops.reshape(heads, (-1, width)))
+        return ops.reshape(outputs, (-1, new, outputs.shape[-1]))
+
+
+class Linear(NamedTuple):
+    """A projection of rows: `x · matrix + bias`.
+
+    Attributes:
+        matrix: Float `(inputs, outputs)`.
+        bias: Float `(outputs,)`, or `None`.
+    """
+
+    matrix: keras.KerasTensor
+    bias: keras.KerasTensor | None
+
+    @classmethod
+    def concat(cls, *linears):
+        """One product for several with the same input: their outputs stand side by side."""
+        matrix = ops.concatenate([each.matrix for each in linears], axis=1)
+        if linears[0].bias is None:
+            return cls(matrix, None)
+        return cls(matrix, ops.concatenate([each.bias for each in linears], axis=0))
+
+    def with_layout(self, layout):
+        """The same product in a layout of `lay_out`."""
+        inputs, outputs = self.matrix.shape
+        if layout == "many, kept" and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
+            return SplitLinear(tuple(ops.split(self.matrix, [outputs // 2], axis=1)), self.bias)
+        if layout == "one, kept":
+            blocks = math.gcd(outputs, _BLOCKS)
+            matrix = ops.reshape(self.matrix, (-1, blocks, outputs // blocks))
+            return StackedLinear(ops.transpose(matrix, (1, 0, 2)), self.bias)
+        return self
+
+    def __call__(self, inputs):
+        """From `(rows, inputs)` to `(rows, outputs)`."""
+        return _biased(ops.matmul(inputs, self.matrix), self.bias)
+
+
+class SplitLinear(NamedTuple):
+    """A `Linear` whose matrix is cut in two, to be kept for products of many rows.
+
+    XLA on a CPU computes products that do not depend on one another at once, each on a thread of
+    its own: 32 rows take 0.7 of the time that two threads need for one product together.
+
+    Attributes:
+        matrices: Tuple of float `(inputs, …)`, which together have all outputs.
+        bias: Float `(outputs,)`, or `None`.
+    """
+
+    matrices: tuple[keras.KerasTensor, ...]
+    bias: keras.KerasTensor | None
+
+    def __call__(self, inputs):
+        """From `(rows, inputs)` to `(rows, outputs)`."""
+        outputs = [ops.matmul(inputs, matrix) for matrix in self.matrices]
+        return _biased(ops.concatenate(outputs, axis=1), self.bias)
+
+
+class StackedLinear(NamedTuple):
+    """A `Linear` whose matrix is cut into blocks of columns, to be kept for products of one row.
+
+    XLA on a CPU gives each thread blocks of its own: a product then runs at the speed of memory.
+
+    Attributes:
+        matrix: Float `(blocks, inputs, outputs / blocks)`.
+        bias: Float `(outputs,)`, or `None`.
+    """
+
+    matrix: keras.KerasTensor
+    bias: keras.KerasTensor | None
+
+    def __call__(self, inputs):
+        """From `(rows, inputs)` to `(rows, outputs)`."""
+        shape = ops.shape(inputs)
+        inputs = ops.broadcast_to(inputs, (self.matrix.shape[0], *shape))
+        outputs = ops.transpose(ops.matmul(inputs, self.matrix), (1, 0, 2))
+        return _biased(ops.reshape(outputs, (shape[0], -1)), self.bias)
+
+
+class TableLinear(NamedTuple):
+    """Products with the rows of a table as they lie there: the logits of tied embeddings.
+
+    Attributes:
+        table: Float `(outputs, inputs)`.
+    """
+
+    table: keras.KerasTensor
+
+    def __call__(self, inputs):
+        """From `(rows, inputs)` to `(rows, outputs)`."""
+        # The table first: XLA would copy a transposed second matrix at each product.
+        return ops.transpose(ops.matmul(self.table, ops.transpose(inputs)))
+
+
+def _on_cpu():
+    return all(name.startswith("cpu") for name in keras.distribution.list_devices())
+
+
+def _biased(outputs, bias):
+    if bias is None:
+        return outputs
+    # XLA on a CPU fuses "product of one row, then add" into a plain loop on one thread, at a
+    # third of the speed that memory allows. An operation between the two keeps them apart.
+    return ops.maximum(outputs, _LOWEST) + bias

@@ -1,0 +1,181 @@
+"""What Keras offers for its own layers works on a Transformer: it is made of them."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from keras import ops
+from reference import float64
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.models import step_weights
+
+HEADS, WIDTH, INNER, VOCABULARY = 3, 33, 13, 29
+SOURCE_IDS = np.array([[3, 5, 7, 2, 0, 0, 0], [11, 2, 0, 0, 0, 0, 0]])
+TARGET_IDS = np.array([[1, 13, 17, 19, 5], [1, 23, 4, 6, 9]])
+BOTH = (SOURCE_IDS, TARGET_IDS)
+
+
+def config(**fields):
+    sizes = dict(model_dim=WIDTH, num_heads=HEADS, intermediate_dim=INNER)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=2)
+    return TransformerConfig(VOCABULARY, **{**sizes, **layers, **fields})
+
+
+@pytest.fixture(params=["all", "none"])
+def model(request, randomize):
+    return randomize(Transformer(config(tie_embeddings=request.param)))
+
+
+def projections(model):
+    kinds = (keras.layers.Dense, keras.layers.EinsumDense)
+    return [layer for layer in model._flatten_layers() if isinstance(layer, kinds)]
+
+
+def check_steps(model, logits, layouts=("many",)):
+    """Steps through the cache give `logits`, however the weights are laid out."""
+    for layout in layouts:
+        weights = None if layout is None else model.step_weights(layout)
+        step, cache = model.step_function(weights=weights), model.start_decoding(SOURCE_IDS, 3)
+        for t in range(3):
+            ids = ops.convert_to_tensor(TARGET_IDS[:, t : t + 1], "int32")
+            found, cache = step(ids, cache)
+            np.testing.assert_allclose(float64(found)[:, 0], logits[:, t], atol=2e-5)
+
+
+def test_every_layout_of_the_weights_gives_the_same_steps(model, monkeypatch):
+    monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
+    check_steps(model, float64(model(BOTH)), (None, "many", "one", "many, kept", "one, kept"))
+
+
+def test_lora_trains_two_thin_matrices_and_decodes_with_them(model, rng):
+    before = float64(model(BOTH))
+    for projection in projections(model):
+        projection.enable_lora(2)
+    np.testing.assert_allclose(float64(model(BOTH)), before, atol=1e-6)  # The second is zero.
+    trained = [w.path for w in model.trainable_weights]
+    # Of five attentions four kernels each, of three feed-forwards two, one for untied logits.
+    kernels = 5 * 4 + 3 * 2 + (model.output_projection is not None)
+    assert sum("lora_kernel" in path for path in trained) == 2 * kernels
+    assert not any(path.endswith("/kernel") for path in trained)
+    for weight in model.trainable_weights:
+        if "lora_kernel" in weight.path:
+            weight.assign(0.3 * rng.normal(size=weight.shape))
+    after = float64(model(BOTH))
+    assert np.abs(after - before).max() > 0.1
+    check_steps(model, after)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_int8_stays_near_decodes_alike_and_is_saved(model, tmp_path):
+    before = float64(model(BOTH))
+    model.quantize("int8")
+    after = float64(model(BOTH))
+    assert all(projection.quantization_mode == "int8" for projection in projections(model))
+    assert 0 < np.abs(after - before).max() < 0.1 * np.abs(before).max()
+    check_steps(model, after)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.decoder.blocks[0].feed_forward.projections[0].quantization_mode == "int8"
+    np.testing.assert_allclose(float64(loaded(BOTH)), after, atol=1e-6)
+
+
+def test_a_map_gives_a_layer_another_policy(randomize):
+    policies = keras.dtype_policies.DTypePolicyMap("float32")
+    policies["half/decoder/block_0/feed_forward/inner"] = "mixed_bfloat16"
+    policies["half/decoder/block_1/self_attention/query"] = "mixed_bfloat16"
+    whole = randomize(Transformer(config(), name="whole"))
+    half = Transformer(config(), name="half", dtype=policies)
+    half.set_weights(whole.get_weights())
+    found = {layer.path for layer in projections(half) if layer.compute_dtype == "bfloat16"}
+    assert found == set(policies)
+    before, after = float64(whole(BOTH)), float64(half(BOTH))
+    assert 1e-6 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
+    check_steps(half, after)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Keras lays weights out with JAX")
+def test_a_layout_map_places_the_weights_by_their_paths():
+    mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*self_attention/(query|key|value)/kernel"] = (None, "model", None)
+    parallel = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+    with parallel.scope():
+        model = Transformer(config())
+        model(BOTH)
+    # One device alone: the layouts that Keras finds, not the places.
+    layout_of = parallel.get_variable_layout
+    placed = {w.path for w in model.weights if "model" in layout_of(w).axes}
+    assert placed == {
+        f"{model.name}/{block}/self_attention/{name}/kernel"
+        for block in ("encoder/block_0", "decoder/block_0", "decoder/block_1")
+        for name in ("query", "key", "value")
+    }
+
+
+def attention_weights(name):
+    into, out = (WIDTH, HEADS, WIDTH // HEADS), (HEADS, WIDTH // HEADS, WIDTH)
+    shapes = {**dict.fromkeys(("query", "key", "value"), into), "attention_output": out}
+    biases = {**dict.fromkeys(shapes, into[1:]), "attention_output": (WIDTH,)}
+    for part, shape in shapes.items():
+        yield f"{name}/{part}/kernel", shape
+        yield f"{name}/{part}/bias", biases[part]
+
+
+def block_weights(place, attentions):
+    for attention in attentions:
+        yield from attention_weights(f"{place}/{attention}")
+        for weight in ("gamma", "beta"):
+            yield f"{place}/{attention}_norm/{weight}", (WIDTH,)
+    for part, shape in (("inner", (WIDTH, INNER)), ("outer", (INNER, WIDTH))):
+        yield f"{place}/feed_forward/{part}/kernel", shape
+        yield f"{place}/feed_forward/{part}/bias", shape[1:]
+    for weight in ("gamma", "beta"):
+        yield f"{place}/feed_forward_norm/{weight}", (WIDTH,)
+
+
+def test_the_weights_keep_their_order_names_and_shapes():
+    model = Transformer(config(), name="t")
+    assert [(w.path, tuple(w.shape)) for w in model.weights if "seed" not in w.path] == [
+        ("t/target_embedding/embeddings", (VOCABULARY, WIDTH)),
+        *block_weights("t/encoder/block_0", ["self_attention"]),
+        *block_weights("t/decoder/block_0", ["self_attention", "cross_attention"]),
+        *block_weights("t/decoder/block_1", ["self_attention", "cross_attention"]),
+    ]
+
+
+# Where files have always held what lies at a path of a weight.
+IN_THE_FILE = {
+    "query": "projections/projection",
+    "key": "projections/projection_1",
+    "value": "projections/projection_2",
+    "attention_output": "projections/projection_3",
+    "inner": "projections/dense",
+    "outer": "projections/dense_1",
+}
+NUMBERS = {"kernel": "0", "gamma": "0", "embeddings": "0", "bias": "1", "beta": "1"}
+
+
+def test_a_file_written_before_the_projections_were_keras_own_is_read(rng, tmp_path):
+    import h5py
+
+    fresh = Transformer(config(), name="t")
+    values = {}
+    with h5py.File(tmp_path / "old.weights.h5", "w") as file:
+        for weight in fresh.weights:
+            parts = weight.path.split("/")[1:]
+            *place, name = parts
+            if "seed" in weight.path:
+                continue
+            values["/".join(parts)] = value = 0.3 * rng.normal(size=weight.shape)
+            place = [IN_THE_FILE.get(part, part) for part in place]
+            if place[0] in ("encoder", "decoder"):
+                index = int(place[1].removeprefix("block_"))
+                kind = f"{place[0]}_block" + (f"_{index}" if index else "")
+                place = [place[0], "blocks", kind, *place[2:]]
+            file["/".join([*place, "vars", NUMBERS[name]])] = value.astype("float32")
+    # As `model.keras` of a run names its model; no field was there that is not there now.
+    loaded = Transformer.from_config({"name": "t", "config": config().to_dict()})
+    loaded.load_weights(tmp_path / "old.weights.h5")
+    expected = reference.transformer(values, loaded.config, SOURCE_IDS, TARGET_IDS)
+    np.testing.assert_allclose(float64(loaded(BOTH)), expected, atol=1e-4)
