@@ -30,17 +30,17 @@ class DecodingCache(NamedTuple):
     position: object
     attention: object = ()
 
-    def grow(self, max_length):
+    def extended(self, capacity):
         """Makes room for more steps; what was written stays.
 
         Args:
-            max_length: Steps that the new cache has room for.
+            capacity: Steps that the new cache has room for.
 
         Returns:
             `DecodingCache`.
         """
         beams = self.lineage.shape[1]
-        more = max_length * beams - ops.shape(self.lineage)[2]
+        more = capacity * beams - ops.shape(self.lineage)[2]
 
         return self._replace(
             layers=tuple(each.grow(more) for each in self.layers),

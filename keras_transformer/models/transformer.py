@@ -278,10 +278,6 @@ class Transformer(keras.Model):
         )
         return ops.cast(self._logits(hidden), "float32"), attention
 
-    def grow(self, cache, max_length):
-        """A `DecodingCache` with room for `max_length` steps; what was written stays."""
-        return cache.grow(max_length)
-
     def reorder(self, cache, parents):
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)

@@ -21,7 +21,7 @@ def made():
 
 def test_growing_keeps_what_was_written_and_adds_what_nobody_attends_to():
     cache = made()
-    grown = cache.grow(STEPS + 2)
+    grown = cache.extended(STEPS + 2)
     key, value = (np.asarray(each) for each in grown.layers[0])
     assert key.shape == (BATCH, HEADS, WIDTH, (STEPS + 2) * BEAMS)
     assert value.shape == (BATCH, HEADS, (STEPS + 2) * BEAMS, WIDTH)
