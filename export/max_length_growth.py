@@ -14,12 +14,12 @@ import time
 
 import keras
 import numpy as np
+from keras_transformer.decoding.settings import settings_of
 
 from keras_transformer import Transformer
 from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.settings import settings_of
 from keras_transformer.decoding.shapes import pad
 from keras_transformer.decoding.stages import Batch, Stages
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_transformer import masks
 from keras_transformer.config import PAD_ID
@@ -12,20 +12,48 @@ from keras_transformer.decoding.hypotheses import (
     coverage_penalty,
     length_penalty,
 )
-from keras_transformer.decoding.loop import Decoding
+from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.selection import largest_of_rows, take_rows
 
 
 class _Finished(NamedTuple):
-    ids: object  # int32 [batch, beams, room]
-    token_log_probabilities: object  # float32 [batch, beams, room]
-    scores: object  # float32 [batch, beams], best first; IMPOSSIBLE = an empty place
+    ids: KerasTensor  # int32 [batch, beams, capacity]
+    token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
+    scores: KerasTensor  # float32 [batch, beams], best first; IMPOSSIBLE = an empty place
 
 
-class _Memory(NamedTuple):
-    totals: object  # float32 [batch, beams]: what alive hypotheses are ranked by
+class _BeamState(NamedTuple):
+    totals: KerasTensor  # float32 [batch, beams]: what alive hypotheses are ranked by
     finished: _Finished
-    coverage: object  # float32 [batch, beams, source], or ()
+    coverage: KerasTensor | tuple  # float32 [batch, beams, source], or ()
+
+    def extended(self, more):
+        ids, token_log_probabilities, scores = self.finished
+        finished = pad_tokens(ids, more), pad_tokens(token_log_probabilities, more), scores
+        return self._replace(finished=_Finished(*finished))
+
+
+class _Extensions(NamedTuple):
+    """Hypotheses with one token more, best first, `[rows, count]` each."""
+
+    tokens: KerasTensor  # int32
+    parents: KerasTensor  # int32: the hypothesis of the row that each one extends
+    totals: KerasTensor  # float32: what they are ranked by; IMPOSSIBLE = there is none
+    gained: KerasTensor  # float32: the token's log-probability
+
+    @property
+    def exist(self):
+        return self.totals > IMPOSSIBLE / 2
+
+    def unfinished(self, count, end_id):
+        """The first `count` that do not end; a total of IMPOSSIBLE fills empty places."""
+        going_on = ops.cast(self.exist & (self.tokens != end_id), "int32")
+        order = ops.arange(going_on.shape[1], dtype="int32")
+        rank = ops.cast(going_on * 4 * count - order, "float32")
+        _, kept = ops.top_k(rank, count)
+        found = _Extensions(*(take_rows(each, kept) for each in self))
+        totals = ops.where(take_rows(going_on, kept) > 0, found.totals, IMPOSSIBLE)
+        return found._replace(totals=totals)
 
 
 class Beam:
@@ -80,11 +108,11 @@ class Beam:
         self.source_mask = source_mask
         self.diversity_penalty = diversity_penalty
 
-    def begin(self, batch, room):
+    def start(self, batch, capacity):
         shape = (batch, self.beams)
         empty = _Finished(
-            ops.full((*shape, room), PAD_ID, "int32"),
-            ops.zeros((*shape, room), "float32"),
+            ops.full((*shape, capacity), PAD_ID, "int32"),
+            ops.zeros((*shape, capacity), "float32"),
             ops.full(shape, IMPOSSIBLE, "float32"),
         )
         # All hypotheses of a group begin alike: only its first may be extended, or each would
@@ -94,100 +122,91 @@ class Beam:
         coverage = ()
         if self.attention is not None:
             coverage = ops.zeros((*shape, ops.shape(self.source_mask)[1]), "float32")
-        return _Memory(totals, empty, coverage)
-
-    @staticmethod
-    def grow(memory, grown):
-        ids, token_log_probabilities, scores = memory.finished
-        return memory._replace(
-            finished=_Finished(grown(ids), grown(token_log_probabilities), scores)
-        )
+        return _BeamState(totals, empty, coverage)
 
     def choose(self, state, logits, allowed, constraints):
         # From here to the end of the function, the groups of a sentence are rows of their own.
-        rows, whole, memory = self._rows, self._whole, state.memory
-        running = rows(state.running)[:, :1]
-        limits = ops.expand_dims(ops.repeat(constraints.max_lengths, self.num_groups), 1)
-        position, end_id = state.position + 1, constraints.end_id
-        log_sums = rows(ops.logsumexp(logits, axis=-1))
+        rows, whole, before = self._rows, self._whole, state.strategy_state
+        running = rows(state.running)[:, :1]  # --> [rows, 1]
+        limits = ops.repeat(constraints.max_lengths, self.num_groups)  # --> [rows]
+        log_sums = rows(ops.logsumexp(logits, axis=-1))  # --> [rows, width]
         tokens, parents, totals = self._extensions(
-            rows(allowed), rows(memory.totals), log_sums, running, end_id
-        )  # --> [rows, 2 * width] each
-        exists = totals > IMPOSSIBLE / 2
+            rows(allowed), rows(before.totals), log_sums, running, constraints.end_id
+        )  # --> [rows, 2 * width]
         gained = _value_at(rows(logits), parents, tokens) - take_rows(log_sums, parents)
-        gained = ops.where(exists, gained, 0.0)
+        gained = ops.where(totals > IMPOSSIBLE / 2, gained, 0.0)
+        best = _Extensions(tokens, parents, totals, gained)  # --> [rows, 2 * width] each
         coverage = ()
         if self.attention is not None:
-            coverage = rows(memory.coverage + self.attention(state.cache))
+            coverage = rows(before.coverage + self.attention(state.cache))
+        finished = self._finished(state, best, coverage, running, constraints.end_id)
 
-        # An end counts if it is among the best `width`.
-        best = slice(0, self.width)
-        ended = running & exists[:, best] & (tokens[:, best] == end_id)
-        scores = totals[:, best] / length_penalty(position, self.length_penalty)
-        if self.attention is not None:
-            scores = scores + take_rows(self._coverage_scores(coverage), parents[:, best])
-        new = _Finished(
-            _extend(rows(state.ids), parents[:, best], tokens[:, best], state.position),
-            _extend(
-                rows(state.token_log_probabilities),
-                parents[:, best],
-                gained[:, best],
-                state.position,
-            ),
-            ops.where(ended, scores, IMPOSSIBLE),
-        )
-        finished = _merge(_Finished(*(rows(each) for each in memory.finished)), new)
-
-        # What goes on: the first `width` that do not end, in their order.
-        going_on = ops.cast(exists & (tokens != end_id), "int32")
-        order = ops.arange(going_on.shape[1], dtype="int32")
-        rank = ops.cast(going_on * 4 * self.width - order, "float32")
-        _, kept = ops.top_k(rank, self.width)
-        alive = ops.where(take_rows(going_on, kept) > 0, take_rows(totals, kept), IMPOSSIBLE)
-        parents, tokens = take_rows(parents, kept), take_rows(tokens, kept)
-        gained = take_rows(gained, kept)
+        kept = best.unfinished(self.width, constraints.end_id)  # --> [rows, width] each
         # Where nothing at all is allowed, what is alive stays, without an end.
-        moves = running & ops.any(exists, axis=1, keepdims=True)
-        alive = ops.where(moves, alive, rows(memory.totals))
-        can_win = moves[:, 0] & (
+        moves = running & ops.any(best.exist, axis=1, keepdims=True)  # --> [rows, 1]
+        alive = ops.where(moves, kept.totals, rows(before.totals))
+        position = state.position + 1
+        can_win = (
             self._best_possible(alive, position, limits, constraints)
-            > finished.scores[:, min(self.n_best, self.width) - 1]
+            > (finished.scores[:, min(self.n_best, self.width) - 1])
         )
-        if self.num_groups > 1:
-            # The later groups avoid what a group chooses: it goes on as long as they do.
-            can_win = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)
-            can_win = ops.repeat(can_win, self.num_groups)
+        can_win = self._in_any_group(moves[:, 0] & can_win)  # --> [rows]
+        running = moves & ops.expand_dims((position < limits) & can_win, 1)
 
-        def moved(after, before):
-            return whole(ops.where(ops.expand_dims(moves, 2), after, before))
+        def moved(after, old):
+            return whole(ops.where(ops.expand_dims(moves, 2), after, old))
 
         def extended(values, new):
-            return moved(_extend(rows(values), parents, new, state.position), rows(values))
+            return moved(_extend(rows(values), kept.parents, new, state.position), rows(values))
 
         if self.attention is not None:
-            coverage = moved(take_rows(coverage, parents), rows(memory.coverage))
-        running = moves & (position < limits) & ops.expand_dims(can_win, 1)
-        state = Decoding(
+            coverage = moved(take_rows(coverage, kept.parents), rows(before.coverage))
+        finished = _Finished(*(whole(each) for each in finished))
+        state = DecodingState(
             position,
-            whole(tokens),
-            extended(state.ids, tokens),
-            extended(state.token_log_probabilities, gained),
+            whole(kept.tokens),
+            extended(state.ids, kept.tokens),
+            extended(state.token_log_probabilities, kept.gained),
             whole(ops.broadcast_to(running, ops.shape(alive))),
-            _Memory(whole(alive), _Finished(*(whole(each) for each in finished)), coverage),
+            _BeamState(whole(alive), finished, coverage),
             state.cache,
         )
-        return state, self._parents_in_sentence(parents)
+        return state, self._parents_in_sentence(kept.parents)
+
+    def _finished(self, state, best, coverage, running, end_id):
+        """The finished hypotheses with those that end now, `_Finished` of `[rows, width]`."""
+        rows = self._rows
+        # An end counts if it is among the best `width`.
+        tokens, parents, totals, gained = (each[:, : self.width] for each in best)
+        ended = running & (totals > IMPOSSIBLE / 2) & (tokens == end_id)
+        scores = totals / length_penalty(state.position + 1, self.length_penalty)
+        if self.attention is not None:
+            scores = scores + take_rows(self._coverage_scores(coverage), parents)
+        new = _Finished(
+            _extend(rows(state.ids), parents, tokens, state.position),
+            _extend(rows(state.token_log_probabilities), parents, gained, state.position),
+            ops.where(ended, scores, IMPOSSIBLE),
+        )
+        before = state.strategy_state.finished
+        return _merge(_Finished(*(rows(each) for each in before)), new)
+
+    def _in_any_group(self, can_win):
+        # The later groups avoid what a group chooses: it goes on as long as they do.
+        if self.num_groups == 1:
+            return can_win
+        can_win = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)
+        return ops.repeat(can_win, self.num_groups)
 
     def hypotheses(self, state, constraints):
         """The finished hypotheses, then the unfinished ones."""
-        memory = state.memory
+        beam = state.strategy_state
         # Less than the limit where nothing could follow.
         lengths = ops.sum(ops.cast(masks.padding_mask(state.ids), "int32"), axis=2)
-        scores = memory.totals / length_penalty(lengths, self.length_penalty)
+        scores = beam.totals / length_penalty(lengths, self.length_penalty)
         if self.attention is not None:
-            scores = scores + self._coverage_scores(memory.coverage)
+            scores = scores + self._coverage_scores(beam.coverage)
         # Where fewer hypotheses exist than beams, the others hold forbidden ids.
-        scores = ops.where(memory.totals > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
+        scores = ops.where(beam.totals > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
         scores, order = ops.top_k(scores, self.beams)
         exists = ops.expand_dims(scores > IMPOSSIBLE / 2, 2)
         unfinished = _Finished(
@@ -197,9 +216,9 @@ class Beam:
         )
         # Between what ended and the empty places; `top_k` takes equal values from the left.
         behind = ops.full_like(scores, IMPOSSIBLE / 2)
-        rank = ops.concatenate([memory.finished.scores, behind], axis=1)
+        rank = ops.concatenate([beam.finished.scores, behind], axis=1)
         _, chosen = ops.top_k(rank, self.n_best)
-        best = _pick(memory.finished, unfinished, chosen)
+        best = _pick(beam.finished, unfinished, chosen)
         return Hypotheses(
             best.ids,
             ops.sum(best.token_log_probabilities, axis=2),
@@ -243,12 +262,12 @@ class Beam:
         """What the best unfinished hypothesis can score at most, float32 `(rows,)`."""
         best = ops.max(totals, axis=1)
         exists = best > IMPOSSIBLE / 2
-        at_limit = length_penalty(limits[:, 0], self.length_penalty)
+        at_limit = length_penalty(limits, self.length_penalty)
         if constraints.logit_bias is not None:
             # A bias above 0 may lift each token that is still to come, and a score above 0 is
             # best with the smallest penalty.
             gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
-            left = ops.cast(limits[:, 0] - position, "float32")
+            left = ops.cast(limits - position, "float32")
             best = best + gain * left
             at_limit = ops.where(
                 best > 0, length_penalty(position + 1, self.length_penalty), at_limit

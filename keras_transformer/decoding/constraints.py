@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, forbid
@@ -28,13 +28,31 @@ class Constraints(NamedTuple):
         end_id: Id that ends a hypothesis; a negative one ends none.
     """
 
-    max_lengths: object
-    min_lengths: object = None
-    prefixes: object = None
-    logit_bias: object = None
+    max_lengths: KerasTensor
+    min_lengths: KerasTensor | None = None
+    prefixes: KerasTensor | None = None
+    logit_bias: KerasTensor | None = None
     no_repeat_ngram_size: int = 0
-    forbidden_ids: tuple = (PAD_ID, BOS_ID)
+    forbidden_ids: tuple[int, ...] = (PAD_ID, BOS_ID)
     end_id: int = EOS_ID
+
+
+def length_limits(lengths, ratio, margin, max_length):
+    """Tokens that each translation may have.
+
+    Args:
+        lengths: Int32 `(batch,)`, tokens of each source. A limit depends on the sentence's own
+            tokens alone, not on the padding that its batch-mates need.
+        ratio: Multiple of the source's tokens.
+        margin: Tokens more than that, a scalar or `(batch,)`.
+        max_length: No limit is larger.
+
+    Returns:
+        Int32 `(batch,)`; 0 for a source without tokens.
+    """
+    limits = ops.cast(lengths, "float32") * ratio + ops.cast(margin, "float32")
+    limits = ops.cast(limits, "int32")
+    return ops.where(lengths > 0, ops.minimum(limits, max_length), 0)
 
 
 def constrain(logits, ids, position, constraints):
@@ -46,9 +64,9 @@ def constrain(logits, ids, position, constraints):
     Args:
         logits: Float32 `(batch, beams, vocabulary)`. They stay what probabilities are computed
             from; the result is only for choosing.
-        ids: Int32 `(batch, beams, room)`: what each hypothesis holds, in its first `position`
+        ids: Int32 `(batch, beams, capacity)`: what each hypothesis holds, in its first `position`
             places. The others are not looked at.
-        position: Int scalar: tokens that each hypothesis holds, at most `room`.
+        position: Int scalar: tokens that each hypothesis holds, at most `capacity`.
         constraints: `Constraints`.
 
     Returns:
@@ -92,26 +110,26 @@ def _repeated(ids, position, size, vocabulary_size):
     """Tokens that would end an n-gram of `size` tokens that the hypothesis already holds.
 
     Each earlier place is compared with the last `size - 1` tokens, and what followed a match is
-    scattered into a mask: nothing of `room` times the vocabulary is built. Padding is never
+    scattered into a mask: nothing of `capacity` times the vocabulary is built. Padding is never
     marked.
 
     Reference: Paulus et al. 2017, section 2.5 (arXiv:1705.04304).
     """
-    batch, beams, room = ops.shape(ids)
+    batch, beams, capacity = ops.shape(ids)
     context = size - 1
-    # So that each place begins a window, also where the room is smaller than an n-gram.
+    # So that each place begins a window, also where the capacity is smaller than an n-gram.
     padded = ops.pad(ids, ((0, 0), (0, 0), (0, context)))
     # Before the first whole n-gram the start is negative; then no window is whole either.
     start = ops.maximum(position - context, 0)
     newest = ops.slice(padded, (0, 0, start), (batch, beams, context))
-    match = ops.arange(room, dtype="int32") + context < position  # --> [room]
+    match = ops.arange(capacity, dtype="int32") + context < position  # --> [capacity]
     for k in range(context):
-        match = match & (padded[:, :, k : k + room] == newest[:, :, k : k + 1])
+        match = match & (padded[:, :, k : k + capacity] == newest[:, :, k : k + 1])
     # All windows write True, those that do not match into the column of padding: had they
     # written False, the last one to write the same token would win.
-    tokens = ops.where(match, padded[:, :, context:], PAD_ID)  # --> [batch, beams, room]
+    tokens = ops.where(match, padded[:, :, context:], PAD_ID)  # --> [batch, beams, capacity]
     rows = ops.expand_dims(ops.arange(batch * beams, dtype="int32"), 1)
-    rows = ops.reshape(ops.broadcast_to(rows, (batch * beams, room)), (-1,))
+    rows = ops.reshape(ops.broadcast_to(rows, (batch * beams, capacity)), (-1,))
     mask = ops.scatter_update(
         ops.zeros((batch * beams, vocabulary_size), "bool"),
         ops.stack([rows, ops.reshape(tokens, (-1,))], axis=1),

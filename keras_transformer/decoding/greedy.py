@@ -20,12 +20,8 @@ class Greedy:
     def __init__(self, length_penalty=0.0):
         self.length_penalty = length_penalty
 
-    def begin(self, batch, room):
+    def start(self, batch, capacity):
         return ()
-
-    @staticmethod
-    def grow(memory, grown):
-        return memory
 
     def pick(self, allowed, position):
         """The next token of each hypothesis, int32 `(batch, beams)`."""

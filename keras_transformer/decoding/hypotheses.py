@@ -27,19 +27,19 @@ class Hypotheses(NamedTuple):
     token_log_probabilities: object
 
 
-def length_penalty(length, alpha):
-    """`((5 + length) / 6)^alpha`: what a log-probability is divided by.
+def length_penalty(length, exponent):
+    """`((5 + length) / 6)^exponent`: what a log-probability is divided by.
 
     Args:
         length: Tokens of the hypothesis, the end of the sentence included.
-        alpha: 0 for none; larger values favour longer hypotheses.
+        exponent: 0 for none; larger values favour longer hypotheses.
 
     Returns:
         Float32, the shape of `length`; 1 for a single token.
 
     Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
     """
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, exponent)
 
 
 def coverage_penalty(coverage, source_mask):

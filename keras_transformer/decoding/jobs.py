@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
-from keras_transformer.decoding.settings import settings_of
 from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
 from keras_transformer.decoding.stages import Batch
 
@@ -50,14 +50,16 @@ def batches(jobs, options, batch_size, max_source_length, max_length, vocabulary
     bias = _logit_bias(options, vocabulary_size)
     for start in range(0, len(jobs), batch_size):
         keys, sources, seeds, prefixes = zip(*jobs[start : start + batch_size], strict=True)
-        settings = settings_of(options, max_length, rows, logit_bias=bias)
-        if options.sampling:
-            padded_seeds = np.zeros(rows, "int32")
-            padded_seeds[: len(seeds)] = seeds
-            settings = settings._replace(seeds=padded_seeds)
-        if prefix_columns:
-            settings = settings._replace(prefixes=pad(prefixes, rows, prefix_columns))
-        yield Batch(list(keys), pad(sources, rows, bucket(len(sources[0]), buckets)), settings)
+        padded = pad(sources, rows, bucket(len(sources[0]), buckets))
+        arguments = search_arguments(
+            options,
+            padded,
+            max_length,
+            seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
+            prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
+            logit_bias=bias,
+        )
+        yield Batch(list(keys), arguments)
 
 
 def _logit_bias(options, vocabulary_size):

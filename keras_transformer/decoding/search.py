@@ -1,178 +1,207 @@
 """From padded source ids to hypotheses: a strategy, its constraints, and the loop."""
 
 import math
+from typing import Any, Protocol
 
 import keras
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.decoding import loop
+from keras_transformer.decoding.arguments import SearchArguments, search_arguments
 from keras_transformer.decoding.beam import Beam
-from keras_transformer.decoding.constraints import Constraints
+from keras_transformer.decoding.constraints import Constraints, length_limits
 from keras_transformer.decoding.greedy import Greedy
+from keras_transformer.decoding.hypotheses import Hypotheses
+from keras_transformer.decoding.loop import DecodingState
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.sampling import Sampling
-from keras_transformer.decoding.settings import length_limits, settings_of
 
-_ROOM_MULTIPLE = 16
+_CAPACITY_MULTIPLE = 16
+
+
+class SearchModel(Protocol):
+    """What a search needs of a model. `Transformer` has it; so may any other.
+
+    Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to be run in
+    stages; `step_function(attention_layer, attention_heads, weights)` and `step_weights(layout)`
+    to lay weights out once before the loop; `cache.attention`, float32 `(batch, beams, source)`,
+    for a coverage penalty.
+    """
+
+    def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any:
+        """Encodes int32 `(batch, source)`; gives the cache for the first token."""
+
+    def step(self, ids, cache) -> tuple[keras.KerasTensor, Any]:
+        """From int32 `(batch, beams)` to logits `(batch, beams, vocabulary)` and a cache."""
 
 
 class Search:
-    """The compiled part of decoding with a `Transformer`, as functions to be compiled.
+    """The compiled part of decoding, as functions to be compiled.
 
     Args:
-        model: A `Transformer`, or anything with its `start_decoding`, `step_function`,
-            `reorder` and `extend`.
+        model: `SearchModel`.
         options: `DecodingOptions`.
     """
 
-    def __init__(self, model, options):
+    def __init__(self, model: SearchModel, options: DecodingOptions):
         self.model = model
         self.options = options
 
-    def begin(self, source_ids, settings, room, until=None, weights=None, left=0):
-        """Encodes, and decodes until all have ended or have `until` tokens.
+    def begin(self, arguments: SearchArguments, capacity, stop_at=None, weights=None):
+        """Encodes, and decodes until all have ended or have `stop_at` tokens.
 
         Args:
-            source_ids: Integer `(batch, source)`, padded with 0.
-            settings: `Settings`.
-            room: Tokens that the state has room for.
-            until: Integer scalar, `room` by default.
+            arguments: `SearchArguments`.
+            capacity: Tokens that the state has room for.
+            stop_at: Integer scalar, `capacity` by default.
             weights: What the model's `step_weights` gave, where that is kept.
-            left: Integer scalar: stops already when no more sentences than these go on.
 
         Returns:
-            `Decoding` and the `Hypotheses` that it holds.
+            `DecodingState` and the `Hypotheses` that it holds.
         """
         cache = self.model.start_decoding(
-            source_ids, room, self.options.beams, with_attention=self.options.with_coverage
+            arguments.source_ids,
+            capacity,
+            self.options.beams,
+            with_attention=self.options.with_coverage,
         )
-        strategy, constraints = self._parts(cache, settings)
-        state = loop.start(strategy, cache, constraints, room)
-        until = room if until is None else until
-        return self._advance(strategy, constraints, state, until, weights, left)
+        strategy, constraints = self._strategy(arguments), self._constraints(arguments)
+        state = loop.start(strategy, cache, constraints, capacity)
+        stop_at = capacity if stop_at is None else stop_at
+        return self._advance(strategy, constraints, state, stop_at, weights)
 
-    def proceed(self, state, settings, until, weights=None):
+    def proceed(self, state: DecodingState, arguments: SearchArguments, stop_at, weights=None):
         """Goes on from a state that `begin` or `proceed` left.
 
         Args:
-            state: `Decoding`.
-            settings: As it was begun with.
-            until: Integer scalar, at most the state's room.
+            state: `DecodingState`.
+            arguments: As it was begun with.
+            stop_at: Integer scalar, at most the state's capacity.
             weights: As in `begin`.
 
         Returns:
             As `begin`.
         """
-        strategy, constraints = self._parts(state.cache, settings)
         state = _with_static_beams(state, self.options.beams)
-        return self._advance(strategy, constraints, state, until, weights)
+        strategy, constraints = self._strategy(arguments), self._constraints(arguments)
+        return self._advance(strategy, constraints, state, stop_at, weights)
 
-    def grow(self, state, room):
+    def extended(self, state: DecodingState, capacity) -> DecodingState:
         """The state with room for more tokens."""
-        grown = self._grown_hypotheses(state, room)
-        return grown._replace(cache=self.model.extend(state.cache, room))
+        more = capacity - ops.shape(state.ids)[2]
+        return state.extended(more)._replace(cache=state.cache.extended(capacity))
 
-    def _grown_hypotheses(self, state, room):
-        strategy = Beam if self.options.beams > 1 and not self.options.sampling else Greedy
-        return loop.grow(strategy, state, room)
+    def _advance(self, strategy, constraints, state, stop_at, weights):
+        step = self._step_function(state, weights)
+        reorder = getattr(self.model, "reorder", None)
+        state = loop.advance(strategy, step, state, constraints, stop_at, reorder)
+        return state, strategy.hypotheses(state, constraints)
 
-    def finish(self, state, settings, room, rows):
-        """Goes on to the end, with a part of the batch at a time.
-
-        Args:
-            state: `Decoding` that `begin` left.
-            settings: As it was begun with.
-            room: Tokens that each translation has room for in the end.
-            rows: Sentences of a part.
-
-        Returns:
-            `Hypotheses`.
-        """
-        strategy, constraints = self._parts(state.cache, settings)
-        weights = self.model.step_weights()
-
-        def unfinished(*state):
-            return ops.any(loop.Decoding(*state, None).running)
-
-        def body(*before):
-            whole = loop.Decoding(*before, None)
-            # Those that go on first, and of them those with the same limit together.
-            running = ops.any(whole.running, axis=1)
-            rank = ops.where(running, ops.cast(constraints.max_lengths, "float32"), -1.0)
-            _, chosen = ops.top_k(rank, rows)
-            cache = self.model.extend(_rows_of(state.cache, chosen), room)
-            part = _rows_of(whole._replace(cache=()), chosen)._replace(cache=cache)
-            part, _ = self.proceed(part, _rows_of_settings(settings, chosen), room, weights)
-            # Also where a limit beyond the room was asked for: each sentence is in one part.
-            part = part._replace(running=ops.zeros_like(part.running))
-            # What only fills up the last part had ended, and may be longer than where it began.
-            news = ops.take(running, chosen, axis=0)
-            return keras.tree.map_structure(
-                lambda values, new: _with_rows(values, chosen, new, news), before, tuple(part[:-1])
-            )
-
-        grown = self._grown_hypotheses(state, room)
-        done = ops.while_loop(unfinished, body, tuple(grown[:-1]))
-        return strategy.hypotheses(loop.Decoding(*done, None), constraints)
-
-    def _advance(self, strategy, constraints, state, until, weights, left=0):
+    def _step_function(self, state, weights):
+        if not hasattr(self.model, "step_function"):
+            return self.model.step
         if weights is None:
             one_row = tuple(state.ids.shape[:2]) == (1, 1)
             weights = self.model.step_weights("one" if one_row else "many")
-        step = self.model.step_function(
-            self.options.attention_layer, self.options.attention_heads, weights
-        )
-        state = loop.advance(strategy, step, state, constraints, until, self.model.reorder, left)
-        return state, strategy.hypotheses(state, constraints)
+        options = self.options
+        return self.model.step_function(options.attention_layer, options.attention_heads, weights)
 
-    def _parts(self, cache, settings):
-        source_mask = cache.cross_mask[:, 0, 0]
-        return self._strategy(source_mask, settings), self._constraints(source_mask, settings)
-
-    def _strategy(self, source_mask, settings):
-        options, numbers = self.options, settings.numbers
+    def _strategy(self, arguments):
+        options = self.options
         if options.sampling:
             return Sampling(
-                settings.seeds,
+                arguments.seeds,
                 options.n_best,
-                temperature=numbers[3],
-                top_k=settings.integers[0],
-                top_p=numbers[4],
-                min_p=numbers[5],
-                length_penalty=numbers[0],
+                temperature=arguments.temperature,
+                top_k=arguments.top_k,
+                top_p=arguments.top_p,
+                min_p=arguments.min_p,
+                length_penalty=arguments.length_penalty,
             )
         if options.beam_size == 1:
-            return Greedy(length_penalty=numbers[0])
+            return Greedy(length_penalty=arguments.length_penalty)
         return Beam(
             options.beam_size,
-            length_penalty=numbers[0],
+            length_penalty=arguments.length_penalty,
             n_best=options.n_best,
-            coverage_penalty=numbers[1],
+            coverage_penalty=arguments.coverage_penalty,
             attention=(lambda cache: cache.attention) if options.with_coverage else None,
-            source_mask=source_mask,
+            source_mask=masks.padding_mask(arguments.source_ids),
             num_groups=options.num_groups,
-            diversity_penalty=numbers[2],
+            diversity_penalty=arguments.diversity_penalty,
         )
 
-    def _constraints(self, source_mask, settings):
-        numbers, integers = settings.numbers, settings.integers
-        lengths = ops.sum(ops.cast(source_mask, "int32"), axis=1)
-        max_lengths = length_limits(lengths, numbers[7], numbers[8], integers[2])
-        min_lengths = ops.cast(ops.cast(lengths, "float32") * numbers[6], "int32")
-        if settings.prefixes is not None:
+    def _constraints(self, arguments):
+        lengths = _token_counts(arguments.source_ids)
+        min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
+        margin = arguments.max_length_margin
+        if arguments.prefixes is not None:
             # What is forced comes on top of what may follow, up to the absolute limit.
-            forced = ops.sum(ops.cast(masks.padding_mask(settings.prefixes), "int32"), axis=1)
-            max_lengths = length_limits(
-                lengths, numbers[7], numbers[8] + ops.cast(forced, "float32"), integers[2]
-            )
+            margin = margin + ops.cast(_token_counts(arguments.prefixes), "float32")
         return Constraints(
-            max_lengths,
-            ops.maximum(min_lengths, integers[1]),
-            settings.prefixes,
-            settings.logit_bias,
+            length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
+            ops.maximum(min_lengths, arguments.min_length),
+            arguments.prefixes,
+            arguments.logit_bias,
             self.options.no_repeat_ngram_size,
         )
+
+
+def search(
+    model: SearchModel,
+    source_ids,
+    beam_size: int = 4,
+    length_penalty: float = 0.6,
+    n_best: int = 1,
+    max_length: int = 256,
+    **options,
+) -> Hypotheses:
+    """Translates ids in one graph, by any strategy.
+
+    Args:
+        model: A `Transformer`, or any other `SearchModel`.
+        source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
+        beam_size: Hypotheses that stay alive; 1 is greedy search.
+        length_penalty: Exponent of the length penalty. It ranks the hypotheses of a beam; of
+            greedy search it changes the score alone.
+        n_best: Hypotheses to return, at most `beam_size`.
+        max_length: Most tokens of a translation, whatever its source.
+        **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` that hold
+            tensors (seeds, prefixes, temperatures…) instead of what the options give.
+
+    Returns:
+        `Hypotheses`.
+
+    Raises:
+        ValueError: The translations could be longer than the model's learned positions.
+    """
+    tensors = {
+        name: options.pop(name)
+        for name in SearchArguments._fields
+        if name in options and hasattr(options[name], "shape")
+    }
+    checked = DecodingOptions(
+        beam_size=beam_size, length_penalty=length_penalty, n_best=n_best, **options
+    )
+    arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
+    longest = max_length if checked.max_length is None else checked.max_length
+    capacity = _capacity(ops.shape(source_ids)[1], checked.max_length_ratio, longest)
+    config = getattr(model, "config", None)
+    if not isinstance(capacity, int) and getattr(config, "positions", None) == "learned":
+        if longest > config.max_length:
+            raise ValueError(
+                "Decoding must end within the learned positions. Received: "
+                f"max_length={longest}, the model's max_length={config.max_length}."
+            )
+    if arguments.prefixes is not None:
+        capacity = _smaller(capacity + ops.shape(arguments.prefixes)[1], longest)
+    return Search(model, checked).begin(arguments, capacity)[1]
+
+
+def _token_counts(ids):
+    """Tokens of each row that are not padding, int32 `(batch,)`."""
+    return ops.sum(ops.cast(masks.padding_mask(ids), "int32"), axis=1)
 
 
 def _with_static_beams(state, beams):
@@ -184,117 +213,18 @@ def _with_static_beams(state, beams):
     return keras.tree.map_structure(static, state._replace(cache=()))._replace(cache=state.cache)
 
 
-def _rows_of(structure, rows):
-    """Some sentences of a `Decoding`, or of a part of it."""
-    return keras.tree.map_structure(
-        lambda each: ops.take(each, rows, axis=0) if len(each.shape) else each, structure
-    )
-
-
-def _rows_of_settings(settings, rows):
-    """Some sentences' `Settings`; what holds for all stays."""
-    given = {
-        name: _rows_of(values, rows)
-        for name, values in settings._asdict().items()
-        if name in ("seeds", "prefixes") and values is not None or isinstance(values, tuple)
-    }
-    return settings._replace(**given)
-
-
-def _with_rows(values, rows, new, where):
-    """`values` with `new` in some rows, of these in those that `where` says."""
-    if not len(values.shape):
-        return values
-    axes = (-1, *(1 for _ in values.shape[1:]))
-    new = ops.where(ops.reshape(where, axes), new, ops.take(values, rows, axis=0))
-    return ops.scatter_update(values, ops.expand_dims(rows, 1), new)
-
-
-def _room(padded_source_length, ratio, max_length):
+def _capacity(padded_source_length, ratio, max_length):
     """The largest limit that a padded source can have, rounded up to a multiple of 16."""
     if ratio == math.inf:
         return max_length
     if isinstance(padded_source_length, int):
-        room = int(ratio * padded_source_length) + 10
+        capacity = int(ratio * padded_source_length) + 10
     else:
-        room = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32") + 10
-    room = (room + _ROOM_MULTIPLE - 1) // _ROOM_MULTIPLE * _ROOM_MULTIPLE
-    return _smaller(room, max_length)
-
-
-def _first_room(padded_source_length, room):
-    # Few translations have more tokens than 1.25 times their source's and 10.
-    return _room(padded_source_length, 1.25, room)
+        capacity = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32") + 10
+    capacity = (capacity + _CAPACITY_MULTIPLE - 1) // _CAPACITY_MULTIPLE * _CAPACITY_MULTIPLE
+    return _smaller(capacity, max_length)
 
 
 def _smaller(size, limit):
     # JAX knows its shapes, and takes nothing but integers for one.
     return min(size, limit) if isinstance(size, int) else ops.minimum(size, limit)
-
-
-def _larger(size, least):
-    return max(size, least) if isinstance(size, int) else ops.maximum(size, least)
-
-
-def search(
-    model,
-    source_ids,
-    beam_size=4,
-    alpha=0.6,
-    n_best=1,
-    max_length=256,
-    in_parts=False,
-    **options,
-):
-    """Translates ids in one graph, by any strategy.
-
-    Args:
-        model: A `Transformer`, or anything that `Search` takes.
-        source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
-        beam_size: Hypotheses that stay alive; 1 is greedy search.
-        alpha: Exponent of the length penalty. It ranks the hypotheses of a beam; of greedy
-            search it changes the score alone.
-        n_best: Hypotheses to return, at most `beam_size`.
-        max_length: Most tokens of a translation, whatever its source.
-        in_parts: Searches in two loops. The first has room for translations a quarter longer than
-            the padded sources; the second takes what is left then, or as soon as that is a
-            quarter of the batch, a quarter at a time. Short translations wait less for long ones
-            and do without their caches; the graph holds the step twice. Nothing is found
-            otherwise.
-        **options: Fields of `DecodingOptions`, and `settings`: `Settings` that may hold tensors,
-            instead of those that the options make.
-
-    Returns:
-        `Hypotheses`.
-
-    Raises:
-        ValueError: The translations could be longer than the model's learned positions.
-    """
-    settings = options.pop("settings", None)
-    options = DecodingOptions(
-        beam_size=beam_size, length_penalty=float(alpha), n_best=n_best, **options
-    )
-    if settings is None:
-        settings = settings_of(options, max_length)
-        if options.sampling:
-            seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
-            settings = settings._replace(seeds=seeds)
-    longest = max_length if options.max_length is None else options.max_length
-    batch, source = ops.shape(source_ids)
-    room = _room(source, options.max_length_ratio, longest)
-    config = getattr(model, "config", None)
-    if not isinstance(room, int) and getattr(config, "positions", None) == "learned":
-        if longest > config.max_length:
-            raise ValueError(
-                "Decoding must end within the learned positions. Received: "
-                f"max_length={longest}, the model's max_length={config.max_length}."
-            )
-    first_room = _first_room(source, room)
-    if settings.prefixes is not None:
-        forced = ops.shape(settings.prefixes)[1]
-        room, first_room = _smaller(room + forced, longest), first_room + forced
-    run = Search(model, options)
-    if not in_parts:
-        return run.begin(source_ids, settings, room)[1]
-    state, _ = run.begin(source_ids, settings, _smaller(first_room, room), left=batch // 4)
-    return run.finish(state, settings, room, _larger(batch // 4, 1))

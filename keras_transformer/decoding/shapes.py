@@ -4,8 +4,8 @@ import numpy as np
 
 from keras_transformer.config import PAD_ID
 
-FIRST_ROOM = 32
-"""Tokens that the first stage of a search has room for; each further one has twice the room."""
+FIRST_CAPACITY = 32
+"""Capacity of the first stage of a search, in tokens; each further one has twice as much."""
 
 _LENGTHS = (16, 32, 48, 64, 96)
 

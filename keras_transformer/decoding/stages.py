@@ -1,9 +1,9 @@
-"""Runs a compiled search over many batches, in stages of growing room.
+"""Runs a compiled search over many batches, in stages of growing capacity.
 
-The first stage has room for 32 tokens, each further one for twice as many as the one before: the
-keys and values of a short sentence never cost those of a long one, in time or in memory. Between
-two stages, sentences that have ended leave; those that have not are put together with others of
-the same shape, so that batches stay full.
+The first stage has capacity for 32 tokens, each further one for twice as many as the one before:
+the keys and values of a short sentence never cost those of a long one, in time or in memory.
+Between two stages, sentences that have ended leave; those that have not are put together with
+others of the same shape, so that batches stay full.
 """
 
 import collections
@@ -14,37 +14,25 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_transformer.decoding.arguments import PER_SENTENCE, SearchArguments
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.hypotheses import Hypotheses
-from keras_transformer.decoding.settings import Settings
-from keras_transformer.decoding.shapes import FIRST_ROOM
+from keras_transformer.decoding.loop import DecodingState
+from keras_transformer.decoding.shapes import FIRST_CAPACITY
 
 
 class Batch(NamedTuple):
     """Sentences to be decoded together.
 
     Attributes:
-        keys: A list: what the caller knows each sentence by. Rows after these are padding.
-        source_ids: Int32 `(rows, source)`.
-        settings: `Settings`; seeds and prefixes have a row for each sentence.
+        keys: What the caller knows each sentence by. Rows after these are padding.
+        arguments: `SearchArguments`.
+        state: Where their search stands, a `DecodingState` of NumPy arrays; `None` before it.
     """
 
     keys: list
-    source_ids: object
-    settings: Settings
-
-
-class _Paused(NamedTuple):
-    keys: list
-    state: object  # a `Decoding` of NumPy arrays
-    settings: Settings
-
-
-class _Done(NamedTuple):
-    keys: list
-    settings: Settings
-    state: object
-    found: Hypotheses
+    arguments: SearchArguments
+    state: DecodingState | None = None
 
 
 class Stages:
@@ -52,7 +40,7 @@ class Stages:
 
     Args:
         search: `Search`.
-        max_room: No hypothesis is longer.
+        max_capacity: No hypothesis is longer.
         kept_weights: From a layout to the model's `step_weights`, laid out once for all calls, or
             `None`: each call then lays them out for itself.
         workers: Batches that are decoded at once. Much of a step on a small model keeps a single
@@ -60,17 +48,17 @@ class Stages:
         with_xla: As for `Compiled`.
     """
 
-    def __init__(self, search, max_room, kept_weights=None, workers=1, with_xla=True):
+    def __init__(self, search, max_capacity, kept_weights=None, workers=1, with_xla=True):
         self._search = search
-        self._first_room = min(FIRST_ROOM, max_room)
-        self._max_room = max_room
+        self._first_capacity = min(FIRST_CAPACITY, max_capacity)
+        self._max_capacity = max_capacity
         self._kept_weights = kept_weights
         self._workers = workers
         self._with_xla = with_xla
         self._compiled = {}
 
-    def _begin(self, source_ids, settings, until, weights=None):
-        return self._search.begin(source_ids, settings, self._first_room, until, weights)
+    def _begin(self, arguments, stop_at, weights=None):
+        return self._search.begin(arguments, self._first_capacity, stop_at, weights)
 
     def _functions(self, rows):
         """`begin` and `proceed`, compiled."""
@@ -110,7 +98,7 @@ class Stages:
                     if job is None:
                         batch = next(batches, None)
                         if batch is not None:
-                            rows = len(batch.source_ids)
+                            rows = len(batch.arguments.source_ids)
                             self._functions(rows)  # made here, not by two workers at once
                             job = functools.partial(self._first_stage, batch)
                         elif not running:
@@ -130,28 +118,29 @@ class Stages:
         Yields:
             The `Hypotheses` so far, arrays `(rows, …)`, after each token.
         """
-        begin, proceed = self._functions(len(batch.source_ids))
-        until, room = 1, self._first_room
-        state, found = begin(batch.source_ids, batch.settings, np.array(1, "int32"))
+        begin, proceed = self._functions(len(batch.arguments.source_ids))
+        stop_at, capacity = 1, self._first_capacity
+        state, found = begin(batch.arguments, np.array(1, "int32"))
         while True:
             yield found
             if not np.asarray(state.running).any():
                 return
-            if until == room:
-                room = min(2 * room, self._max_room)
-                state = self._search.grow(state, room)
-            until += 1
-            state, found = proceed(state, batch.settings, np.array(until, "int32"))
+            if stop_at == capacity:
+                capacity = min(2 * capacity, self._max_capacity)
+                state = self._search.extended(state, capacity)
+            stop_at += 1
+            state, found = proceed(state, batch.arguments, np.array(stop_at, "int32"))
 
     def _first_stage(self, batch):
-        begin, _ = self._functions(len(batch.source_ids))
-        until = np.array(self._first_room, "int32")
-        return _Done(batch.keys, batch.settings, *begin(batch.source_ids, batch.settings, until))
+        begin, _ = self._functions(len(batch.arguments.source_ids))
+        state, found = begin(batch.arguments, np.array(self._first_capacity, "int32"))
+        return batch._replace(state=state), found
 
-    def _next_stage(self, keys, state, settings, room):
-        _, proceed = self._functions(len(state.ids))
-        state = self._search.grow(state, room)
-        return _Done(keys, settings, *proceed(state, settings, np.array(room, "int32")))
+    def _next_stage(self, batch, capacity):
+        _, proceed = self._functions(len(batch.arguments.source_ids))
+        state = self._search.extended(batch.state, capacity)
+        state, found = proceed(state, batch.arguments, np.array(capacity, "int32"))
+        return batch._replace(state=state), found
 
     def _full_batch(self, paused, rows):
         """The next stage of sentences that fill a batch, or `None`."""
@@ -166,64 +155,60 @@ class Stages:
 
     def _joined(self, shape, paused, rows):
         """The next stage of as many sentences as a batch has."""
-        waiting, paused[shape] = paused[shape], []
-        keys = [key for each in waiting for key in each.keys]
-        state = _join([each.state for each in waiting])
-        settings = _join([each.settings for each in waiting])
-        if len(keys) > rows:
-            rest = np.arange(rows, len(keys))
-            paused[shape].append(_Paused(keys[rows:], _take(state, rest), _take(settings, rest)))
+        batch, paused[shape] = _joined(paused[shape]), []
+        count = len(batch.keys)
+        if count > rows:
+            paused[shape].append(_rows_of(batch, range(rows, count)))
         # Short of a whole batch, the first sentence is repeated, at a halt.
-        order = np.arange(rows)
-        order[len(keys) :] = 0
-        keys, state, settings = keys[:rows], _take(state, order), _take(settings, order)
-        running = state.running.copy()
-        running[len(keys) :] = False
-        room = min(2 * shape[0], self._max_room)
-        state = state._replace(running=running)
-        return functools.partial(self._next_stage, keys, state, settings, room)
+        batch = _rows_of(batch, [*range(min(count, rows)), *[0] * (rows - count)])
+        running = batch.state.running.copy()
+        running[count:] = False
+        state = batch.state._replace(running=running)
+        batch = batch._replace(keys=batch.keys[:count], state=state)
+        capacity = min(2 * shape[0], self._max_capacity)
+        return functools.partial(self._next_stage, batch, capacity)
 
-    def _finished(self, keys, settings, state, found, paused):
-        running = np.asarray(state.running).any(axis=1)[: len(keys)]
+    def _finished(self, batch, found, paused):
+        running = np.asarray(batch.state.running).any(axis=1)[: len(batch.keys)]
         found = [np.asarray(each) for each in found]
         for row in np.flatnonzero(~running):
-            yield keys[row], Hypotheses(*(each[row] for each in found))
-        left = np.flatnonzero(running)
-        if len(left):
-            shape = (np.asarray(state.ids).shape[2], np.asarray(state.cache.cross_mask).shape[3])
-            paused[shape].append(
-                _Paused([keys[row] for row in left], _take(state, left), _take(settings, left))
-            )
+            yield batch.keys[row], Hypotheses(*(each[row] for each in found))
+        if running.any():
+            shape = batch.state.ids.shape[2], batch.arguments.source_ids.shape[1]
+            paused[shape].append(_rows_of(batch, np.flatnonzero(running)))
 
 
-def _take(structure, rows):
-    """Some rows of every array of a `Decoding` or of `Settings`."""
-    if isinstance(structure, Settings):
-        return structure._replace(
-            **{
-                name: None if getattr(structure, name) is None else getattr(structure, name)[rows]
-                for name in ("seeds", "prefixes")
-            }
-        )
-    return keras.tree.map_structure(
-        lambda each: np.asarray(each)[rows] if np.ndim(each) else np.asarray(each), structure
+def _rows_of(batch, rows):
+    """Some sentences of a batch, as NumPy arrays."""
+    rows = list(rows)
+
+    def taken(values):
+        values = np.asarray(values)
+        return values[rows] if values.ndim else values
+
+    return Batch(
+        [batch.keys[row] for row in rows],
+        batch.arguments.of_rows(rows),
+        keras.tree.map_structure(taken, batch.state),
     )
 
 
-def _join(structures):
-    """One `Decoding` or `Settings` of the rows of several."""
-    first = structures[0]
-    if len(structures) == 1:
+def _joined(batches):
+    """One batch of the sentences of several that are equally far."""
+    first, *others = batches
+    if not others:
         return first
-    if isinstance(first, Settings):
-        return first._replace(
-            **{
-                name: None
-                if getattr(first, name) is None
-                else np.concatenate([getattr(each, name) for each in structures])
-                for name in ("seeds", "prefixes")
-            }
-        )
-    return keras.tree.map_structure(
-        lambda *each: np.concatenate(each) if each[0].ndim else each[0], *structures
+
+    def together(*values):
+        return np.concatenate(values) if values[0].ndim else values[0]
+
+    per_sentence = {
+        name: np.concatenate([getattr(each.arguments, name) for each in batches])
+        for name in PER_SENTENCE
+        if getattr(first.arguments, name) is not None
+    }
+    return Batch(
+        [key for each in batches for key in each.keys],
+        first.arguments._replace(**per_sentence),
+        keras.tree.map_structure(together, *(each.state for each in batches)),
     )

@@ -5,9 +5,8 @@ import functools
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.decoding import DecodingOptions, length_penalty, search
+from keras_transformer.decoding import length_penalty, search
 from keras_transformer.decoding.forced import forced_targets
-from keras_transformer.decoding.settings import settings_of
 
 
 class Programs:
@@ -19,20 +18,19 @@ class Programs:
     Args:
         engine: `ModelEngine`.
         beam_size: Hypotheses that stay alive; 1 is greedy search.
-        alpha: Exponent of the GNMT length penalty.
+        length_penalty: Exponent of the GNMT length penalty.
     """
 
-    def __init__(self, engine, beam_size, alpha):
+    def __init__(self, engine, beam_size, length_penalty):
         self._model, self._max_length = engine.model, engine.max_target_length
-        self._beam_size, self._alpha = beam_size, alpha
+        self._beam_size, self._length_penalty = beam_size, length_penalty
 
     def _search(self, source_ids, **options):
         found = search(
             self._model,
             source_ids,
-            alpha=self._alpha,
+            length_penalty=self._length_penalty,
             max_length=self._max_length,
-            in_parts=True,
             **options,
         )
         return found.ids, found.scores, found.log_probabilities
@@ -53,16 +51,10 @@ class Programs:
     @functools.cached_property
     def sample(self):
         """Sampling; takes seed, temperature, top-k and top-p of each sentence, too."""
-        options = DecodingOptions(sampling=True, length_penalty=self._alpha)
-        defaults = settings_of(options, self._max_length)
 
         def sample(ids, seed, temperature, top_k, top_p):
-            numbers, integers = list(defaults.numbers), list(defaults.integers)
-            numbers[3:5], integers[0] = (temperature, top_p), top_k
-            settings = defaults._replace(
-                numbers=tuple(numbers), integers=tuple(integers), seeds=seed
-            )
-            return self._search(ids, sampling=True, settings=settings)
+            own = dict(seeds=seed, temperature=temperature, top_k=top_k, top_p=top_p)
+            return self._search(ids, sampling=True, **own)
 
         each = (("int32", 1), ("float32", 1), ("int32", 1), ("float32", 1))
         return _compiled(sample, ("int32", 2), *each)
@@ -76,7 +68,7 @@ class Programs:
             real = masks.padding_mask(target_ids)
             log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
             lengths = ops.sum(ops.cast(real, "int32"), axis=1)
-            return log_probability, log_probability / length_penalty(lengths, self._alpha)
+            return log_probability, log_probability / length_penalty(lengths, self._length_penalty)
 
         return _compiled(score, ("int32", 2), ("int32", 2))
 

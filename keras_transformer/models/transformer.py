@@ -253,10 +253,6 @@ class Transformer(keras.Model):
         )
         return ops.cast(self._logits(hidden), "float32"), scores
 
-    def extend(self, cache, max_length):
-        """A `DecodingCache` with capacity for `max_length` steps; what was written stays."""
-        return cache.extended(max_length)
-
     def reorder(self, cache, parents):
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)

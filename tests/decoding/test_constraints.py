@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_transformer.decoding.constraints import Constraints, constrain
+from keras_transformer.decoding.constraints import Constraints, constrain, length_limits
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE, forbid
 
 PAD, BOS, EOS = 0, 1, 2
@@ -287,3 +287,10 @@ def test_compiled_in_a_loop_no_hypothesis_repeats_an_ngram(compiled):
         pairs = list(zip(hypothesis[:-1], hypothesis[1:], strict=True))
         assert len(set(pairs)) == len(pairs)
         assert hypothesis[:3].tolist() == [4, 5, 4]
+
+
+def test_a_limit_is_a_multiple_of_the_source_and_more_up_to_the_largest():
+    lengths = np.array([2, 0, 5, 1], "int32")
+    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 31), [14, 0, 20, 12])
+    np.testing.assert_array_equal(length_limits(lengths, 2.0, 10, 13), [13, 0, 13, 12])
+    np.testing.assert_array_equal(length_limits(lengths, 1.5, [0, 0, 3, 1], 31), [3, 0, 10, 2])

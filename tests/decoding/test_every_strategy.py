@@ -16,10 +16,10 @@ from decoding_oracles import (
 )
 from naive_search import BOS, EOS, PAD, Rules, penalty
 
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.settings import settings_of
 
 BANNED, LONGEST = (5, 12), 17
 LENGTHS = dict(min_length=2, min_length_ratio=0.7, length_penalty=1.0)
@@ -73,8 +73,8 @@ def search_of(model, name):
 
     def run(source_ids, prefixes, seeds):
         values = bias().astype("float32")
-        settings = settings_of(options, LONGEST, 1, prefixes, values)._replace(seeds=seeds)
-        return search.begin(source_ids, settings, LONGEST)[1]
+        arguments = search_arguments(options, source_ids, LONGEST, seeds, prefixes, values)
+        return search.begin(arguments, LONGEST)[1]
 
     # JAX would compile each eager loop anew.
     return Compiled(model, run) if keras.backend.backend() == "jax" else run

@@ -1,4 +1,4 @@
-"""Decoding in stages, with room that grows between them, equals decoding at once."""
+"""Decoding in stages, with capacity that grows between them, equals decoding at once."""
 
 import keras
 import numpy as np
@@ -14,15 +14,15 @@ from decoding_oracles import (
 from naive_search import EOS, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import Beam, Constraints, Greedy, Sampling, decode
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.loop import advance, grow, start
+from keras_transformer.decoding.loop import advance, start
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.settings import settings_of
 
-SENTENCES, VOCABULARY, SOURCE, ROOM = 13, 7, 3, 11
+SENTENCES, VOCABULARY, SOURCE, CAPACITY = 13, 7, 3, 11
 LIMITS = [11, 0, 5, 7, 11, 1, 11, 3, 2, 4, 11, 6, 11]
-# Rooms, and the tokens to stop at within each.
+# Capacities, and the tokens to stop at within each.
 STAGES = ((2, (1, 2)), (3, (3,)), (5, (5,)), (11, (7, 11)))
 # The last sentence comes to a dead end: each word has followed 3, and it may not yet end.
 RULES = Rules(
@@ -57,10 +57,10 @@ def _jit(function):
 def in_stages(model, strategy):
     """What is found so far, for each stop."""
     state, found = None, {}
-    for room, stops in STAGES:
+    for capacity, stops in STAGES:
         if state is None:
-            state = start(strategy, model.start(strategy.beams), constraints(), room)
-        state = grow(type(strategy), state, room)
+            state = start(strategy, model.start(strategy.beams), constraints(), capacity)
+        state = state.extended(capacity - state.ids.shape[2])
         for stop in stops:
             state = advance(strategy, model.step, state, constraints(), stop, model.reorder)
             found[str(stop)] = strategy.hypotheses(state, constraints())
@@ -113,7 +113,7 @@ def test_in_stages_samples_are_those_drawn_at_once(model, quick):
 
     def run():
         return in_stages(model, strategy), decode(
-            model.step, model.start(3), strategy, constraints(), ROOM
+            model.step, model.start(3), strategy, constraints(), CAPACITY
         )
 
     stages, at_once = quick(run)()
@@ -131,7 +131,7 @@ def test_in_stages_samples_are_those_drawn_at_once(model, quick):
 def test_a_loop_that_is_where_it_should_stop_takes_no_step(model, quick):
     def run():
         strategy = Greedy()
-        before = start(strategy, model.start(1), constraints(), ROOM)
+        before = start(strategy, model.start(1), constraints(), CAPACITY)
         before = advance(strategy, model.step, before, constraints(), 3)
         return before, advance(strategy, model.step, before, constraints(), 3)
 
@@ -152,23 +152,23 @@ def test_a_transformer_decodes_in_stages_what_it_decodes_at_once(varied):
     prefixes = np.zeros((rows, 3), "int32")
     prefixes[2], prefixes[5, :1], prefixes[7, :2] = (5, 7, 5), 11, (4, 13)
     bias = np.linspace(-0.3, 0.5, model.config.output_vocabulary_size).astype("float32")
-    settings = settings_of(OPTIONS, MAX_LENGTH, rows, prefixes, bias)
+    arguments = search_arguments(OPTIONS, source, MAX_LENGTH, None, prefixes, bias)
 
     def compiled(function):
         # Eagerly JAX would compile each loop anew.
         return Compiled(model, function) if keras.backend.backend() == "jax" else function
 
     begin = [
-        compiled(lambda *arguments, room=room: search.begin(*arguments[:2], room, *arguments[2:]))
-        for room in (5, MAX_LENGTH)
+        compiled(lambda *given, capacity=capacity: search.begin(given[0], capacity, *given[1:]))
+        for capacity in (5, MAX_LENGTH)
     ]
     proceed = compiled(search.proceed)
-    expected = as_lists(begin[1](source, settings)[1])
+    expected = as_lists(begin[1](arguments)[1])
     assert len({len(each[0].ids) for each in expected}) >= 4
-    state, found = begin[0](source, settings, np.array(2, "int32"))
+    state, found = begin[0](arguments, np.array(2, "int32"))
     assert {len(each.ids) for hypotheses in as_lists(found) for each in hypotheses} <= {0, 1, 2}
     for stop in (5, 7, MAX_LENGTH):
         if stop == 7:
-            state = search.grow(state, MAX_LENGTH)
-        state, found = proceed(state, settings, np.array(stop, "int32"))
+            state = search.extended(state, MAX_LENGTH)
+        state, found = proceed(state, arguments, np.array(stop, "int32"))
     check_equal(found, expected, 1e-5)

@@ -9,8 +9,8 @@ import pytest
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.programs import Programs
-from keras_transformer.decoding.settings import settings_of
 from keras_transformer.decoding.stages import Batch
 
 
@@ -70,7 +70,7 @@ SHORT = np.array([[5, 7, 2]], "int32")
 
 def found_with(programs, size):
     options = DecodingOptions(beam_size=2, no_repeat_ngram_size=size)
-    batch = Batch([0], SHORT, settings_of(options, 8, 1))
+    batch = Batch([0], search_arguments(options, SHORT, 8))
     ((_, found),) = programs.stages(options).run([batch])
     return found
 

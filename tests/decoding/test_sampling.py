@@ -15,8 +15,7 @@ from decoding_oracles import (
 from keras import ops
 from naive_search import ANYTHING, Rules, naive_greedy, penalty, sequence_probabilities
 
-from keras_transformer.decoding import DecodingOptions, Sampling, search
-from keras_transformer.decoding.settings import settings_of
+from keras_transformer.decoding import Sampling, search
 
 VOCABULARY, ROOM, DRAWS = 5, 3, 4001
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -141,9 +140,8 @@ def test_a_search_samples_a_transformer_with_one_seed_for_all_sentences(varied):
     options = dict(sampling=True, seed=11, n_best=3, temperature=0.9)
     source, model = varied_sources()[:7], varied("pre_norm")
     found = search(model, source, max_length=5, **options)
-    settings = settings_of(DecodingOptions(**options), 5, 7)
-    np.testing.assert_array_equal(settings.seeds, [11] * 7)
-    expected = search(model, source, max_length=5, settings=settings, **options)
+    seeds = np.full(7, 11, "int32")
+    expected = search(model, source, max_length=5, seeds=seeds, **options)
     check_equal(found, as_lists(expected), 1e-6)
     assert len({sample.ids for samples in as_lists(found) for sample in samples}) > 3
 

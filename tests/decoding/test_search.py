@@ -18,12 +18,14 @@ from decoding_oracles import (
     check_varied,
     varied_sources,
 )
+from keras import ops
 from naive_search import EOS, log_probability, naive_beam, naive_greedy, penalty
 
 from keras_transformer.decoding import DecodingOptions, search
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.settings import Settings, settings_of
+from keras_transformer.decoding.stages import Batch, Stages
 
 VARIANTS = tuple(oracles.VARIED)
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
@@ -114,11 +116,9 @@ def test_prefixes_are_forced_in_one_graph(varied, compiled_search, beam_size):
     model, source = varied("pre_norm"), varied_sources()
     prefixes = np.zeros((len(source), 3), "int32")
     prefixes[::2, :2] = (5, 11)
-    options = DecodingOptions(beam_size=beam_size)
 
     def run(ids, prefixes):
-        settings = settings_of(options, MAX_LENGTH)._replace(prefixes=prefixes)
-        return search(model, ids, beam_size, max_length=MAX_LENGTH, settings=settings)
+        return search(model, ids, beam_size, max_length=MAX_LENGTH, prefixes=prefixes)
 
     found = as_lists(Compiled(model, run)(source, prefixes))
     free = as_lists(compiled_search("pre_norm", beam_size)(source))
@@ -127,6 +127,25 @@ def test_prefixes_are_forced_in_one_graph(varied, compiled_search, beam_size):
             assert hypotheses[0][0][:2] == (5, 11) != freely[0][0][:2]
         else:
             assert hypotheses[0][0][:2] == freely[0][0][:2]
+
+
+def test_each_sentence_may_have_sampling_options_of_its_own(varied, compiled):
+    model, source, seeds = varied("post_norm"), varied_sources(8), np.arange(8, dtype="int32")
+    own = dict(
+        temperature=np.linspace(0.5, 2.0, 8, dtype="float32"),
+        top_k=np.arange(2, 10, dtype="int32"),
+        top_p=np.linspace(0.6, 1.0, 8, dtype="float32"),
+    )
+
+    def run(source, seeds, **own):
+        return search(model, source, sampling=True, max_length=23, seeds=seeds, **own).ids
+
+    together = np.asarray(compiled(lambda: run(source, seeds, **own))())
+    for row in (0, 3, 7):
+        alone = {name: values[row].item() for name, values in own.items()}
+        ids = np.asarray(run(source[row : row + 1], seeds[row : row + 1], **alone))
+        np.testing.assert_array_equal(ids[0], together[row])
+    assert len({tuple(row) for row in together[:, 0, :5].tolist()}) == 8
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -160,127 +179,11 @@ def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_siz
     check_equal(compiled_search("pre_norm", beam_size)(source), as_lists(eager), 1e-5)
 
 
-@pytest.mark.parametrize(("sentences", "first_room"), [(3, 6), (8, 3), (13, 40)])
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(beam_size=1),
-        dict(beam_size=3, n_best=3, coverage_penalty=0.3),
-        dict(beam_size=1, sampling=True, top_k=5),
-    ],
-    ids=["greedy", "beam", "sampling"],
-)
-def test_a_search_in_parts_finds_what_one_loop_finds(
-    varied, compiled, monkeypatch, options, first_room, sentences
-):
-    model, source, parts = varied("post_norm"), varied_sources(sentences), []
-    finish = Search.finish
-
-    def noted(self, state, settings, room, rows):
-        parts.append((state.ids.shape[2], room, rows))
-        return finish(self, state, settings, room, rows)
-
-    monkeypatch.setattr(Search, "finish", noted)
-    module = sys.modules[Search.__module__]
-    monkeypatch.setattr(module, "_first_room", lambda source, room: min(first_room, room))
-
-    def run(in_parts):
-        def found(ids):
-            return tuple(search(model, ids, max_length=23, in_parts=in_parts, **options))
-
-        return [np.asarray(each) for each in compiled(found)(source)]
-
-    one, two = run(False), run(True)
-    assert parts == [(min(first_room, 23), 23, max(sentences // 4, 1))]
-    lengths = (one[0][:, 0] != 0).sum(axis=1)
-    if sentences > 3:
-        assert lengths.min() <= 6 < lengths.max()
-    np.testing.assert_array_equal(two[0], one[0])
-    for before, after in zip(one[1:], two[1:], strict=True):
-        np.testing.assert_allclose(after, before, atol=1e-5)
-
-
-@pytest.mark.tensorflow  # whose loops, outside of a graph, can be looked into
-def test_what_is_left_of_a_batch_goes_on_in_quarters(varied, monkeypatch):
-    parts, proceed = [], Search.proceed
-
-    def noted(self, state, *more):
-        going_on, found = proceed(self, state, *more)
-        assert int(state.position) == 3 and not np.any(going_on.running)
-        parts.append(np.any(state.running, axis=1).tolist())
-        return going_on, found
-
-    monkeypatch.setattr(Search, "proceed", noted)
-    monkeypatch.setattr(sys.modules[Search.__module__], "_first_room", lambda *_: 3)
-    options = dict(beam_size=1, max_length=23)
-    found = search(varied("post_norm"), varied_sources(8), in_parts=True, **options)
-    lengths = (np.asarray(found.ids)[:, 0] != 0).sum(axis=1)
-    assert (lengths > 3).sum() == 5
-    assert parts == [[True, True], [True, True], [True, False]]
-
-
-@pytest.mark.tensorflow  # as above
-def test_the_first_loop_ends_when_a_quarter_of_the_batch_is_left(varied, monkeypatch):
-    positions, finish = [], Search.finish
-
-    def noted(self, state, *more):
-        running = np.any(state.running, axis=1)
-        positions.append((int(state.position), int(running.sum())))
-        return finish(self, state, *more)
-
-    monkeypatch.setattr(Search, "finish", noted)
-    monkeypatch.setattr(sys.modules[Search.__module__], "_first_room", lambda _, room: room)
-    options = dict(beam_size=1, max_length=23)
-    found = search(varied("post_norm"), varied_sources(8), in_parts=True, **options)
-    lengths = sorted((np.asarray(found.ids)[:, 0] != 0).sum(axis=1))
-    assert lengths[-3] < lengths[-2]
-    assert positions == [(lengths[-3], 2)]
-
-
-def test_each_part_has_the_settings_of_its_sentences(varied, compiled, monkeypatch):
-    monkeypatch.setattr(sys.modules[Search.__module__], "_first_room", lambda *_: 3)
-    model, source = varied("post_norm"), varied_sources(8)
-    options = dict(beam_size=1, sampling=True, min_length=6)
-    plain = settings_of(DecodingOptions(**options), 23)
-    numbers = [np.float32(each) for each in plain.numbers]
-    numbers[3] = np.linspace(0.5, 2.0, 8, dtype="float32")  # temperatures
-    integers = (np.arange(2, 10, dtype="int32"), *plain.integers[1:])  # top-k
-    prefixes = np.zeros((8, 5), "int32")
-    prefixes[np.arange(0, 8, 2), 0] = prefixes[5, :5] = 4
-    seeds = np.arange(8, dtype="int32") * 1009
-
-    def run(in_parts):
-        settings = Settings(tuple(numbers), integers, seeds, prefixes)
-
-        def found(ids):
-            more = dict(max_length=23, in_parts=in_parts, settings=settings)
-            return search(model, ids, **more, **options).ids
-
-        return np.asarray(compiled(found)(source))
-
-    one, two = run(False), run(True)
-    assert len({tuple(row) for row in one[:, 0, 3:].tolist()}) >= 6
-    np.testing.assert_array_equal(two, one)
-
-
-def test_a_search_in_parts_ends_where_the_limits_are_beyond_its_room(varied, compiled):
-    model, source = varied("post_norm"), varied_sources(8)
-    endless = DecodingOptions(beam_size=1, max_length_ratio=9.0)
-    settings = settings_of(endless, 256)
-
-    def found(ids):
-        return search(model, ids, beam_size=1, in_parts=True, settings=settings).ids
-
-    # The room is that of twice the padded source and 10.
-    ids = np.asarray(compiled(found)(source))
-    assert ids.shape == (8, 1, 32) and (ids[6] != 0).all()
-
-
-@pytest.mark.parametrize("max_length, room", [(64, 32), (31, 31), (1, 1)])
-def test_the_result_has_room_for_the_longest_limit(varied, max_length, room):
+@pytest.mark.parametrize("max_length, capacity", [(64, 32), (31, 31), (1, 1)])
+def test_the_result_has_room_for_the_longest_limit(varied, max_length, capacity):
     # 2 · 5 + 10 rounded up to a multiple of 16, and no more than is asked for.
     model, source = varied("post_norm"), varied_sources(3, 5)
-    assert search(model, source, beam_size=1, max_length=max_length).ids.shape == (3, 1, room)
+    assert search(model, source, beam_size=1, max_length=max_length).ids.shape == (3, 1, capacity)
 
 
 @pytest.mark.skipif(
@@ -295,10 +198,9 @@ import sys
 import keras
 import numpy as np
 import keras_transformer
-from keras_transformer.decoding import search
+from keras_transformer.decoding import DecodingOptions, search
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.settings import settings_of
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
 model = keras.saving.load_model(f"{folder}/model.keras", compile=False)
@@ -309,9 +211,8 @@ for beams in (1, 3):
     found = Compiled(model, run)(source)
     np.savez(f"{folder}/{keras.backend.backend()}_{beams}.npz", *map(np.asarray, found))
 options = dict(sampling=True, n_best=3, temperature=0.9)
-settings = settings_of(DecodingOptions(**options), max_length, len(source))
-settings = settings._replace(seeds=np.arange(len(source), dtype="int32"))
-found = search(model, source, max_length=max_length, settings=settings, **options)
+seeds = np.arange(len(source), dtype="int32")
+found = search(model, source, max_length=max_length, seeds=seeds, **options)
 np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, found))
 """
     root = os.path.dirname(os.path.dirname(sys.modules["keras_transformer"].__file__))
@@ -328,11 +229,8 @@ np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, fou
         timeout=300,
     )
     options = dict(sampling=True, n_best=3, temperature=0.9)
-    settings = settings_of(DecodingOptions(**options), MAX_LENGTH, len(source))
-    settings = settings._replace(seeds=np.arange(len(source), dtype="int32"))
-    samples = search(
-        varied("pre_norm"), source, max_length=MAX_LENGTH, settings=settings, **options
-    )
+    seeds = np.arange(len(source), dtype="int32")
+    samples = search(varied("pre_norm"), source, max_length=MAX_LENGTH, seeds=seeds, **options)
     assert len({each.ids for found in as_lists(samples) for each in found}) > 30
     for name, found in [
         ("1", compiled_search("pre_norm", 1)(source)),
@@ -342,3 +240,30 @@ np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, fou
         with np.load(tmp_path / f"{OTHER_BACKEND}_{name}.npz") as theirs:
             expected = as_lists([theirs[field] for field in theirs.files])
         check_equal(found, expected, 1e-5)
+
+
+class Countdown:
+    """Any object with these two methods can be searched: it counts from a number down to 3."""
+
+    def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False):
+        return ops.repeat(source_ids[:, :1], num_beams, axis=1) + 1
+
+    def step(self, ids, number):
+        following = ops.where(number > 4, number - 1, EOS)
+        logits = 5.0 * ops.one_hot(following, VOCABULARY) + ops.one_hot(EOS, VOCABULARY)
+        return logits, ops.maximum(number - 1, EOS)
+
+    def reorder(self, number, parents):
+        return ops.take_along_axis(number, parents, axis=1)
+
+
+@pytest.mark.parametrize("options", [dict(beam_size=1), dict(beam_size=3, length_penalty=0.0)])
+def test_a_model_of_ten_lines_is_searched_at_once_and_in_stages(options):
+    source = np.array([[6, 2], [4, 2], [9, 2]], "int32")
+    expected = [list(range(first, 3, -1)) + [EOS] for first in source[:, 0]]
+    found = search(Countdown(), source, **options)
+    assert [list(found[0].ids) for found in as_lists(found)] == expected
+    batch = Batch(["a", "b", "c"], search_arguments(DecodingOptions(**options), source, 23))
+    in_stages = dict(Stages(Search(Countdown(), DecodingOptions(**options)), 23).run([batch]))
+    for key, ids in zip(batch.keys, expected, strict=True):
+        assert in_stages[key].ids[0, : len(ids)].tolist() == ids

@@ -1,4 +1,4 @@
-"""Stages of growing room: the same results as in one piece, few programs, full batches."""
+"""Stages of growing capacity: the same results as in one piece, few programs, full batches."""
 
 import os
 import subprocess
@@ -10,20 +10,20 @@ from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding import stages as stages_module
+from keras_transformer.decoding.arguments import search_arguments
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.settings import settings_of
 from keras_transformer.decoding.shapes import pad
 from keras_transformer.decoding.stages import Batch, Stages
 
 LONGEST = 23
-# Rooms of 6, 12, 23.
-FIRST_ROOM = 6
+# Capacities of 6, 12, 23.
+FIRST_CAPACITY = 6
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_rooms():
+def small_capacities():
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(stages_module, "FIRST_ROOM", FIRST_ROOM)
+        monkeypatch.setattr(stages_module, "FIRST_CAPACITY", FIRST_CAPACITY)
         yield
 
 
@@ -31,10 +31,9 @@ def batches_of(source, options, rows):
     """Batches of `rows` sentences, keyed by their places."""
     for start in range(0, len(source), rows):
         keys = list(range(start, min(start + rows, len(source))))
-        settings = settings_of(options, LONGEST, rows)
-        if options.sampling:
-            settings.seeds[: len(keys)] = keys
-        yield Batch(keys, pad(source[keys].tolist(), rows, source.shape[1]), settings)
+        padded = pad(source[keys].tolist(), rows, source.shape[1])
+        seeds = pad([keys], 1, rows)[0] if options.sampling else None
+        yield Batch(keys, search_arguments(options, padded, LONGEST, seeds))
 
 
 @pytest.fixture(scope="module")
@@ -81,22 +80,13 @@ def test_stages_give_what_one_piece_gives(varied, name):
     model, source = varied("pre_norm"), varied_sources(13)
     options = DecodingOptions(**OPTIONS[name])
     found, stages = in_stages(model, source, options, rows=5)
-    settings = settings_of(options, LONGEST, len(source))
-    if options.sampling:
-        settings = settings._replace(seeds=np.arange(len(source), dtype="int32"))
-    whole = search(
-        model,
-        source,
-        alpha=options.length_penalty,
-        max_length=LONGEST,
-        settings=settings,
-        **OPTIONS[name],
-    )
+    seeds = dict(seeds=np.arange(len(source), dtype="int32")) if options.sampling else {}
+    whole = search(model, source, max_length=LONGEST, **seeds, **OPTIONS[name])
     check_equal(found, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
     # Some end in the first stage, some in the last: this says something.
     assert (lengths <= 6).any() and (lengths > 12).any()
-    # One source length: a program for each room.
+    # One source length: a program for each capacity.
     assert stages.compilations == 3
 
 
@@ -107,16 +97,16 @@ def test_sentences_that_go_on_are_put_together(greedy, whole, monkeypatch):
     class Counted:
         programs = proceed.programs
 
-        def __call__(self, state, settings, until):
+        def __call__(self, state, arguments, stop_at):
             ran.append(np.asarray(state.running).any(axis=1).sum())
-            return proceed(state, settings, until)
+            return proceed(state, arguments, stop_at)
 
     monkeypatch.setitem(greedy._compiled, None, (begin, Counted()))
     list(greedy.run(batches_of(source, greedy._search.options, 3)))
     lengths = (whole != 0).sum(axis=1)
     expected = 0
-    for room in (6, 12):
-        going_on = (lengths > room).sum()
+    for capacity in (6, 12):
+        going_on = (lengths > capacity).sum()
         expected += -(-going_on // 3)
     # As few calls as full batches of three need, whatever the batches were before.
     assert len(ran) == expected and ran.count(3) >= len(ran) - 3
@@ -149,7 +139,7 @@ def test_a_stream_grows_a_token_at_a_time_to_the_whole(greedy, whole):
     batch, *_ = batches_of(varied_sources(13), greedy._search.options, 3)
     steps = [np.asarray(found.ids)[:, 0] for found in greedy.stream(batch)]
     whole = whole[:3]
-    assert (whole != 0).sum(axis=1).max() > 2 * FIRST_ROOM
+    assert (whole != 0).sum(axis=1).max() > 2 * FIRST_CAPACITY
     for tokens, ids in enumerate(steps, start=1):
         np.testing.assert_array_equal(ids[:, :tokens], whole[:, :tokens])
         assert not ids[:, tokens:].any()
@@ -175,8 +165,8 @@ texts = [
 ]
 found = engine.translate(texts, beam_size=1)
 assert len(found) == 5000
-buckets, rooms = len(length_buckets(64)), 2
-print(engine.compilations, buckets * rooms)
+buckets, capacities = len(length_buckets(64)), 2
+print(engine.compilations, buckets * capacities)
 """
 
 
