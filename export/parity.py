@@ -3,11 +3,12 @@
     python export/parity.py --model RUN --artifact EXPORT --source FILE
     python export/parity.py --model RUN --translations FILE --source FILE --beam-sizes 4
 
-The artifact is anything that `Translator.load` reads; `--translations` takes what another program,
-the C client for one, made of the source. Where a translation differs, the live model scores both in
-one pass. A difference is a tie where rounding may have decided: of beam search, scores within 1e-4;
-of greedy search, log-probabilities within 1e-4 at the first token that differs. JSON on stdout; the
-exit code is 1 if anything differs without being a tie.
+The artifact is anything that `Translator.load` reads, a SavedModel or a LiteRT file;
+`--translations` takes what another program, the C client for one, made of the source. Beam sizes
+are 1 and the artifact's by default. Where a translation differs, the live model scores both in one
+pass. A difference is a tie where rounding may have decided: of beam search, scores within 1e-4; of
+greedy search, log-probabilities within 1e-4 at the first token that differs. JSON on stdout; the
+exit code is 1 if anything differs without being a tie, as an export in fewer bits may.
 """
 
 import argparse
@@ -65,16 +66,15 @@ def main():
     given.add_argument("--artifact", metavar="PATH")
     given.add_argument("--translations", metavar="FILE")
     parser.add_argument("--source", required=True, metavar="FILE")
-    parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 4], metavar="N")
+    parser.add_argument("--beam-sizes", type=int, nargs="+", metavar="N")
     options = parser.parse_args()
     live = Translator.load(options.model)
     texts = read_lines(options.source)
-    penalty, artifact = live.defaults["length_penalty"], None
-    if options.artifact:
-        artifact = Translator.load(options.artifact)
-        penalty = getattr(artifact.engine, "manifest", {}).get("length_penalty", penalty)
+    artifact = Translator.load(options.artifact) if options.artifact else None
+    fixed = {**live.defaults, **getattr(getattr(artifact, "engine", None), "manifest", {})}
+    penalty = fixed["length_penalty"]
     report = {}
-    for beam_size in options.beam_sizes:
+    for beam_size in options.beam_sizes or sorted({1, fixed["beam_size"]}):
         if artifact is None:
             translations = read_lines(options.translations)
         else:

@@ -12,8 +12,16 @@ import os
 import sys
 import warnings
 
-from keras_transformer.benchmark.command import add_command as _add_benchmark
-from keras_transformer.commands import demo, evaluate, export, score, serve, train, translate
+from keras_transformer.commands import (
+    benchmark,
+    demo,
+    evaluate,
+    export,
+    score,
+    serve,
+    train,
+    translate,
+)
 from keras_transformer.errors import InputError, VerificationError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -99,7 +107,7 @@ def _parser():
         evaluate.add_command,
         export.add_command,
         serve.add_command,
+        benchmark.add_command,
     ):
         add_command(commands)
-    _add_benchmark(commands)
     return parser

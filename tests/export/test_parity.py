@@ -16,7 +16,7 @@ def parity(load_program):
 class Live:
     """Translates to upper case; knows how probable a few targets are."""
 
-    defaults = {"length_penalty": 0.6}
+    defaults = {"beam_size": 4, "length_penalty": 0.6}
 
     def translate(self, texts, **_):
         return [self.described(text.upper()) for text in texts]
