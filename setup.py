@@ -50,8 +50,8 @@ setup(
     # The lower bounds are what the tests ran with; the upper ones stop before an untested series.
     install_requires=[
         "tensorflow>=2.21,<2.22",
-        # Its operations are compiled against one minor version of TensorFlow.
-        "tensorflow-text>=2.21,<2.22",
+        # Compiled against one minor version of TensorFlow; 2.21.0 does not import.
+        "tensorflow-text>=2.21.1,<2.22",
         "keras>=3.15,<3.16",
         "tensorboard>=2.20,<2.22",
         "numpy>=2,<3",

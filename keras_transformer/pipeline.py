@@ -132,7 +132,7 @@ def export_litert(run, output, verify_with=None, overwrite=False, **options):
     }
 
 
-def export_ctranslate2(run, output, overwrite=False):
+def export_ctranslate2(run, output, verify_with=None, overwrite=False):
     """Exports a run folder as a CTranslate2 model with its tokenizers.
 
     The folder can be used alone: `model.bin` and the vocabularies are what
@@ -142,10 +142,11 @@ def export_ctranslate2(run, output, overwrite=False):
     Args:
         run: Path of the run folder.
         output: Path of the folder to make.
+        verify_with: As in `export_run`.
         overwrite: Replace an export that is there.
 
     Returns:
-        A dict fit for JSON: what was exported.
+        A dict fit for JSON: what was exported and what the verification found.
 
     Raises:
         InputError: The run is not what it must be, has something that CTranslate2 does not, or
@@ -153,9 +154,12 @@ def export_ctranslate2(run, output, overwrite=False):
     """
     from keras_transformer.export.ctranslate2_folder import export_ctranslate2
 
-    engine = RunFolder.existing(run).engine()
+    folder = RunFolder.existing(run)
+    texts = _verification_texts(folder.recipe(), verify_with)
     try:
-        return export_ctranslate2(engine, output, overwrite=overwrite)
+        return export_ctranslate2(
+            folder.engine(), output, overwrite=overwrite, verification_texts=texts
+        )
     except ImportError as error:
         raise InputError(f"{error}") from error
 

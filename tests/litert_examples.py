@@ -24,7 +24,7 @@ def look_up_and_multiply(table):
 
     spec = tf.TensorSpec((None,), tf.int32, name="ids")
     traced = tf.function(function, [spec], autograph=False).get_concrete_function()
-    return [convert(name, traced) for name in ("one", "two")]
+    return convert([(name, traced) for name in ("one", "two")])
 
 
 def run(content, name, **inputs):

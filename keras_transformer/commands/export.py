@@ -13,7 +13,7 @@ _OPTIONS = {
     "saved_model": (*_SEARCH, "signatures"),
     "tflite": _LITERT,
     "litert": _LITERT,
-    "ctranslate2": (),
+    "ctranslate2": ("verify_with",),
 }
 _OWN = ("command", "model", "format", "output", "overwrite")
 
@@ -23,20 +23,19 @@ def add_command(commands):
     command = commands.add_parser(
         "export",
         help="a SavedModel, a LiteRT or a CTranslate2 model",
-        description="Exports a run folder. A SavedModel and LiteRT files are verified against "
-        "the model.",
+        description="Exports a run folder. What is exported is verified against the model.",
     )
     add_model(command, "a run folder")
     command.add_argument("--format", required=True, choices=list(_OPTIONS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an export there")
-    group = command.add_argument_group("saved_model, tflite")
-    group.add_argument(
+    command.add_argument(
         "--verify-with",
         metavar="FILE",
         default=argparse.SUPPRESS,
         help="sentences to compare with the model on; default: the run's validation source",
     )
+    group = command.add_argument_group("saved_model, tflite")
     group.add_argument(
         "--beam-size", type=int, metavar="N", default=argparse.SUPPRESS, help="default: the run's"
     )

@@ -1,11 +1,12 @@
 """Export as a CTranslate2 model with its tokenizers, in a folder that can be used alone."""
 
 import importlib.metadata
-import json
 import os
 import time
 
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
+from keras_transformer.export.ctranslate2_verification import verify_ctranslate2
+from keras_transformer.export.manifest import file_digests, write_json
 from keras_transformer.files import MANIFEST, staged_folder
 
 FORMAT = "keras_transformer.ctranslate2"
@@ -15,22 +16,27 @@ _SEPARATE = ("source_tokenizer.model", "target_tokenizer.model")
 _LEAST_POSITIONS = 1024
 
 
-def export_ctranslate2(engine, output, overwrite=False):
+def export_ctranslate2(engine, output, overwrite=False, verification_texts=None):
     """Writes a CTranslate2 model, the tokenizers and a README that shows how to use them.
 
-    The folder gets its name when all of it is written; after any failure nothing is there.
+    The folder gets its name after a fresh process without TensorFlow has given the live model's
+    translations; after any failure nothing is there.
 
     Args:
         engine: `ModelEngine`.
         output: Path of the folder to make.
         overwrite: Whether an earlier export of that name is replaced.
+        verification_texts: A list of source sentences to verify with, 200 or more to be telling.
+            By default texts of random pieces of the source vocabulary.
 
     Returns:
-        A dict fit for JSON: the folder, its manifest, the bytes of each file, the seconds it took.
+        A dict fit for JSON: the folder, its manifest, the bytes of each file, what the
+        verification found, the seconds it took.
 
     Raises:
         InputError: `output` exists, or the model has something that CTranslate2 does not.
         ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
+        VerificationError: The export does not translate as the live model does.
     """
     start = time.perf_counter()
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
@@ -45,15 +51,18 @@ def export_ctranslate2(engine, output, overwrite=False):
         for name, tokenizer in zip(names, tokenizers, strict=True):
             tokenizer.save(folder / name)
         manifest = _manifest(engine, names)
-        text = json.dumps(manifest, indent=2) + "\n"
-        (folder / MANIFEST).write_text(text, encoding="utf-8")
+        manifest["files"] = file_digests(folder)
+        write_json(folder / MANIFEST, manifest)
         (folder / "README.md").write_text(_README.format(**manifest), encoding="utf-8")
+        verification = verify_ctranslate2(folder, engine, texts=verification_texts)
+        write_json(folder / "verification.json", verification)
         files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     return {
         "output": os.fspath(output),
         "seconds": round(time.perf_counter() - start, 1),
         "manifest": manifest,
         "bytes": files,
+        "verification": verification,
     }
 
 
@@ -62,7 +71,7 @@ def _manifest(engine, names):
 
     return {
         "format": FORMAT,
-        "format_version": 1,
+        "format_version": 2,
         "source_tokenizer": names[0],
         "target_tokenizer": names[1],
         "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,

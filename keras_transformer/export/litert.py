@@ -1,7 +1,7 @@
 """Export for LiteRT: text to text, and ids to ids without any custom operation."""
 
 import importlib.metadata
-import json
+import itertools
 import os
 import time
 
@@ -15,6 +15,7 @@ from keras_transformer.export.litert_search import Search
 from keras_transformer.export.litert_strategies import Options
 from keras_transformer.export.litert_text import text_to_text
 from keras_transformer.export.litert_verification import verify_litert
+from keras_transformer.export.manifest import write_json
 from keras_transformer.export.saved_model import ExportReport
 from keras_transformer.files import MANIFEST, staged_folder
 
@@ -85,9 +86,7 @@ def export_litert(
         searches["beam"] = (beam_size, n_best)
     with staged_folder(output, overwrite) as folder:
         names = _write_tokenizers(engine, folder)
-        contents = {IDS_FILE: _ids_to_ids(engine, searches, lengths, length_penalty, quantize)}
-        if not ids_only:
-            contents[TEXT_FILE] = _text_to_text(engine, searches, length_penalty, quantize)
+        contents = _files(engine, searches, lengths, length_penalty, quantize, ids_only)
         for name, content in contents.items():
             (folder / name).write_bytes(content)
         manifest = {
@@ -107,10 +106,10 @@ def export_litert(
             "files": {name: _description(content) for name, content in contents.items()},
             "versions": _versions(),
         }
-        _write_json(folder / MANIFEST, manifest)
+        write_json(folder / MANIFEST, manifest)
         (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
         verification = verify_litert(folder, engine, manifest, verification_texts)
-        _write_json(folder / "verification.json", verification)
+        write_json(folder / "verification.json", verification)
     seconds = time.perf_counter() - start
     return ExportReport(os.fspath(output), manifest, verification, seconds)
 
@@ -160,23 +159,36 @@ def _options(engine, beam_size, n_best, length_penalty):
     return Options(beam_size, float(length_penalty), n_best, engine.max_target_length)
 
 
-def _ids_to_ids(engine, searches, lengths, length_penalty, quantize):
+def _files(engine, searches, lengths, length_penalty, quantize, ids_only):
+    """The content of each file, by its name."""
+    functions = _ids_to_ids(engine, searches, lengths, length_penalty)
+    if not ids_only:
+        functions = itertools.chain(functions, _text_to_text(engine, searches, length_penalty))
+    parts = convert(functions, custom_operations=not ids_only)
+    ids = [part for part in parts if part.name not in searches]
+    contents = {IDS_FILE: _checked(join(ids, quantize), [])}
+    if not ids_only:
+        text = [part for part in parts if part.name in searches]
+        contents[TEXT_FILE] = _checked(join(text, quantize), _TEXT_OPERATIONS)
+    return contents
+
+
+def _ids_to_ids(engine, searches, lengths, length_penalty):
+    """`(name, concrete function)` of each signature from ids to ids."""
     import tensorflow as tf
 
-    parts = []
     for name, (beam_size, n_best) in searches.items():
         options = _options(engine, beam_size, n_best, length_penalty)
         for length in lengths:
             spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
             search = Search(engine.model, options, lengths[-1])
-            parts.append(_converted(f"{name}_{length}", search.__call__, spec))
-    return _checked(join(parts, quantize), [])
+            yield f"{name}_{length}", _traced(search.__call__, spec)
 
 
-def _text_to_text(engine, searches, length_penalty, quantize):
+def _text_to_text(engine, searches, length_penalty):
+    """`(name, concrete function)` of each signature from text to text."""
     import tensorflow as tf
 
-    parts = []
     for name, (beam_size, n_best) in searches.items():
         options = _options(engine, beam_size, n_best, length_penalty)
         function = text_to_text(
@@ -185,16 +197,13 @@ def _text_to_text(engine, searches, length_penalty, quantize):
             engine.target_tokenizer,
             engine.max_source_length,
         )
-        spec = tf.TensorSpec((None,), tf.string, name="text")
-        parts.append(_converted(name, function, spec, custom_operations=True))
-    return _checked(join(parts, quantize), _TEXT_OPERATIONS)
+        yield name, _traced(function, tf.TensorSpec((None,), tf.string, name="text"))
 
 
-def _converted(name, function, spec, custom_operations=False):
+def _traced(function, spec):
     import tensorflow as tf
 
-    traced = tf.function(function, [spec], autograph=False).get_concrete_function()
-    return convert(name, traced, custom_operations)
+    return tf.function(function, [spec], autograph=False).get_concrete_function()
 
 
 def _checked(content, allowed):
@@ -232,7 +241,3 @@ def _versions():
     packages = ("ai-edge-litert", "tensorflow", "tensorflow-text", "keras")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {"keras_transformer": keras_transformer.__version__, **versions}
-
-
-def _write_json(path, content):
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

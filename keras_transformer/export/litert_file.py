@@ -7,13 +7,21 @@ the same bytes with the same scale for each row. The converter's own quantizatio
 of it, and turns one of them back to float at each call.
 """
 
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.export.child_process import child_process
 from keras_transformer.export.litert_packing import Buffers, code_index, packed
 from keras_transformer.export.litert_quantization import Quantizer
 
 FORMAT = "keras_transformer.litert"
 """What the `export.json` of a folder with such files names as its format."""
+
+SECONDS_TO_START, SECONDS_PER_FUNCTION = 120, 600
+"""The time that the converter gets. A function takes it 1 to 3 s with 2 million weights."""
+
+_CONVERSION = Path(__file__).with_name("litert_conversion.py")
 
 
 class Part(NamedTuple):
@@ -32,24 +40,47 @@ class Part(NamedTuple):
     content: bytes
 
 
-def convert(name, function, custom_operations=False):
-    """A concrete TensorFlow function as a `Part`, in float32.
+def convert(functions, custom_operations=False):
+    """TensorFlow functions as `Part`s in float32, converted in a process of its own.
 
     Args:
-        name: Of the signature.
-        function: A concrete function that gives a dict.
-        custom_operations: Whether it may hold operations that LiteRT does not bring.
-    """
-    import tensorflow as tf
+        functions: Iterable of `(name, function)`: a signature's name, and a concrete function
+            that gives a dict and holds its weights as constants. One is held at a time.
+        custom_operations: Whether they may hold operations that LiteRT does not bring.
 
-    # Not `from_concrete_functions`, which asks for the object that holds the variables: all that
-    # the function needs is in it, as constants.
-    converter = tf.lite.TFLiteConverter([function])
-    converter.allow_custom_ops = custom_operations
-    inputs = tuple(each.name.split(":")[0] for each in function.inputs)
-    if len(inputs) != len(function.structured_input_signature[0]):
-        raise ValueError(f"{name}: a function to convert must hold what it needs as constants.")
-    return Part(name, inputs, tuple(sorted(function.structured_outputs)), converter.convert())
+    Returns:
+        A list of `Part`.
+
+    Raises:
+        VerificationError: TensorFlow's converter failed or took too long.
+    """
+    parts, requests = [], []
+    with tempfile.TemporaryDirectory() as exchange:
+        for name, function in functions:
+            inputs = tuple(each.name.split(":")[0] for each in function.inputs)
+            if len(inputs) != len(function.structured_input_signature[0]):
+                raise ValueError(
+                    f"{name}: a function to convert must hold what it needs as constants."
+                )
+            graph = Path(exchange) / f"{len(parts)}.pb"
+            graph.write_bytes(function.graph.as_graph_def().SerializeToString())
+            requests.append(
+                {
+                    "graph": str(graph),
+                    "inputs": [each.name for each in function.inputs],
+                    "outputs": [each.name for each in function.outputs],
+                    "custom_operations": custom_operations,
+                    "content": str(graph.with_suffix(".tflite")),
+                }
+            )
+            parts.append(Part(name, inputs, tuple(sorted(function.structured_outputs)), b""))
+        seconds = SECONDS_TO_START + SECONDS_PER_FUNCTION * len(requests)
+        with child_process(_CONVERSION, requests, seconds) as wait:
+            wait()
+        return [
+            part._replace(content=Path(request["content"]).read_bytes())
+            for part, request in zip(parts, requests, strict=True)
+        ]
 
 
 def join(parts, quantize="none"):

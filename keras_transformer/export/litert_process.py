@@ -1,7 +1,8 @@
 """Runs LiteRT files where neither TensorFlow, Keras nor this package can be imported.
 
 Run by its path, `python -P litert_process.py FOLDER REQUEST ANSWER`. REQUEST is a JSON file with
-`batches`, a list of lists of texts. ANSWER gets for each file the time to load it, and for each
+`batches`, a list of lists of texts, and `lengths`, for each the length of the signature of ids to
+call or null: the shortest that fits. ANSWER gets for each file the time to load it, and for each
 search the translations, the scores and, where the file gives them, the ids of each batch, and the
 times of the calls.
 """
@@ -59,12 +60,12 @@ class Ids:
         )
         self.lengths = manifest["source_lengths"]
 
-    def translate(self, texts, search):
+    def translate(self, texts, search, length):
         import numpy as np
 
         longest = self.lengths[-1]
         ids = [each[: longest - 1] + [EOS_ID] for each in self.source.encode(texts)]
-        length = next(each for each in self.lengths if max(map(len, ids)) <= each)
+        length = length or next(each for each in self.lengths if max(map(len, ids)) <= each)
         padded = np.zeros((len(ids), length), "int32")
         for row, text, each in zip(padded, texts, ids, strict=True):
             # A blank text is left as padding: its translation is empty.
@@ -88,7 +89,7 @@ class Text:
             num_threads=2,
         )
 
-    def translate(self, texts, search):
+    def translate(self, texts, search, length):
         import numpy as np
 
         encoded = np.array([text.encode("utf-8") for text in texts], dtype=object)
@@ -99,16 +100,16 @@ class Text:
         return texts, found["score"].reshape(len(texts), -1)[:, 0].tolist(), None
 
 
-def answer(load, searches, batches):
+def answer(load, searches, batches, lengths):
     """Loads, and translates each batch by each search."""
     start = time.perf_counter()
     model = load()
     report = {"load_seconds": round(time.perf_counter() - start, 3), "searches": {}}
     for search in searches:
         results, seconds = [], []
-        for batch in batches:
+        for batch, length in zip(batches, lengths, strict=True):
             start = time.perf_counter()
-            texts, scores, ids = model.translate(batch, search) if batch else ([], [], [])
+            texts, scores, ids = model.translate(batch, search, length) if batch else ([], [], [])
             seconds.append(round(time.perf_counter() - start, 3))
             results.append({"translation": texts, "score": scores, "ids": ids})
         report["searches"][search] = {"results": results, "call_seconds": seconds}
@@ -121,13 +122,13 @@ def main(folder, request_path, answer_path):
     operations = operations and operations()
     sys.modules.update(dict.fromkeys(FOREIGN))
     with open(request_path, encoding="utf-8") as file:
-        batches = json.load(file)["batches"]
+        request = json.load(file)
     with open(os.path.join(folder, "export.json"), encoding="utf-8") as file:
         manifest = json.load(file)
     searches = manifest["searches"]
-    answers = {"ids": answer(lambda: Ids(folder, manifest), searches, batches)}
+    answers = {"ids": answer(lambda: Ids(folder, manifest), searches, **request)}
     if operations is not None:
-        answers["text"] = answer(lambda: Text(folder, operations), searches, batches)
+        answers["text"] = answer(lambda: Text(folder, operations), searches, **request)
     with open(answer_path, "w", encoding="utf-8") as file:
         json.dump(answers, file)
 

@@ -74,6 +74,30 @@ _BATCHES = {
 }
 
 
+def teacher_forced(engine, sources, targets, length_penalty):
+    """The live model's scores of what an export found.
+
+    Args:
+        engine: `ModelEngine`.
+        sources: A list of strings; what is too long is cut as exports cut it.
+        targets: A list of as many strings, or lists of ids as they were found.
+        length_penalty: As exported.
+
+    Returns:
+        A list of `Translation`.
+    """
+    source_ids = engine.source_tokenizer.tokenize(sources, add_eos=True)
+    target_ids = [
+        engine.target_tokenizer.tokenize(each, add_eos=True) if isinstance(each, str) else each
+        for each in targets
+    ]
+    return engine.score(
+        [_cut(each, engine.max_source_length) for each in source_ids],
+        [_cut(each, engine.max_target_length) for each in target_ids],
+        length_penalty=length_penalty,
+    )
+
+
 class LiveAnswers:
     """Makes calls for an export, and answers them with the live engine.
 

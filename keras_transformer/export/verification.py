@@ -3,23 +3,24 @@
 import collections
 import contextlib
 import dataclasses
-import json
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.export.child_process import child_process
 from keras_transformer.export.comparison import FLOAT32, SIXTEEN_BIT, check_signature, settle
 from keras_transformer.export.graph_batches import CHUNK_SIZE
-from keras_transformer.export.live_answers import LiveAnswers
+from keras_transformer.export.live_answers import LiveAnswers, teacher_forced
 from keras_transformer.export.verification_texts import sample_texts
 
 # What an export searches at once when the most of a batch has ended, and a sentence by itself.
 _OTHER_SIZES = (CHUNK_SIZE // 4, 1)
 _SEARCHES = ("serving_default", "greedy", "beam", "align", "serving_ids")
 _FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+
+SECONDS_TO_START, SECONDS_PER_CALL = 300, 240
+"""The time that a fresh process gets. A call, by both loaders, takes it about 5 s with 2 million
+weights on two cores, nearly all of it in XLA's compiler."""
 
 
 def verify(folder, engine, manifest, texts=None):
@@ -43,6 +44,10 @@ def verify(folder, engine, manifest, texts=None):
     texts = sample_texts(engine.source_tokenizer) if texts is None else list(texts)
     searched = (engine, manifest["beam_size"], manifest["length_penalty"], texts)
     live = LiveAnswers(*searched)
+
+    def score(sources, targets):
+        scored = teacher_forced(engine, sources, targets, manifest["length_penalty"])
+        return [each.score for each in scored]
 
     def again(call):
         return (LiveAnswers(*searched, batch_size).answer(call) for batch_size in _OTHER_SIZES)
@@ -69,15 +74,17 @@ def verify(folder, engine, manifest, texts=None):
                 # it is.
                 "rewrite_graph": whole_precision,
             }
-            asked.append((name, calls, stack.enter_context(_fresh_process(request))))
+            seconds = SECONDS_TO_START + SECONDS_PER_CALL * len(calls)
+            process = child_process(_FRESH_PROCESS, request, seconds)
+            asked.append((name, calls, stack.enter_context(process)))
         # While those run.
         expected = [[live.answer(call) for call in calls] for _, calls, _ in asked]
         for (name, calls, wait), answers in zip(asked, expected, strict=True):
-            report[name] = _check_model(name, calls, answers, wait(), tolerance, again)
+            report[name] = _check_model(name, calls, answers, wait(), tolerance, again, score)
     return report
 
 
-def _check_model(model, calls, expected, answers, tolerance, again):
+def _check_model(model, calls, expected, answers, tolerance, again, score):
     if answers["imported"]:
         raise VerificationError(
             "The export must load without Keras and without this package. "
@@ -101,53 +108,22 @@ def _check_model(model, calls, expected, answers, tolerance, again):
             if call.signature in _SEARCHES:
                 live, count = settle(live, received, tolerance, again(call))
                 settled[call.signature] += count
-            found.setdefault(call.signature, []).append((live, received))
+            found.setdefault(call.signature, []).append((live, received, call.texts))
         report[loader] = {
             "load_seconds": answer["load_seconds"],
             "call_seconds": round(sum(answer["call_seconds"]), 3),
             "signatures": {
                 name: {
-                    **check_signature(name, outputs, tolerance),
+                    **check_signature(
+                        name,
+                        [(live, received) for live, received, _ in outputs],
+                        tolerance,
+                        [texts for *_, texts in outputs],
+                        score,
+                    ),
                     "as_in_other_batch_sizes": settled[name],
                 }
                 for name, outputs in found.items()
             },
         }
     return report
-
-
-@contextlib.contextmanager
-def _fresh_process(request):
-    """Starts a process that answers a request; gives a function that waits for the answer."""
-    with tempfile.TemporaryDirectory() as exchange:
-        question, answer, told = (Path(exchange) / name for name in ("question", "answer", "told"))
-        question.write_text(json.dumps(request), encoding="utf-8")
-        # -P: the script's own folder must not be where the process finds its modules.
-        command = [sys.executable, "-P", os.fspath(_FRESH_PROCESS), str(question), str(answer)]
-        # This process may hold most of a GPU already; take what is needed, not all that is left.
-        environment = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", **os.environ}
-        with open(told, "wb") as stderr:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
-
-        def wait():
-            if process.wait() or not answer.is_file():
-                text = told.read_text(encoding="utf-8", errors="replace")
-                lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
-                raise VerificationError(
-                    f"The exported folder must load and run in a fresh process. "
-                    f"Received: exit status {process.returncode}, {lines[-1][:500]}"
-                )
-            return json.loads(answer.read_text(encoding="utf-8"))
-
-        try:
-            yield wait
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()

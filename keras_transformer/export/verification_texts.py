@@ -44,3 +44,26 @@ def verification_batches(texts, tokenizer, max_source_length):
         batches.append(rest[:size])
         rest = rest[size:]
     return [*batches, rest] if rest else batches
+
+
+def fitting_texts(texts, tokenizer, length, count=8):
+    """The longest texts that fit into a length, one of them as long as words can make it.
+
+    Args:
+        texts: A list of strings.
+        tokenizer: `Tokenizer` of the source side.
+        length: Tokens, the end of the sentence included.
+        count: Number of texts to choose, at most.
+
+    Returns:
+        A list of strings: an empty one, what was chosen, and words of the texts that fill the
+        length.
+    """
+    sizes = [len(each) + 1 for each in tokenizer.tokenize(texts)]
+    fitting = sorted(
+        (size, text) for size, text in zip(sizes, texts, strict=True) if size <= length
+    )
+    words = " ".join(texts).split()[:length]  # A word has one token or more.
+    while words and len(tokenizer.tokenize(" ".join(words))) >= length:
+        words.pop()
+    return ["", *(text for _, text in fitting[-count:]), " ".join(words)]

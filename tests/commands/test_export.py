@@ -38,6 +38,10 @@ def asked(monkeypatch):
         ),
         (["saved_model", "--signatures"], ("export_run", {"overwrite": False, "signatures": []})),
         (["ctranslate2", "--overwrite"], ("export_ctranslate2", {"overwrite": True})),
+        (
+            ["ctranslate2", "--verify-with", "f"],
+            ("export_ctranslate2", {"overwrite": False, "verify_with": "f"}),
+        ),
         (["litert"], ("export_litert", {"overwrite": False})),
         (
             ["tflite", "--quantize", "int8", "--n-best", "2", "--source-lengths", "7", "9"],
@@ -56,9 +60,7 @@ def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsy
     assert json.loads(capsys.readouterr().out) == {"output": "new"}
 
 
-@pytest.mark.parametrize(
-    "option", ["--beam-size", "--length-penalty", "--verify-with", "--signatures"]
-)
+@pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--signatures"])
 def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
     assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err

@@ -27,9 +27,9 @@ def test_operations_that_litert_does_not_bring_are_named(litert_parts):
         lambda text: {"number": tf.strings.to_hash_bucket_fast(text, 7)},
         [tf.TensorSpec((None,), tf.string, name="text")],
     )
-    foreign = convert("hash", function.get_concrete_function(), custom_operations=True)
+    foreign = convert([("hash", function.get_concrete_function())], custom_operations=True)
     assert custom_operations(join(litert_parts)) == []
-    assert custom_operations(join([*litert_parts, foreign])) == ["StringToHashBucketFast"]
+    assert custom_operations(join([*litert_parts, *foreign])) == ["StringToHashBucketFast"]
 
 
 def test_a_function_with_variables_is_not_converted():
@@ -40,4 +40,4 @@ def test_a_function_with_variables_is_not_converted():
         lambda x: {"y": x * variable}, [tf.TensorSpec((1,), tf.float32, name="x")]
     )
     with pytest.raises(ValueError, match="hold what it needs as constants"):
-        convert("f", function.get_concrete_function())
+        convert([("f", function.get_concrete_function())])

@@ -59,7 +59,7 @@ def masked(litert_parts):
 
     spec = tf.TensorSpec((ROWS, WIDTH), tf.float32, name="x")
     traced = tf.function(function, [spec], autograph=False).get_concrete_function()
-    return mask, others, convert("add", traced)
+    return mask, others, *convert([("add", traced)])
 
 
 @pytest.mark.parametrize("quantize", ["float16", "int8"])

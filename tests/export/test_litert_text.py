@@ -49,7 +49,7 @@ def translate_in_litert(texts, search, *tokenizers):
     function = tf.function(
         text_to_text(search, *tokenizers, LONGEST), [tf.TensorSpec((None,), tf.string, name="text")]
     )
-    part = convert("search", function.get_concrete_function(), custom_operations=True)
+    (part,) = convert([("search", function.get_concrete_function())], custom_operations=True)
     interpreter = InterpreterWithCustomOps(
         custom_op_registerers=tokenizer_operations(), model_content=join([part])
     )

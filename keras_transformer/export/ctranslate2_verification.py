@@ -1,0 +1,137 @@
+"""Proof that a CTranslate2 export translates as the live model does."""
+
+import itertools
+import math
+import warnings
+from pathlib import Path
+
+from keras_transformer.config import EOS_ID
+from keras_transformer.errors import VerificationError
+from keras_transformer.export.child_process import child_process
+from keras_transformer.export.live_answers import teacher_forced
+from keras_transformer.export.verification_texts import sample_texts, verification_batches
+
+SECONDS_TO_START, SECONDS_PER_TEXT = 120, 5
+"""The time that the fresh process gets; a text takes it 1 to 10 ms with 2 million weights."""
+
+TIE = 1e-4
+"""Nats by which two hypotheses may differ for rounding to decide between them."""
+
+_MAX_LENGTH = 128
+# What the live model searches at once, when a batch of 32 found another translation. A beam that
+# is cut between two equals may find anything after that.
+_OTHER_SIZES = (8, 1)
+_SHARE_OF_OTHERS = {"greedy": 0.0, "beam": 0.01}
+_PROCESS = Path(__file__).with_name("ctranslate2_process.py")
+
+
+def verify_ctranslate2(folder, engine, beam_size=4, texts=None):
+    """Translates with the exported folder in a fresh process, and with the live model.
+
+    Greedy search and beam search, both without a length penalty, which the two engines define
+    differently. Where a translation differs, the live model scores what the export found.
+
+    Args:
+        folder: Path of the folder.
+        engine: The `ModelEngine` that it was exported from.
+        beam_size: Of beam search.
+        texts: A list of strings; random pieces of the source vocabulary if None.
+
+    Returns:
+        A dict that JSON can hold: `compare`'s for `greedy` and `beam`.
+
+    Raises:
+        VerificationError: The folder does not load or run on its own, takes too long, or
+            translates differently.
+    """
+    tokenizer = engine.source_tokenizer
+    texts = sample_texts(tokenizer) if texts is None else list(texts)
+    texts = sum(verification_batches(texts, tokenizer, engine.max_source_length), [])
+    texts = [text for text in texts if tokenizer.tokenize(text)]  # The rest is the caller's.
+    sizes = {"greedy": 1, "beam": beam_size}
+    max_length = min(_MAX_LENGTH, engine.max_target_length)
+    request = {"texts": texts, "beam_sizes": [*sizes.values()], "max_length": max_length}
+    seconds = SECONDS_TO_START + SECONDS_PER_TEXT * len(texts) * len(sizes)
+    report = {}
+    with child_process(_PROCESS, request, seconds, [folder]) as wait:
+        answers = wait()
+    for (name, size), answer in zip(sizes.items(), answers, strict=True):
+        found = compare(engine, texts, answer, size, max_length)
+        report[name] = {**found, "seconds": answer["seconds"]}
+        if len(found["different"]) > _SHARE_OF_OTHERS[name] * len(texts):
+            first = found["different"][0]
+            raise VerificationError(
+                f"{name}: {len(found['different'])} of {len(texts)} translations differ between "
+                f"the live model and the export. Received first: {first['export']!r:.120} instead "
+                f"of {first['live']!r:.120}, by {first['nats']} nats."
+            )
+    return report
+
+
+def compare(engine, texts, answer, beam_size, max_length):
+    """What is equal, what is a tie, and what is neither.
+
+    Args:
+        engine: `ModelEngine`.
+        texts: A list of strings.
+        answer: A dict of `pieces` and `translations`, an element for each text.
+        beam_size: 1 is greedy search.
+        max_length: Most tokens of a translation, its end included.
+
+    Returns:
+        A dict fit for JSON.
+    """
+    tokenizer = engine.target_tokenizer
+    pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+    id_of = {piece: id for id, piece in enumerate(pieces)}
+    ids = [tuple(id_of[piece] for piece in row) for row in answer["pieces"]]
+    if tokenizer.detokenize([list(row) for row in ids]) != answer["translations"]:
+        raise VerificationError("The export's tokenizer must be the live model's.")
+    live, left = [None] * len(texts), [*range(len(texts))]
+    first = None
+    for batch_size in (32, *_OTHER_SIZES):
+        found = _live(engine, [texts[place] for place in left], beam_size, max_length, batch_size)
+        first = first or found
+        for place, each in zip(left, found, strict=True):
+            live[place] = each
+        left = [place for place in left if _without_end(live[place].ids) != ids[place]]
+    targets = [[*ids[place], EOS_ID][:max_length] for place in left]
+    scored = teacher_forced(engine, [texts[place] for place in left], targets, 0.0)
+    ties, different = [], []
+    for place, theirs in zip(left, scored, strict=True):
+        ours = first[place]
+        distance = _distance(ours, theirs, beam_size)
+        each = {"source": texts[place], "live": ours.text, "export": theirs.text}
+        each["nats"] = round(distance, 6)
+        (ties if abs(distance) <= TIE else different).append(each)
+    equal = len(texts) - len(left)
+    return {"sentences": len(texts), "equal": equal, "ties": ties, "different": different}
+
+
+def _live(engine, texts, beam_size, max_length, batch_size):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # A text that is cut is among them on purpose.
+        return engine.translate(
+            texts,
+            beam_size=beam_size,
+            length_penalty=0.0,
+            max_length=max_length,
+            max_length_ratio=math.inf,
+            long_input="truncate",
+            batch_size=batch_size,
+        )
+
+
+def _without_end(ids):
+    return tuple(id for id in ids if id != EOS_ID)
+
+
+def _distance(ours, theirs, beam_size):
+    """How much more probable the live model's is; of greedy search, its first other token."""
+    if beam_size > 1:
+        return ours.log_probability - theirs.log_probability
+    columns = (zip(each.ids, each.token_log_probabilities, strict=True) for each in (ours, theirs))
+    for (id, value), (other_id, other) in itertools.zip_longest(*columns, fillvalue=(None, 0.0)):
+        if id != other_id:
+            return value - other
+    return 0.0
