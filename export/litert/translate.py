@@ -31,7 +31,7 @@ def translate(model, lines, search="greedy", batch_size=32):
     sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in source.encode(lines)]
     order = sorted(range(len(lines)), key=lambda place: len(sources[place]))
     translations = [""] * len(lines)  # A blank line stays one.
-    order = [place for place in order if lines[place].strip()]
+    order = [place for place in order if lines[place].strip() and len(sources[place]) > 1]
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
         # The smallest signature that the longest source fits in; sources are padded with 0.

@@ -20,12 +20,15 @@ class Compiled:
         function: From arrays, or structures of arrays, to a structure of tensors.
         kept: A structure of tensors that each call gets after its arguments; they are no part
             of the program.
+        with_xla: Whether XLA compiles it, or TensorFlow runs it as a graph, which takes a few
+            times as long; JAX knows nothing else.
 
     Attributes:
-        programs: The sets of shapes that have been compiled.
+        programs: The sets of shapes that it has been called with.
+        compilations: How many programs XLA has compiled for them.
     """
 
-    def __init__(self, model, function, kept=()):
+    def __init__(self, model, function, kept=(), with_xla=True):
         backend = keras.backend.backend()
         if backend not in ("tensorflow", "jax"):
             raise RuntimeError(
@@ -33,7 +36,15 @@ class Compiled:
                 f"Received: backend={backend!r}."
             )
         self.programs = set()
-        self._run = (_TensorFlow if backend == "tensorflow" else _JAX)(model, function, kept)
+        if backend == "tensorflow":
+            self._run = _TensorFlow(function, kept, with_xla)
+        else:
+            self._run = _JAX(model, function, kept)
+        self._counts = with_xla or backend == "jax"
+
+    @property
+    def compilations(self):
+        return len(self.programs) if self._counts else 0
 
     def __call__(self, *arguments):
         shapes = tuple(
@@ -51,8 +62,8 @@ class Compiled:
 
 
 class _TensorFlow:
-    def __init__(self, model, function, kept):
-        self._function, self._kept = function, kept
+    def __init__(self, function, kept, with_xla):
+        self._function, self._kept, self._with_xla = function, kept, with_xla
         self._traced = {}
 
     def __call__(self, *arguments):
@@ -74,7 +85,9 @@ class _TensorFlow:
                 return self._function(*given, *self._kept)
 
             signature = [spec for spec in specs if spec is not None]
-            function = tf.function(run, signature, jit_compile=True, autograph=False)
+            function = tf.function(
+                run, signature, jit_compile=self._with_xla or None, autograph=False
+            )
             # Called as it is: to look for a trace would take half a millisecond each time.
             self._traced[key] = function.get_concrete_function()
         return self._traced[key](*(each for each in flat if each is not None))
@@ -107,24 +120,3 @@ class _JAX:
     def __call__(self, *arguments):
         variables = [] if self._model is None else self._model.variables
         return self._jitted([each.value for each in variables], (*arguments, *self._kept))
-
-
-def compile_for_ids(model, function):
-    """Compiles `function(ids)`, which may use the model's weights, as one traceable function.
-
-    Unlike `Compiled` it can be called while another TensorFlow function is traced, as an export
-    does.
-
-    Args:
-        model: The Keras model that `function` uses.
-        function: From int32 `(batch, length)` to a structure of tensors.
-
-    Returns:
-        A callable from ids to a structure of tensors.
-    """
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        signature = [tf.TensorSpec((None, None), tf.int32)]
-        return tf.function(function, signature, jit_compile=True, autograph=False)
-    return Compiled(model, function)

@@ -7,6 +7,9 @@ import numpy as np
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding.hypotheses import length_penalty as penalty_of
 from keras_transformer.decoding.inputs import (
+    LONG_INPUT,
+    check_bool,
+    check_long_input,
     check_positive,
     check_texts,
     ids_and_texts,
@@ -31,8 +34,8 @@ class ModelEngine:
         source_tokenizer: `Tokenizer` of the source side.
         target_tokenizer: `Tokenizer` of the target side; the source's by default.
         max_source_length: Most tokens of a source, its end included; see `long_input` of
-            `translate`.
-        max_target_length: Most tokens of a translation.
+            `translate`. No more than the model has learned positions for, where it has such.
+        max_target_length: Most tokens of a translation, likewise.
         frozen: Whether the model's weights will not change any more. Those of the decoder are
             then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
@@ -100,36 +103,40 @@ class ModelEngine:
         """Translates texts, in batches of similar length.
 
         Args:
-            texts: A list of strings. A blank one is translated as the empty string.
+            texts: A list of strings. A blank one is translated as the empty string: one of white
+                space alone, or of what the tokenizer takes no token from, as zero-width spaces.
             beam_size: Hypotheses that stay alive; 1 is greedy search.
             length_penalty: Exponent of the GNMT length penalty.
             n_best: Hypotheses for each sentence, at most `beam_size`; or samples.
             batch_size: Most sentences in one call of the compiled search.
             target_prefixes: A list of strings, what each translation must begin with, in whole
-                pieces; "" forces nothing.
+                tokens; "" forces nothing. Of a text that is split, its first part's.
             alignment: Whether each translation gets its alignment.
             long_input: What happens to a text of more than `max_source_length` tokens: it is
                 refused (`"refuse"`), split at sentence ends and its parts translated one by one
-                (`"split"`, with a warning), or cut (`"truncate"`, with a warning).
+                (`"split"`, with a warning), or cut (`"truncate"`, with a warning). The limits
+                on lengths hold for each part; see `Translation.joined` for `n_best`.
             **options: The other fields of `DecodingOptions`.
 
         Returns:
             A list of `Translation`, in the order of `texts`.
 
         Raises:
-            InputError: An option is out of range, or a text is too long.
+            InputError: An option is out of range, a text is too long, or a prefix has a character
+                that the vocabulary lacks.
         """
         options = self._options(
             beam_size=beam_size, length_penalty=length_penalty, n_best=n_best, **options
         )
         check_texts("texts", texts)
         check_positive("batch_size", batch_size)
+        check_bool("alignment", alignment)
         seeds = one_for_each("seed", options.seed, len(texts))
         options = dataclasses.replace(options, seed=0)
         prefixes = self._prefixes(target_prefixes, len(texts), options)
         sources, parts = self._sources(texts, long_input)
         jobs = [
-            Job(part, sources[part], seeds[place], prefixes[place])
+            Job(part, sources[part], seeds[place], prefixes[place] if part == places[0] else ())
             for place, places in enumerate(parts)
             for part in places
         ]
@@ -145,7 +152,8 @@ class ModelEngine:
             if not each:
                 results.append(Translation("", 0.0))
             else:
-                results.append(each[0] if len(each) == 1 else Translation.joined(each))
+                whole = len(each) == 1
+                results.append(each[0] if whole else Translation.joined(each, options.sampling))
         return results
 
     def score(
@@ -209,7 +217,8 @@ class ModelEngine:
 
         Args:
             text: A string.
-            target_prefix: What the translation must begin with.
+            target_prefix: What the translation must begin with; of a text that is split, its
+                first part's.
             long_input: As in `translate`; `"split"` streams part after part.
             **options: Fields of `DecodingOptions`: greedy search, or `sampling=True`.
 
@@ -233,17 +242,21 @@ class ModelEngine:
 
     def _stream(self, sources, seeds, prefixes, options):
         given = last = ""
-        for source in sources:
-            (batch,) = self._batches([Job(0, source, seeds[0], prefixes[0])], options, 1)
+        for place, source in enumerate(sources):
+            job = Job(0, source, seeds[0], () if place else prefixes[0])
+            (batch,) = self._batches([job], options, 1)
             for found in self._programs.stages(options).stream(batch):
                 ids = np.asarray(found.ids)[0, 0].tolist()
-                text = self.target_tokenizer.detokenize([ids])[0]
+                whole = given + self.target_tokenizer.detokenize([ids])[0]
                 # A character of several bytes is held back until it is whole.
-                text = given + text.rstrip("\ufffd")
+                text = whole.rstrip("\ufffd")
                 if text != last:
                     yield text
                     last = text
-            given = last + " "
+            if whole != last:
+                yield whole
+                last = whole
+            given = f"{last} " if last else ""
 
     def warmup(self, lengths=(16, 32, 48, 64), batch_size=32, **options):
         """Compiles ahead what `translate` with the same options will need.
@@ -251,14 +264,20 @@ class ModelEngine:
         Args:
             lengths: Tokens of the sources to come.
             batch_size: As `translate` will be called with; also 1, for a sentence by itself.
-            **options: As for `translate`.
+            **options: As for `translate`; of any number of `target_prefixes` the longest counts.
 
         Returns:
             The number of programs that were compiled.
         """
         before = self.compilations
+        # The parts of a long text have the shapes of other texts.
+        check_long_input(options.pop("long_input", LONG_INPUT[0]))
+        prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
         options = self._options(**options)
         check_positive("batch_size", batch_size)
+        check_bool("alignment", alignment)
+        count = 1 if prefixes is None else len(prefixes)
+        prefix = max(self._prefixes(prefixes, count, options), key=len, default=())
         if options.sampling and isinstance(options.seed, tuple):
             options = dataclasses.replace(options, seed=0)
         # A word that goes on to the limit: no end is allowed before it.
@@ -266,9 +285,12 @@ class ModelEngine:
         buckets = length_buckets(self.max_source_length)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [PAD_ID + 3] * (columns - 1) + [EOS_ID]
-            jobs = [Job(i, source, 0, ()) for i in range(batch_size)]
+            jobs = [Job(i, source, 0, prefix) for i in range(batch_size)]
             for _ in self._search(jobs, endless, batch_size):
                 pass
+            for target in length_buckets(self._longest(options)) if alignment else ():
+                pairs = [(source, [PAD_ID + 3] * target)] * (batch_size * options.n_best)
+                self._programs.forced_targets(options, True).run(pairs, batch_size)
         return self.compilations - before
 
     def _options(self, **options):

@@ -10,13 +10,35 @@ from keras_transformer.selection import first_argmax
 _EVERYTHING = 2**31 - 1
 
 
-def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """Divides by the temperature, then takes the less probable tokens out of the choice.
+def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """Draws a token for each row, with the probabilities of the filtered logits.
 
-    Each filter sees what the one before it left, in the order of the arguments. The most probable
-    token always stays, and equally probable ones stay or go together. The options may be tensors,
-    scalar or of a shape that broadcasts to that of `logits`: other values then need no new
-    compilation, and neutral ones cost next to nothing.
+    The largest sum of logit and Gumbel noise is such a draw. The noise comes from `uniform`: the
+    same seed, sample, position and logits give the same token in any batch.
+
+    Args:
+        logits: Float32 `(batch, samples, vocabulary)`; what is not allowed is `IMPOSSIBLE`, and
+            is never drawn unless nothing is allowed.
+        seeds: Int32 or uint32 `(batch,)`: a seed for each sentence.
+        position: Int32 scalar: the step of the decoding.
+        temperature: As for `gaps_of`, like `top_k`, `top_p` and `min_p`.
+
+    Returns:
+        Int32 `(batch, samples)`.
+    """
+    gaps = gaps_of(logits, temperature, top_k, top_p, min_p)
+    noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, logits.shape[2])))
+    return first_argmax(noise - gaps)
+
+
+def gaps_of(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """How far each token's log-probability lies below the largest, after the filters.
+
+    Divides by the temperature, then takes the less probable tokens out of the choice. Each filter
+    sees what the one before it left, in the order of the arguments. The most probable token always
+    stays, and equally probable ones stay or go together. The options may be tensors, scalar or of
+    a shape that broadcasts to that of `logits`: other values then need no new compilation, and
+    neutral ones cost next to nothing.
 
     Args:
         logits: Float32 `(…, vocabulary)`; what is not allowed is `IMPOSSIBLE`.
@@ -30,39 +52,11 @@ def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
             all.
 
     Returns:
-        Float32, the shape of `logits`: `logits / temperature`, and `IMPOSSIBLE` where a token is
-        not allowed or was taken out.
+        Float32, the shape of `logits`; `-IMPOSSIBLE` where a token is not allowed or was taken out.
 
     Reference: Holtzman et al. 2020 for top-p (arXiv:1904.09751), Nguyen et al. 2024 for min-p
     (arXiv:2407.01082).
     """
-    kept = _gaps(logits, temperature, top_k, top_p, min_p) < -IMPOSSIBLE
-    return ops.where(kept, logits / temperature, IMPOSSIBLE)
-
-
-def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """Draws a token for each row, with the probabilities of the filtered logits.
-
-    The largest sum of logit and Gumbel noise is such a draw. The noise comes from `uniform`: the
-    same seed, sample, position and logits give the same token in any batch.
-
-    Args:
-        logits: Float32 `(batch, samples, vocabulary)`; what is not allowed is `IMPOSSIBLE`, and
-            is never drawn unless nothing is allowed.
-        seeds: Int32 or uint32 `(batch,)`: a seed for each sentence.
-        position: Int32 scalar: the step of the decoding.
-        temperature: As for `filter_logits`, like `top_k`, `top_p` and `min_p`.
-
-    Returns:
-        Int32 `(batch, samples)`.
-    """
-    gaps = _gaps(logits, temperature, top_k, top_p, min_p)
-    noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, logits.shape[2])))
-    return first_argmax(noise - gaps)
-
-
-def _gaps(logits, temperature, top_k, top_p, min_p):
-    """How far each token's log-probability lies below the largest; -IMPOSSIBLE: taken out."""
     gaps = (ops.max(logits, axis=-1, keepdims=True) - logits) / temperature
     gaps = _keep(logits > IMPOSSIBLE, gaps)
     if not _is_constant(top_k, 0):

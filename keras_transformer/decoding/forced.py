@@ -41,20 +41,30 @@ class ForcedTargets:
         alignment: Whether alignments are wanted.
         max_source_length: Longest source, tokens.
         max_target_length: Longest target, tokens.
+        with_xla: As for `Compiled`.
     """
 
-    def __init__(self, model, layer, heads, alignment, max_source_length, max_target_length):
+    def __init__(
+        self,
+        model,
+        layer,
+        heads,
+        alignment,
+        max_source_length,
+        max_target_length,
+        with_xla=True,
+    ):
         def run(source_ids, target_ids):
             scored = forced_targets(model, source_ids, target_ids, layer, heads)
             return scored if alignment else scored[:1]
 
-        self._run = Compiled(model, run)
+        self._run = Compiled(model, run, with_xla=with_xla)
         self._buckets = length_buckets(max_source_length), length_buckets(max_target_length)
 
     @property
     def compilations(self):
         """Programs that XLA has compiled for it."""
-        return len(self._run.programs)
+        return self._run.compilations
 
     def run(self, pairs, batch_size):
         """Scores pairs in batches of similar length.

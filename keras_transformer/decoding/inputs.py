@@ -2,7 +2,7 @@
 
 import warnings
 
-from keras_transformer.config import EOS_ID
+from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.decoding.splitting import split_text
 from keras_transformer.errors import InputError
 
@@ -22,20 +22,18 @@ def source_ids(texts, tokenizer, limit, long_input, stacklevel=4):
 
     Returns:
         A list of lists of ids, and for each text the list of the places of its parts there: none
-        for a blank text, several for one that was split.
+        for a blank text (white space alone, or what the tokenizer takes no token from), several
+        for one that was split.
 
     Raises:
         InputError: A text is too long and not to be split or cut, or cannot be split.
     """
-    if long_input not in LONG_INPUT:
-        raise InputError(
-            f"`long_input` must be one of {', '.join(LONG_INPUT)}. "
-            f"Received: long_input={long_input!r}."
-        )
-    places = [place for place, text in enumerate(texts) if text.strip()]
-    ids = tokenizer.tokenize([texts[place] for place in places], add_eos=True)
+    check_long_input(long_input)
+    ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
-    for place, each in zip(places, ids, strict=True):
+    for place, each in enumerate(ids):
+        if each == [EOS_ID] or not texts[place].strip():
+            continue
         pieces = [each]
         if len(each) > limit:
             long.append(place)
@@ -65,7 +63,7 @@ def _shortened(text, ids, tokenizer, limit, long_input):
         return tokenizer.tokenize([part], add_eos=True)[0]
 
     parts = split_text(text, lambda part: len(tokenize(part)) <= limit)
-    return [tokenize(part) for part in parts]
+    return [ids for ids in map(tokenize, parts) if ids != [EOS_ID]]
 
 
 def prefix_ids(prefixes, count, tokenizer, limit):
@@ -76,6 +74,10 @@ def prefix_ids(prefixes, count, tokenizer, limit):
         count: How many there must be.
         tokenizer: The target's.
         limit: Most tokens of a translation.
+
+    Raises:
+        InputError: There are not as many, or one is too long or has a character that the
+            vocabulary lacks: forced, it would be the unknown token.
     """
     if prefixes is None:
         return [()] * count
@@ -91,6 +93,14 @@ def prefix_ids(prefixes, count, tokenizer, limit):
             raise InputError(
                 f"A target prefix must have fewer tokens than a translation may, {limit}. "
                 f"Received: {len(each)} tokens, prefix {place + 1}."
+            )
+        if UNK_ID in each:
+            pieces = zip(each, tokenizer.pieces(prefixes[place]), strict=True)
+            unknown = dict.fromkeys(c for id, piece in pieces if id == UNK_ID for c in piece)
+            raise InputError(
+                "A target prefix must have only characters of the target vocabulary. "
+                f"Received: {', '.join(map(repr, unknown))} in {prefixes[place][:40]!r}, "
+                f"prefix {place + 1}."
             )
     return ids
 
@@ -140,6 +150,20 @@ def check_texts(name, texts):
             raise InputError(
                 f"`{name}` must be a list of strings. Received: one {type(text).__name__} in it."
             )
+
+
+def check_long_input(value):
+    """Raises an `InputError` unless `value` is one of `LONG_INPUT`."""
+    if value not in LONG_INPUT:
+        raise InputError(
+            f"`long_input` must be one of {', '.join(LONG_INPUT)}. Received: long_input={value!r}."
+        )
+
+
+def check_bool(name, value):
+    """Raises an `InputError` unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"`{name}` must be True or False. Received: {name}={value!r}.")
 
 
 def check_positive(name, value):

@@ -2,9 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+
+import numpy as np
 
 from keras_transformer.config import PAD_ID
+from keras_transformer.decoding.inputs import check_bool
 from keras_transformer.errors import InputError, did_you_mean
 
 
@@ -62,13 +65,18 @@ class DecodingOptions:
     attention_heads: tuple | None = None
 
     def __post_init__(self):
-        for name in ("banned_ids", "attention_heads"):
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-        if isinstance(self.seed, list):
-            object.__setattr__(self, "seed", tuple(self.seed))
-        if isinstance(self.logit_bias, Mapping):
-            object.__setattr__(self, "logit_bias", tuple(sorted(self.logit_bias.items())))
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
+        for name in ("banned_ids", "logit_bias"):
+            if not isinstance(getattr(self, name), tuple):
+                raise InputError(
+                    f"`{name}` must be a collection of ids. Received: {getattr(self, name)!r}."
+                )
+        if not all(isinstance(each, tuple) and len(each) == 2 for each in self.logit_bias):
+            raise InputError(
+                f"`logit_bias` must be a dict of numbers. Received: {self.logit_bias!r}."
+            )
+        check_bool("sampling", self.sampling)
         for name, least in (("beam_size", 1), ("num_groups", 1), ("n_best", 1)):
             _check_integer(name, getattr(self, name), least, "a positive integer")
         for name in ("top_k", "min_length", "no_repeat_ngram_size"):
@@ -111,8 +119,6 @@ class DecodingOptions:
             )
         for seed in self.seed if isinstance(self.seed, tuple) else (self.seed,):
             _check_integer("seed", seed, -(2**31), "an integer of 32 bits")
-            if seed >= 2**31:
-                raise InputError(f"`seed` must be an integer of 32 bits. Received: seed={seed!r}.")
 
     @property
     def beams(self):
@@ -131,7 +137,7 @@ class DecodingOptions:
             ("logit_bias", [each for each, _ in self.logit_bias]),
         ):
             for each in ids:
-                if isinstance(each, bool) or not isinstance(each, int):
+                if not _is_integer(each):
                     raise InputError(f"`{name}` must name ids, integers. Received: {each!r}.")
                 if not PAD_ID <= each < vocabulary_size:
                     raise InputError(
@@ -139,32 +145,51 @@ class DecodingOptions:
                         f"Received: {each}."
                     )
         for each, bias in self.logit_bias:
-            if not isinstance(bias, (int, float)) or math.isnan(bias) or bias == math.inf:
+            if not isinstance(bias, (int, float)) or not bias < 2.0**127:
                 raise InputError(
                     f"`logit_bias` must give numbers. Received: {bias!r} for the id {each}."
                 )
 
     def check_attention(self, num_layers, num_heads):
         """Checks what depends on the model's decoder."""
-        if not -num_layers <= self.attention_layer < num_layers:
+        layer = self.attention_layer
+        if not _is_integer(layer) or not -num_layers <= layer < num_layers:
             raise InputError(
                 f"`attention_layer` must be one of the {num_layers} decoder blocks, counted from "
-                f"0. Received: attention_layer={self.attention_layer}."
+                f"0. Received: attention_layer={layer!r}."
             )
-        for head in self.attention_heads or ():
-            if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < num_heads:
-                raise InputError(
-                    f"`attention_heads` must be among the {num_heads} heads, counted from 0. "
-                    f"Received: {head!r}."
-                )
+        heads = self.attention_heads
+        known = isinstance(heads, tuple) and all(
+            _is_integer(head) and 0 <= head < num_heads for head in heads
+        )
+        if heads is not None and not (known and heads):
+            raise InputError(
+                f"`attention_heads` must be some of the {num_heads} heads, counted from 0. "
+                f"Received: attention_heads={heads!r}."
+            )
+
+
+def _plain(value):
+    """An option with tuples for other collections, and Python's numbers for NumPy's."""
+    if isinstance(value, Mapping):
+        value = value.items()
+    if isinstance(value, (list, tuple, Set, np.ndarray)):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_integer(value):
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_integer(name, value, least, expected):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not _is_integer(value) or not least <= value < 2**31:
+        expected += ", below 2**31" if _is_integer(value) and value > least else ""
         raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")
 
 
 def _check_number(name, value, least, below, expected):
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least <= value < below:
+    # Beyond float32 it would become infinity in the program.
+    if not number or not least <= value < min(below, 2.0**127):
         raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")

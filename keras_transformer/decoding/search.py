@@ -266,6 +266,9 @@ def search(
 
     Returns:
         `Hypotheses`.
+
+    Raises:
+        ValueError: The translations could be longer than the model's learned positions.
     """
     settings = options.pop("settings", None)
     options = DecodingOptions(
@@ -279,6 +282,13 @@ def search(
     longest = max_length if options.max_length is None else options.max_length
     batch, source = ops.shape(source_ids)
     room = _room(source, options.max_length_ratio, longest)
+    config = getattr(model, "config", None)
+    if not isinstance(room, int) and getattr(config, "positions", None) == "learned":
+        if longest > config.max_length:
+            raise ValueError(
+                "Decoding must end within the learned positions. Received: "
+                f"max_length={longest}, the model's max_length={config.max_length}."
+            )
     first_room = _first_room(source, room)
     if settings.prefixes is not None:
         forced = ops.shape(settings.prefixes)[1]

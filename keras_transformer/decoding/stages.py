@@ -57,14 +57,16 @@ class Stages:
             `None`: each call then lays them out for itself.
         workers: Batches that are decoded at once. Much of a step on a small model keeps a single
             core busy; another batch then has the other one.
+        with_xla: As for `Compiled`.
     """
 
-    def __init__(self, search, max_room, kept_weights=None, workers=1):
+    def __init__(self, search, max_room, kept_weights=None, workers=1, with_xla=True):
         self._search = search
         self._first_room = min(FIRST_ROOM, max_room)
         self._max_room = max_room
         self._kept_weights = kept_weights
         self._workers = workers
+        self._with_xla = with_xla
         self._compiled = {}
 
     def _begin(self, source_ids, settings, until, weights=None):
@@ -79,7 +81,7 @@ class Stages:
         if layout not in self._compiled:
             kept = () if layout is None else (self._kept_weights(layout),)
             self._compiled[layout] = tuple(
-                Compiled(self._search.model, function, kept)
+                Compiled(self._search.model, function, kept, self._with_xla)
                 for function in (self._begin, self._search.proceed)
             )
         return self._compiled[layout]
@@ -87,7 +89,7 @@ class Stages:
     @property
     def compilations(self):
         """Programs that XLA has compiled for it."""
-        return sum(len(each.programs) for pair in self._compiled.values() for each in pair)
+        return sum(each.compilations for pair in self._compiled.values() for each in pair)
 
     def run(self, batches):
         """Decodes batches that all have the same number of rows.

@@ -69,7 +69,7 @@ class Ids:
         padded = np.zeros((len(ids), length), "int32")
         for row, text, each in zip(padded, texts, ids, strict=True):
             # A blank text is left as padding: its translation is empty.
-            row[: len(each)] = each if text.strip() else 0
+            row[: len(each)] = each if text.strip() and len(each) > 1 else 0
         found = self.interpreter.get_signature_runner(f"{search}_{length}")(source_ids=padded)
         ids = found["ids"].reshape(len(texts), -1, found["ids"].shape[-1])[:, 0]
         ids = [[i for i in row if i] for row in ids.tolist()]

@@ -4,6 +4,8 @@ import dataclasses
 import math
 import os
 
+import numpy as np
+
 from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.decoding.inputs import check_positive, one_for_each
 from keras_transformer.errors import InputError
@@ -90,10 +92,7 @@ class SavedModelEngine:
             for option in _OF_SAMPLING:
                 inputs[option] = [getattr(checked, option)] * len(texts)
         rows = self._call(name, inputs, batch_size)
-        return [
-            _translation(row, n_best) if text.strip() else Translation("", 0.0)
-            for text, row in zip(texts, rows, strict=True)
-        ]
+        return [_translation(row, n_best) for row in rows]
 
     def score(self, sources, targets, length_penalty=None, batch_size=32):
         """How probable the model holds given translations.
@@ -193,6 +192,9 @@ class SavedModelEngine:
 
 def _translation(row, n_best):
     """A `Translation` from one row of the outputs of any signature."""
+    # A blank text: nothing, with certainty.
+    if np.max(row["score"]) == 0 and not any(np.ravel(row["translation"])):
+        return Translation("", 0.0)
     if row["score"].ndim:
         columns = {key: values[:n_best] for key, values in row.items()}
         found = [

@@ -56,8 +56,8 @@ class Signatures:
 
     Texts of any number are tokenized, sorted by length, taken 32 at a time, and padded to few
     shapes, for each of which XLA compiles a program. `serving_default`, `beam`, `align` and
-    `serving_ids` share the programs of one search. A blank text gives "" and 0. What has too many
-    tokens is cut there.
+    `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
+    gives "" and 0. What has too many tokens is cut there.
 
     Args:
         engine: `ModelEngine`.
@@ -146,8 +146,10 @@ class Signatures:
 
     def _align(self, text):
         tf = self._tf
-        ids, present = self._ids(text, "source"), ~is_blank(text)
-        source_ids = tf.where(present[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID)
+        ids = self._ids(text, "source")
+        source_ids = tf.where(
+            _present(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
+        )
         source_ids = _trimmed(tf, source_ids)
         longest = tf.shape(source_ids)[1]
 
@@ -182,7 +184,9 @@ class Signatures:
         fits = tf.expand_dims(lengths <= longest, 1)
         both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
         ids = tf.gather(both, tf.where(fits[:, 0], 0, 1), batch_dims=1)
-        found = self._search_in_chunks(ids, lengths > 0, self._programs.beam, 1)
+        # Nothing but the end is the blank text, as nothing at all is.
+        tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
+        found = self._search_in_chunks(ids, tokens, self._programs.beam, 1)
         return {"ids": _trimmed(tf, found["ids"][:, 0]), "score": found["score"][:, 0]}
 
     # What they share.
@@ -206,7 +210,7 @@ class Signatures:
         """`_search_in_chunks` from texts, with the texts of the hypotheses."""
         tf = self._tf
         ids = self._ids(text, "source")
-        found = self._search_in_chunks(ids, ~is_blank(text), compiled, n_best, values, more)
+        found = self._search_in_chunks(ids, _present(text, ids), compiled, n_best, values, more)
         texts = self._detokenize(tf.reshape(found["ids"], [-1, self._width]))
         return {**found, "translation": tf.reshape(texts, [-1, n_best])}
 
@@ -253,6 +257,11 @@ class Signatures:
             **results,
         }
         return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
+
+
+def _present(text, ids):
+    """Bool `(batch,)`: the texts that are not blank. Their ids have more than the end."""
+    return (ids.row_lengths() > 1) & ~is_blank(text)
 
 
 def _trimmed(tf, ids):

@@ -22,7 +22,8 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     Raises:
         ValueError: `max_length` is not positive, or the sequence goes past it. Only a length
-            and a start that are known when the graph is built can be checked.
+            and a start that are known when the graph is built can be checked; past the table
+            the outputs of others are NaN, where the processor does not raise an error itself.
 
     Reference: Gehring et al. 2017, section 3.1 (arXiv:1705.03122); compared with sinusoids in
     Vaswani et al. 2017, table 3 row E (arXiv:1706.03762).
@@ -46,7 +47,8 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0):
         length = inputs.shape[1]
-        if isinstance(length, int) and isinstance(start_index, int):
+        known = isinstance(length, int) and isinstance(start_index, int)
+        if known:
             if start_index + length > self.max_length:
                 raise ValueError(
                     "The sequence must end within `max_length`. Received: "
@@ -54,6 +56,10 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
                 )
         positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
         embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
+        if not known:
+            # XLA reads the last row for every place past it: silently wrong, where NaN shows.
+            inside = ops.expand_dims(positions < self.max_length, 1)
+            embedding = ops.where(inside, embedding, float("nan"))
         return inputs + ops.cast(embedding, inputs.dtype)
 
     def get_config(self):

@@ -7,7 +7,7 @@ import keras
 import pytest
 
 from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import compile_for_ids
+from keras_transformer.decoding.compiled import Compiled
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +38,7 @@ def compiled_search(varied):
                     model, source_ids, beam_size, alpha, n_best or beam_size, oracles.MAX_LENGTH
                 )
 
-            programs[key] = compile_for_ids(model, run)
+            programs[key] = Compiled(model, run)
         return programs[key]
 
     return compiled_search
@@ -55,7 +55,7 @@ def quick_search():
             )
 
         # JAX would compile the loop anew at each eager call.
-        return compile_for_ids(model, run) if keras.backend.backend() == "jax" else run
+        return Compiled(model, run) if keras.backend.backend() == "jax" else run
 
     return quick_search
 

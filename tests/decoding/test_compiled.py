@@ -8,7 +8,7 @@ import pytest
 from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import Compiled, compile_for_ids
+from keras_transformer.decoding.compiled import Compiled
 
 
 def doubled_embeddings():
@@ -20,7 +20,7 @@ def doubled_embeddings():
         traced.append(ids.shape)
         return {"doubled": 2.0 * model(ids), "ids": (ids,)}
 
-    return model, compile_for_ids(model, function), traced
+    return model, Compiled(model, function), traced
 
 
 def test_it_gives_what_the_function_gives_in_the_same_structure():
@@ -30,14 +30,6 @@ def test_it_gives_what_the_function_gives_in_the_same_structure():
     np.testing.assert_array_equal(result["ids"][0], ids)
     table = np.asarray(model.layers[-1].embeddings)
     np.testing.assert_allclose(result["doubled"], 2 * table[ids], rtol=1e-6)
-
-
-@pytest.mark.tensorflow
-def test_it_is_traced_once_for_all_shapes():
-    _, run, traced = doubled_embeddings()
-    for shape in ((1, 2), (3, 5), (7, 2), (1, 2)):
-        assert run(np.ones(shape, "int32"))["doubled"].shape == (*shape, 3)
-    assert len(traced) == 1
 
 
 def test_a_shape_seen_before_is_not_traced_again():
@@ -71,7 +63,7 @@ def test_a_search_follows_its_model_through_changes(varied):
     other = varied("pre_norm")
     model = type(other)(other.config)
     options = dict(beam_size=2, n_best=2, max_length=7)
-    run = compile_for_ids(model, lambda ids: search(model, ids, **options))
+    run = Compiled(model, lambda ids: search(model, ids, **options))
     expected = as_lists(search(other, varied_sources(), **options))
     before = as_lists(run(varied_sources()))
     assert all(a[0].ids != b[0].ids for a, b in zip(before, expected, strict=True))
@@ -82,7 +74,7 @@ def test_a_search_follows_its_model_through_changes(varied):
 def test_a_backend_that_has_no_compiler_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(RuntimeError, match="'torch'"):
-        compile_for_ids(None, lambda ids: ids)
+        Compiled(None, lambda ids: ids)
 
 
 def counted(function):

@@ -276,3 +276,43 @@ def test_alternatives_that_do_not_exist_are_left_out(engine):
     texts = [each.text for each in (found, *found.alternatives)]
     assert sorted(texts) == ["", "11", "5", "7"]
     assert all(each.score > -100 for each in (found, *found.alternatives))
+
+
+@pytest.mark.filterwarnings("ignore:.*were split")
+def test_a_split_text_has_its_prefix_once_and_alternatives_and_an_alignment(engine):
+    parts = ["5 6 7. 8 9 10 11. 12 13 14 15 16.", "4 5"]
+    options = dict(beam_size=3, n_best=2, alignment=True)
+    first, second = engine.translate(parts, target_prefixes=["9 9 9", ""], **options)
+    (whole,) = engine.translate([LONG], target_prefixes=["9 9 9"], long_input="split", **options)
+    assert whole.text == f"{first.text} {second.text}" and whole.text.startswith("9 9 9")
+    sums = sorted(
+        a.score + b.score
+        for a in (first, *first.alternatives)
+        for b in (second, *second.alternatives)
+    )
+    assert whole.alternatives[0].score == pytest.approx(sums[-2], abs=1e-4)
+    rows, columns = first.alignment.shape
+    assert whole.alignment.shape == (len(whole.tokens), len(whole.source_tokens))
+    np.testing.assert_allclose(whole.alignment[:rows, :columns], first.alignment, atol=1e-5)
+    np.testing.assert_allclose(whole.alignment[rows:, columns:], second.alignment, atol=1e-5)
+    assert not whole.alignment[rows:, :columns].any()
+    *_, streamed = engine.stream(LONG, target_prefix="9 9 9", long_input="split")
+    (greedy,) = engine.translate([LONG], beam_size=1, target_prefixes=["9 9 9"], long_input="split")
+    assert streamed == greedy.text
+
+
+def test_a_warmup_takes_what_translate_takes(varied):
+    engine = ModelEngine(
+        varied("post_norm"), NumberTokenizer(), max_source_length=16, max_target_length=20
+    )
+    options = dict(beam_size=1, batch_size=2, alignment=True, long_input="split")
+    compiled = engine.warmup(lengths=(16,), target_prefixes=["5", "7 7 7"], **options)
+    # A search for sentences with a prefix; alignments of up to 16 and 20 tokens.
+    assert compiled == 3
+    engine.translate(["5 7", "8"], target_prefixes=["", "9 9"], min_length=18, **options)
+    engine.translate(["5 7", "8"], target_prefixes=["", "9 9"], max_length=3, **options)
+    assert engine.compilations == 3
+    with pytest.raises(InputError, match="`long_input` must be"):
+        engine.warmup(long_input="cut")
+    with pytest.raises(InputError, match="`attention_heads` must be some"):
+        engine.warmup(attention_heads=())

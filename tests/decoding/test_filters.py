@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.decoding import filters
-from keras_transformer.decoding.filters import filter_logits, sample
+from keras_transformer.decoding.filters import gaps_of, sample
 from keras_transformer.decoding.hypotheses import IMPOSSIBLE
 from keras_transformer.decoding.random_numbers import uniform
 
@@ -25,8 +25,8 @@ def tensors(options):
     return [ops.convert_to_tensor(v, dtypes[name]) for name, v in (NEUTRAL | options).items()]
 
 
-def kept(logits):
-    return np.asarray(logits) != np.float32(IMPOSSIBLE)
+def kept(gaps):
+    return np.asarray(gaps) != np.float32(-IMPOSSIBLE)
 
 
 def kept_by_a_sort(logits, temperature, top_k, top_p, min_p):
@@ -90,10 +90,11 @@ ROWS = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.4, 0.3]]
 @pytest.mark.parametrize("options, count", BY_HAND)
 def test_what_stays_is_what_was_worked_out_by_hand(options, count):
     logits = logits_of(ROWS)
-    filtered = np.asarray(filter_logits(logits, **options))
+    filtered = np.asarray(gaps_of(logits, **options))
     np.testing.assert_array_equal(kept(filtered), np.array(ROWS) > [0.35, 0.25, 0.15, 0][count - 1])
     scaled = logits / np.float32(options.get("temperature", 1.0))
-    np.testing.assert_allclose(filtered[kept(filtered)], scaled[kept(filtered)], rtol=1e-6)
+    gaps = scaled.max(axis=-1, keepdims=True) - scaled
+    np.testing.assert_allclose(filtered[kept(filtered)], gaps[kept(filtered)], rtol=1e-5, atol=1e-6)
 
 
 def test_one_program_does_it_for_all_values_of_the_options(compiled):
@@ -101,7 +102,7 @@ def test_one_program_does_it_for_all_values_of_the_options(compiled):
 
     def function(*arguments):
         compilations.append(1)
-        return filter_logits(*arguments)
+        return gaps_of(*arguments)
 
     program = compiled(function)
     logits = ops.convert_to_tensor(logits_of(ROWS))
@@ -129,7 +130,7 @@ def test_one_program_does_it_for_all_values_of_the_options(compiled):
 )
 def test_equally_probable_tokens_stay_or_go_together(options, count):
     probabilities = np.array([0.1, 0.3, 0.2, 0.1, 0.3])
-    filtered = filter_logits(logits_of(probabilities), **options)
+    filtered = gaps_of(logits_of(probabilities), **options)
     expected = probabilities >= np.sort(probabilities)[-count]
     np.testing.assert_array_equal(kept(filtered), expected)
 
@@ -137,26 +138,26 @@ def test_equally_probable_tokens_stay_or_go_together(options, count):
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 0.1}, {"min_p": 1.0}])
 @pytest.mark.parametrize("logit", [0.0, 5.0, -7.0])
 def test_of_a_row_of_equals_all_stay(options, logit):
-    assert kept(filter_logits(np.full((1, 7), logit, "float32"), **options)).all()
+    assert kept(gaps_of(np.full((1, 7), logit, "float32"), **options)).all()
 
 
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
 def test_zero_and_minus_zero_are_equally_probable(zeros):
-    filtered = filter_logits(np.array([*zeros, -1.0], "float32"), top_k=1)
+    filtered = gaps_of(np.array([*zeros, -1.0], "float32"), top_k=1)
     np.testing.assert_array_equal(kept(filtered), [True, True, False])
 
 
 def test_the_neutral_values_keep_the_most_improbable_token_also_as_tensors():
     # 1 + e^-20 is 1 in float32: by the sum alone the first token would do.
     logits = np.array([[0.0, -20.0, -50.0, -3000.0]], "float32")
-    assert kept(filter_logits(logits, *tensors(NEUTRAL))).all()
-    assert kept(filter_logits(logits)).all()
+    assert kept(gaps_of(logits, *tensors(NEUTRAL))).all()
+    assert kept(gaps_of(logits)).all()
 
 
 def test_a_row_that_keeps_all_waits_for_the_others():
     # More is wanted of the first two than there is.
     options = {"top_p": np.array([[2.0], [1.0 + 1e-6], [0.6]], "float32")}
-    filtered = filter_logits(logits_of([[0.4, 0.3, 0.2, 0.1]] * 3), **options)
+    filtered = gaps_of(logits_of([[0.4, 0.3, 0.2, 0.1]] * 3), **options)
     np.testing.assert_array_equal(kept(filtered), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
 
 
@@ -167,19 +168,19 @@ def test_a_row_that_keeps_all_waits_for_the_others():
 )
 def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
     logits = np.array([[IMPOSSIBLE, -2.0, IMPOSSIBLE, -1.0, -np.inf]], "float32")
-    filtered = np.asarray(filter_logits(logits, **options))
+    filtered = np.asarray(gaps_of(logits, **options))
     np.testing.assert_array_equal(kept(filtered), [[False, True, False, True, False]])
 
 
 @pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.5}])
 def test_where_nothing_is_allowed_nothing_is_kept(options):
     logits = np.full((1, 1, 5), IMPOSSIBLE, "float32")
-    assert not kept(filter_logits(logits, **options)).any()
+    assert not kept(gaps_of(logits, **options)).any()
     assert 0 <= int(sample(logits, np.array([3], "int32"), 0, **options)[0, 0]) < 5
 
 
 def test_random_rows_keep_what_a_sort_keeps(compiled):
-    program = compiled(filter_logits)
+    program = compiled(gaps_of)
 
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
@@ -212,7 +213,7 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
 @pytest.mark.parametrize("options", [{"top_k": 40}, {"top_p": 0.8}, {"top_k": 3000, "top_p": 0.5}])
 def test_a_long_row_keeps_exactly_what_a_sort_keeps(rng, compiled, options):
     logits = rng.normal(scale=2.5, size=(3, 1, 8009)).astype("float32")
-    found = kept(compiled(lambda logits: filter_logits(logits, **options))(logits))
+    found = kept(compiled(lambda logits: gaps_of(logits, **options))(logits))
     for row, result in zip(logits[:, 0], found[:, 0], strict=True):
         expected = kept_by_a_sort(row, **(NEUTRAL | options))
         assert 1 < expected.sum() < 3001

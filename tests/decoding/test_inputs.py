@@ -89,3 +89,55 @@ def test_a_count_must_be_a_positive_integer(value):
     check_positive("batch_size", 1)
     with pytest.raises(InputError, match="`batch_size` must be a positive integer"):
         check_positive("batch_size", value)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    """A tokenizer of lower-case letters."""
+    from keras_transformer import Tokenizer
+
+    return Tokenizer.train_from_texts(["a man and a dog"] * 9, vocabulary_size=14)
+
+
+BLANK = [
+    "",
+    " \t",
+    "\u200b",
+    "\ufeff",
+    "\u200e",
+    "\x07",
+    "\u2581",
+    "\x85",
+    "\u3000\u200b\x07 \u2581",
+]
+
+
+@pytest.mark.tensorflow
+def test_a_text_without_tokens_is_blank(sentences):
+    sources, parts = source_ids([*BLANK, "a"], sentences, 3, "refuse")
+    assert len(sources) == 1 and parts == [[]] * len(BLANK) + [[0]]
+
+
+@pytest.mark.tensorflow
+def test_a_part_without_tokens_is_left_out(sentences):
+    with pytest.warns(UserWarning, match="split"):
+        sources, (parts,) = source_ids(["a dog. \u200b\n a man."], sentences, 8, "split")
+    assert parts == [0, 1]
+    assert [sentences.detokenize(ids)[:5] for ids in sources] == ["a dog", "a man"]
+
+
+@pytest.mark.tensorflow
+def test_characters_of_a_prefix_that_the_vocabulary_lacks_are_named(sentences):
+    assert prefix_ids(["a dog", "\u200b"], 2, sentences, 9)[1] == []
+    with pytest.raises(InputError) as caught:
+        prefix_ids(["a", "a xüx dog"], 2, sentences, 20)
+    assert str(caught.value).endswith("Received: 'x', 'ü' in 'a xüx dog', prefix 2.")
+
+
+@pytest.mark.tensorflow
+def test_with_bytes_no_character_is_unknown():
+    from keras_transformer import Tokenizer
+
+    tokenizer = Tokenizer.train_from_texts(["a man"] * 9, vocabulary_size=264, byte_fallback=True)
+    (ids,) = prefix_ids(["漢"], 1, tokenizer, 9)
+    assert tokenizer.detokenize(ids) == "漢"

@@ -1,11 +1,18 @@
 """`DecodingOptions`: what is refused, and how it is said."""
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.settings import settings_of
 from keras_transformer.errors import InputError
+
+FIELDS = [field.name for field in dataclasses.fields(DecodingOptions)]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_an_attention_layer_must_exist(layer):
 
 @pytest.mark.parametrize("head", [5, -1, True, 1.0])
 def test_attention_heads_must_exist(head):
-    with pytest.raises(InputError, match=f"5 heads.*Received: {head!r}"):
+    with pytest.raises(InputError, match=f"5 heads.*Received: attention_heads=.*{head!r}"):
         DecodingOptions(attention_heads=[0, head]).check_attention(3, 5)
 
 
@@ -108,3 +115,54 @@ def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
         DecodingOptions.of(beams=2)
     with pytest.raises(InputError, match="no option `topk`. Did you mean `top_k`?"):
         DecodingOptions.of(topk=2)
+
+
+@pytest.mark.parametrize("heads", [(), [], "", 0, ([0],), {"0"}])
+def test_no_head_and_no_collection_of_heads_are_refused(heads):
+    with pytest.raises(InputError, match="5 heads.*Received: attention_heads="):
+        DecodingOptions(attention_heads=heads).check_attention(3, 5)
+
+
+def test_numpy_numbers_are_numbers():
+    options = DecodingOptions(
+        beam_size=np.int64(3),
+        length_penalty=np.float32(0.5),
+        banned_ids=np.array([5, 7]),
+        logit_bias={np.int32(3): np.float32(2)},
+        seed=[np.uint8(1)],
+        attention_heads={np.int64(2)},
+    )
+    options.check_ids(11)
+    options.check_attention(3, 5)
+    assert (options.beam_size, options.banned_ids, options.seed) == (3, (5, 7), (1,))
+    assert type(options.beam_size) is int and options.logit_bias == ((3, 2.0),)
+
+
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.integers(),
+    st.floats(),
+    st.floats(0, 2),
+    st.text(max_size=3),
+    st.lists(st.one_of(st.integers(-2, 12), st.floats(), st.text(max_size=1)), max_size=3),
+    st.dictionaries(st.one_of(st.integers(-2, 12), st.text(max_size=1)), st.floats(), max_size=2),
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=4))
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_any_value_is_refused_by_name_or_fits_the_program(values):
+    try:
+        options = DecodingOptions.of(**values)
+        options.check_ids(11)
+        options.check_attention(3, 5)
+    except InputError:
+        return
+    # Finite in float32, whole in int32: nothing overflows there.
+    with np.errstate(all="raise"):
+        made = settings_of(dataclasses.replace(options, seed=0), 17, batch=2)
+    assert np.isfinite(made.numbers).all()
+    assert options.n_best <= options.beams and options.attention_heads != ()
+    assert all(bias < np.inf for _, bias in options.logit_bias)

@@ -296,7 +296,7 @@ import keras
 import numpy as np
 import keras_transformer
 from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import compile_for_ids
+from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.settings import settings_of
 
@@ -306,7 +306,7 @@ source = np.load(f"{folder}/source.npy")
 for beams in (1, 3):
     def run(ids, beams=beams):
         return search(model, ids, beams, n_best=beams, max_length=max_length)
-    found = compile_for_ids(model, run)(source)
+    found = Compiled(model, run)(source)
     np.savez(f"{folder}/{keras.backend.backend()}_{beams}.npz", *map(np.asarray, found))
 options = dict(sampling=True, n_best=3, temperature=0.9)
 settings = settings_of(DecodingOptions(**options), max_length, len(source))

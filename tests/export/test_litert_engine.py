@@ -10,7 +10,7 @@ from keras_transformer.export import LiteRTEngine
 
 pytestmark = pytest.mark.tensorflow
 
-TEXTS = ["a man", "", "two dogs", " \t", "läuft 12", "a girl runs", "你好"]
+TEXTS = ["a man", "", "two dogs", " \t", "läuft 12", "a girl runs", "你好", "\u200b\u2581"]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def copy(report, tmp_path):
 
 @pytest.mark.parametrize("batch_size", [3, 32, 100])
 def test_it_translates_as_the_live_engine(engine, exported, texts, batch_size):
-    chosen = [*texts[:36], "", "\u3000"]
+    chosen = [*texts[:36], "", "\u3000", "\u200b\x07"]
     expected = engine.translate(chosen, beam_size=3, length_penalty=0.8, long_input="truncate")
     received = exported.translate(chosen, batch_size=batch_size)
     assert [each.text for each in received] == [each.text for each in expected]

@@ -176,3 +176,18 @@ def test_names_of_signatures_are_checked():
     assert check_signatures([]) == ["serving_default"]
     with pytest.raises(InputError, match="must be among serving_default, .* Received: 'bean'"):
         check_signatures(["bean"])
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam", "sample", "align", "serving_default"])
+def test_a_text_without_tokens_is_blank_in_every_signature(call, name):
+    texts = ["\u200b\u2581", "a man", "\x07"]
+    found = call(name, text=texts, **(sampling(3) if name == "sample" else {}))
+    first = {key: values.reshape(3, -1)[:, 0] for key, values in found.items()}
+    assert list(first["translation"][[0, 2]]) == ["", ""] and first["score"][1] != 0
+    assert list(first["score"][[0, 2]]) == [0, 0]
+
+
+def test_ids_of_an_end_alone_are_blank(call):
+    found = call("serving_ids", source_ids=[[EOS_ID, 0], [5, EOS_ID], [0, EOS_ID]])
+    assert not found["ids"][[0, 2]].any() and found["ids"][1].any()
+    assert list(found["score"][[0, 2]]) == [0, 0] and found["score"][1] != 0

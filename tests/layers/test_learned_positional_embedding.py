@@ -70,6 +70,18 @@ def test_a_sequence_that_ends_with_the_table_is_taken():
     np.testing.assert_allclose(outputs[0], table, atol=1e-7)
 
 
+@pytest.mark.tensorflow
+def test_past_the_table_a_length_that_only_the_program_knows_gives_no_number():
+    import tensorflow as tf
+
+    layer, table = built()
+    signature = [tf.TensorSpec((1, None, WIDTH))]
+    run = tf.function(layer, signature, jit_compile=True, autograph=False)
+    outputs = np.asarray(run(np.zeros((1, MAX_LENGTH + 2, WIDTH), "float32")))[0]
+    np.testing.assert_allclose(outputs[:MAX_LENGTH], table, atol=1e-7)
+    assert np.isnan(outputs[MAX_LENGTH:]).all()
+
+
 def test_initial_rows_have_the_size_of_a_token_vector():
     layer = LearnedPositionalEmbedding(211)
     layer.build((None, None, 101))
