@@ -63,7 +63,7 @@ class LiteRTFloat32:
         spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
         search = Search(self._model, options, length)
         function = tf.function(search.__call__, [spec], autograph=False)
-        return join([convert("search", function.get_concrete_function())], self.quantize)
+        return join(convert([("search", function.get_concrete_function())]), self.quantize)
 
 
 class LiteRTInt8(LiteRTFloat32):
