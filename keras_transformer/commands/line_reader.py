@@ -20,7 +20,7 @@ class Line(NamedTuple):
 
     Attributes:
         number: Counted from 1.
-        text: What it says.
+        text: Its characters, without the end.
         size: Bytes that it took, including its end.
     """
 

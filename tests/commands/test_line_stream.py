@@ -117,18 +117,18 @@ def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
 
 
 def test_what_the_engine_warns_of_is_one_line_beside_the_result(translator, lines):
-    told = io.StringIO()
-    with Progress(shown=False, file=told) as progress:
+    shown = io.StringIO()
+    with Progress(shown=False, file=shown) as progress:
         result = translated(translator, lines("a", "SPLIT"), progress=progress)
     assert result == "A\nSPLIT\n"
-    assert told.getvalue() == ("keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n")
+    assert shown.getvalue() == ("keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n")
 
 
 def test_the_bar_counts_what_is_written(translator, lines):
-    told = io.StringIO()
-    with Progress(4, file=told) as progress:
+    shown = io.StringIO()
+    with Progress(4, file=shown) as progress:
         translated(translator, lines("a", "b"), progress=progress)
-    assert "100%|" in told.getvalue() and "2 sentences, " in told.getvalue()
+    assert "100%|" in shown.getvalue() and "2 sentences, " in shown.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def files(tmp_path):
 
 
 def test_each_pair_is_a_json_object(translator, files):
-    output, told = io.StringIO(), io.StringIO()
-    with Progress(file=told) as progress:
+    output, shown = io.StringIO(), io.StringIO()
+    with Progress(file=shown) as progress:
         paths = files(["a b", "c"], ["Ä B", "C"])
         score_lines(translator, *paths, output, progress=progress, alignment=True)
     first, second = map(json.loads, output.getvalue().splitlines())
@@ -265,7 +265,7 @@ def test_each_pair_is_a_json_object(translator, files):
         "source_tokens": ["a", "b"],
     }
     assert (second["line"], second["target"]) == (2, "C")
-    assert "2 sentences" in told.getvalue()
+    assert "2 sentences" in shown.getvalue()
 
 
 def test_many_pairs_go_in_chunks(translator, files):
