@@ -55,7 +55,7 @@ def benchmark_decode(
         threads: Threads of each engine.
         engines: Names, of `engines.ENGINES`; all by default.
         model: A `Transformer` to take instead of a preset.
-        log: Function that is told the progress.
+        log: Function called with a line for each step of the work.
 
     Returns:
         A dict fit for JSON. A `ratio` is the median of the rounds' ratios of a peer's time to

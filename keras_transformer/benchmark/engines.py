@@ -7,6 +7,7 @@ trained run, the `ModelEngine` given as `text_engine`, and also have
 `translate_corpus(sentences, beam_size, length_penalty, batch_size)`.
 """
 
+import functools
 import importlib.metadata
 import importlib.util
 import tempfile
@@ -33,27 +34,17 @@ class LiteRTFloat32:
 
     def __init__(self, model, threads=2, text_engine=None):
         self._model, self._threads = model, threads
-        self._runners = {}
+        self._runner = functools.cache(self._make_runner)
 
     def translate(self, source_ids, beam_size, steps):
         """Forces `steps` steps, as `Ours.translate`: EOS is never chosen."""
         rows = pad(source_ids, len(source_ids), max(map(len, source_ids)))
-        found = self._runner(rows.shape[1], beam_size, steps)(source_ids=rows)
-        return found["ids"].reshape(len(rows), -1, steps)[:, 0].tolist()
+        _, run = self._runner(rows.shape[1], beam_size, steps)
+        return run(source_ids=rows)["ids"].reshape(len(rows), -1, steps)[:, 0].tolist()
 
-    def _runner(self, length, beam_size, steps):
-        key = (length, beam_size, steps)
-        if key not in self._runners:
-            from ai_edge_litert.interpreter import Interpreter
-
-            content = self._content(length, beam_size, steps)
-            # Held: a runner alone does not keep its interpreter.
-            interpreter = Interpreter(model_content=content, num_threads=self._threads)
-            self._runners[key] = interpreter, interpreter.get_signature_runner("search")
-        return self._runners[key][1]
-
-    def _content(self, length, beam_size, steps):
+    def _make_runner(self, length, beam_size, steps):
         import tensorflow as tf
+        from ai_edge_litert.interpreter import Interpreter
 
         from keras_transformer.export.litert_file import convert, join
         from keras_transformer.export.litert_search import Search
@@ -62,8 +53,11 @@ class LiteRTFloat32:
         options = Options(beam_size, 0.0, 1, steps, ratio=0.0, extra=steps, forbidden_ids=(EOS_ID,))
         spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
         search = Search(self._model, options, length)
-        function = tf.function(search.__call__, [spec], autograph=False)
-        return join(convert([("search", function.get_concrete_function())]), self.quantize)
+        function = tf.function(search.__call__, [spec], autograph=False).get_concrete_function()
+        content = join(convert([("search", function)]), self.quantize)
+        interpreter = Interpreter(model_content=content, num_threads=self._threads)
+        # Both: a runner alone does not keep its interpreter.
+        return interpreter, interpreter.get_signature_runner("search")
 
 
 class LiteRTInt8(LiteRTFloat32):
@@ -212,20 +206,18 @@ class KerasHubBart:
             max_sequence_length=MAX_POSITIONS + 1,  # the start of the target comes on top
             dtype="float32",
         )
-        self._models = {}
+        self.model = functools.cache(self._make_model)
 
-    def model(self, beam_size):
+    def _make_model(self, beam_size):
         """The language model that searches with `beam_size` hypotheses."""
         # `compile` throws the compiled function away, so there is a model for each sampler;
         # they share the weights.
-        if beam_size not in self._models:
-            samplers = self._keras_hub.samplers
-            greedy = beam_size == 1
-            sampler = samplers.GreedySampler() if greedy else samplers.BeamSampler(beam_size)
-            model = self._keras_hub.models.BartSeq2SeqLM(self._backbone, preprocessor=None)
-            model.compile(sampler=sampler, jit_compile=True)
-            self._models[beam_size] = model
-        return self._models[beam_size]
+        samplers = self._keras_hub.samplers
+        greedy = beam_size == 1
+        sampler = samplers.GreedySampler() if greedy else samplers.BeamSampler(beam_size)
+        model = self._keras_hub.models.BartSeq2SeqLM(self._backbone, preprocessor=None)
+        model.compile(sampler=sampler, jit_compile=True)
+        return model
 
     def translate(self, source_ids, beam_size, steps):
         """Forces `steps` steps, as `Ours.translate`: `generate` fills the length it is given."""
@@ -248,18 +240,9 @@ def forced_inputs(source_ids, steps):
     }
 
 
-ENGINES = {
-    engine.name: engine
-    for engine in (
-        Ours,
-        LiteRTFloat32,
-        LiteRTInt8,
-        CTranslate2Float32,
-        CTranslate2InParts,
-        CTranslate2Int8,
-        KerasHubBart,
-    )
-}
+_OURS = (Ours, LiteRTFloat32, LiteRTInt8)
+_PEERS = (CTranslate2Float32, CTranslate2InParts, CTranslate2Int8, KerasHubBart)
+ENGINES = {engine.name: engine for engine in (*_OURS, *_PEERS)}
 FOR_A_CORPUS = (Ours.name, CTranslate2Float32.name, CTranslate2Int8.name)
 
 

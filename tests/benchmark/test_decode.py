@@ -68,11 +68,11 @@ def test_rates_ratios_and_shares_follow_from_the_seconds(fakes, model, monkeypat
 
 
 def test_a_row_for_each_batch_and_beam(fakes, model):
-    told = []
-    report = measured(model, ["ours"], batch_sizes=(1, 2), beam_sizes=(1, 3), log=told.append)
+    logged = []
+    report = measured(model, ["ours"], batch_sizes=(1, 2), beam_sizes=(1, 3), log=logged.append)
     shapes = [(row["batch"], row["beam_size"]) for row in report["rows"]]
     assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
-    assert told[0] == "making ours" and len(told) == 5
+    assert logged[0] == "making ours" and len(logged) == 5
 
 
 def test_an_engine_that_takes_other_steps_is_not_measured(fakes, model, monkeypatch):
