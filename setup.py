@@ -11,8 +11,9 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 JAX = ["jax>=0.10,<0.11"]
 LITERT = ["ai-edge-litert>=2.3,<2.4", "sentencepiece>=0.2.2,<0.3"]
 PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
-# `ray` alone would lack the HTTP server and the metrics.
-SERVE = ["ray[serve]>=2.60,<2.61"]
+# `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
+# uvicorn's protocol over httptools: each series is tried before it is admitted.
+SERVE = ["ray[serve]>=2.60,<2.61", "uvicorn>=0.54,<0.55", "httptools>=0.9,<0.10"]
 PLOTS = ["matplotlib>=3.11,<4"]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21,<2.22", "grpcio>=1.85,<2"]
@@ -58,6 +59,7 @@ setup(
         "sentencepiece>=0.2,<0.3",
         "sacrebleu>=2.6,<3",
         "PyYAML>=6,<7",
+        "pydantic>=2.14,<3",
         "Babel>=2.18,<3",
         "tqdm>=4.70,<5",
     ],

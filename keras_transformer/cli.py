@@ -1,8 +1,8 @@
 """The `keras-transformer` command line: what holds for all of its commands.
 
 stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
-user's mistake (one line), 1 when an export does not do what its model does, 130 on Ctrl-C, 141
-when whoever reads the result has gone.
+user's mistake (one line), 1 when an export does not do what its model does or when a training's
+loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
 """
 
 import argparse
@@ -22,7 +22,8 @@ from keras_transformer.commands import (
     train,
     translate,
 )
-from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.commands.quiet import silence_tensorflow
+from keras_transformer.errors import InputError, TrainingError, VerificationError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -41,9 +42,11 @@ def run(arguments=None):
     Returns:
         The exit code.
     """
-    # TensorFlow's C++ side would mix its notes on the machine with the result's progress.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(arguments).parse_args(arguments)
+    # What is left are a command's own options, most of them arguments of the library.
+    if not vars(options).pop("verbose", False):
+        silence_tensorflow()
     if sys.stdout is None:  # Closed by whoever started us.
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
@@ -66,7 +69,7 @@ def _call(options):
         options.command(options)
     except InputError as error:
         return _tell(error, 2)
-    except VerificationError as error:
+    except (TrainingError, VerificationError) as error:
         return _tell(error, 1)
     except OSError as error:
         return _told(error)
@@ -93,21 +96,26 @@ def _show_warning(message, *place):
     _tell(message, None)
 
 
-def _parser():
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser with the options of all commands; those of its subcommands are of its class."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.add_argument(
+            "--verbose",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show TensorFlow's messages on the machine too",
+        )
+
+
+def _parser(arguments):
+    parser = _Parser(
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add_command in (
-        demo.add_command,
-        train.add_command,
-        translate.add_command,
-        score.add_command,
-        evaluate.add_command,
-        export.add_command,
-        serve.add_command,
-        benchmark.add_command,
-    ):
-        add_command(commands)
+    for command in (demo, train, translate, score, evaluate, export, benchmark):
+        command.add_command(commands)
+    serve.add_command(commands, with_options="serve" in arguments)
     return parser

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras_transformer.errors import did_you_mean
+
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids that every tokenizer, loss and search of this package agrees on."""
 
@@ -109,13 +111,10 @@ class TransformerConfig:
             )
         check_choice("tie_embeddings", self.tie_embeddings, ("all", "decoder", "none"))
         check_choice("positions", self.positions, ("sinusoidal", "learned"))
-        if not isinstance(self.activation, str):
-            raise ValueError(
-                "`activation` must be the name of a Keras activation. "
-                f"Received: activation={self.activation!r}."
-            )
+        _check_activation(self.activation)
         epsilon = self.layer_norm_epsilon
-        if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or epsilon <= 0:
+        number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
+        if not number or not 0 < epsilon < float("inf"):
             raise ValueError(
                 "`layer_norm_epsilon` must be a positive number. "
                 f"Received: layer_norm_epsilon={epsilon!r}."
@@ -148,10 +147,7 @@ class TransformerConfig:
     @classmethod
     def from_preset(cls, preset, vocabulary_size, **fields):
         """A preset's configuration, with any field replaced by name."""
-        if preset not in _PRESETS:
-            raise ValueError(
-                f"`preset` must be one of {', '.join(_PRESETS)}. Received: preset={preset!r}."
-            )
+        check_choice("preset", preset, tuple(_PRESETS))
         return cls(vocabulary_size=vocabulary_size, **{**_PRESETS[preset], **fields})
 
     def to_dict(self):
@@ -170,6 +166,26 @@ class TransformerConfig:
 def _check_positive_integer(name, value):
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+
+
+# `glu` halves the width, `threshold` needs arguments; the others are no activations.
+_NO_ACTIVATIONS = ("glu", "threshold", "get", "serialize", "deserialize")
+
+
+def _check_activation(name):
+    # Late: what has no model needs no Keras.
+    import keras
+
+    try:
+        known = isinstance(name, str) and callable(keras.activations.get(name))
+    except ValueError:
+        known = False
+    if not known or name in _NO_ACTIVATIONS:
+        names = [each for each in dir(keras.activations) if each not in _NO_ACTIVATIONS]
+        raise ValueError(
+            f"`activation` must be the name of a Keras activation. Received: activation={name!r}."
+            + did_you_mean(name, names)
+        )
 
 
 def check_rate(name, value):

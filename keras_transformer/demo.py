@@ -1,14 +1,14 @@
 """The whole way on built-in data: dates written out in many languages -> 2026-11-20."""
 
 import pathlib
-import shutil
 import sys
 import time
 
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError
+from keras_transformer.files import empty_folder, owner_of_export
 from keras_transformer.pipeline import export_run
-from keras_transformer.training import Recipe, train
+from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.translator import Translator
 
 _RECIPE = {
@@ -34,6 +34,7 @@ _RECIPE = {
     },
     "decoding": {"beam_size": 2, "max_source_length": 64, "max_target_length": 32},
 }
+_PARTS = ("train", "validation", "held_out")
 _HELD_OUT = 500
 _EXAMPLES = (
     "Freitag, 20. November 2026",
@@ -49,7 +50,7 @@ def run_demo(output, overwrite=False):
 
     Args:
         output: Path of the folder to make: `data/`, `run/` and `export/`.
-        overwrite: Replace an earlier demo there.
+        overwrite: Replace an earlier demo there, if nothing else is in its folder.
 
     Returns:
         A short table as text.
@@ -90,13 +91,29 @@ def _prepare(folder, overwrite):
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
             raise InputError(f"{folder}: exists already. Give --overwrite or another --output.")
-        if not (folder / "run").is_dir():
-            raise InputError(f"{folder}: is not a demo's folder, so it is not overwritten.")
-        shutil.rmtree(folder)
+        _clear(folder)
     try:
         (folder / "data").mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot make the folder: {error.strerror}.") from None
+
+
+def _clear(folder):
+    """Removes what a demo made, or raises `InputError` if there is anything else."""
+    if not (folder / "run" / "tokenizer.model").is_file():
+        raise InputError(f"{folder}: is not a demo's folder, so it is not overwritten.")
+    data = {f"{part}.{side}" for part in _PARTS for side in ("source", "target")}
+    owners = {
+        "data": data.__contains__,
+        "run": RunFolder(folder / "run").owner(),
+        "export": owner_of_export(folder / "export"),
+    }
+
+    def own(path):
+        first, _, rest = path.partition("/")
+        return first in owners and owners[first](rest)
+
+    empty_folder(folder, own)
 
 
 def _write_data(folder):

@@ -15,6 +15,13 @@ class VerificationError(RuntimeError):
     """An exported artifact does not do what the live model does; nothing was exported."""
 
 
+class TrainingError(RuntimeError):
+    """Training cannot go on: the loss is no longer a number.
+
+    The command line prints the message alone and exits with code 1.
+    """
+
+
 def did_you_mean(name, known, cutoff=0.6):
     """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
 

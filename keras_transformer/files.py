@@ -7,6 +7,7 @@ power leaves half a file under a final name.
 
 import contextlib
 import gzip
+import json
 import os
 import secrets
 import shutil
@@ -17,6 +18,13 @@ from keras_transformer.errors import InputError
 
 MANIFEST = "export.json"
 """The file that marks a folder as an export; without it no folder is replaced."""
+
+# What exports have beside the files that their manifests list.
+_OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "config.json"} | {
+    f"{side}{name}"
+    for side in ("", "source_", "target_", "shared_")
+    for name in ("tokenizer.model", "vocabulary.json")
+}
 
 
 def read_lines(path):
@@ -95,10 +103,23 @@ def replaced_file(path):
     try:
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)
-        _sync(path.parent)
+        rename_durably(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def rename_durably(source, target):
+    """Gives a synced file another name, under which it outlives a loss of power.
+
+    Args:
+        source: Path of the file.
+        target: Its new path on the same file system; a file there is replaced.
+
+    Raises:
+        OSError: It cannot be renamed.
+    """
+    os.replace(source, target)
+    _sync(Path(target).parent)
 
 
 def write_whole(path, content):
@@ -115,16 +136,68 @@ def write_whole(path, content):
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def empty_folder(folder, own, marker=None):
+    """Removes the files of a folder if all of them may be removed, or none.
+
+    Args:
+        folder: The folder. It stays itself: it may be a link, or where something is mounted.
+        own: Says of a file's path in the folder, `/` between names, whether it may be removed.
+        marker: Path of the file that goes first, so that what is left after an interruption is not
+            taken for whole.
+
+    Raises:
+        InputError: Names the first file that may not be removed; nothing was.
+    """
+    folder = Path(folder)
+    check_own(folder, own)
+    files, folders = _files_and_folders(folder)
+    for path in sorted(files, key=lambda path: path != marker):
+        (folder / path).unlink()
+    for path in reversed(folders):
+        (folder / path).rmdir()
+
+
+def check_own(folder, own):
+    """Raises `InputError` for the first file of a folder of which `own` is not true.
+
+    Args:
+        folder: Path of the folder.
+        own: As for `empty_folder`.
+    """
+    for path in _files_and_folders(folder)[0]:
+        if not own(path):
+            raise InputError(
+                f"{folder}: is not overwritten, because there is a file that this command did not "
+                f"make: {path}. Remove it, or give another output."
+            )
+
+
+def _files_and_folders(folder):
+    """Paths below a folder, outer ones first; a link is a file, wherever it points."""
+    files, folders = [], []
+    for base, names, others in os.walk(folder):
+        names.sort()
+        links = [name for name in names if os.path.islink(os.path.join(base, name))]
+        base = Path(base).relative_to(folder)
+        files += [(base / name).as_posix() for name in sorted([*others, *links])]
+        folders += [(base / name).as_posix() for name in names if name not in links]
+    return files, folders
+
+
 @contextlib.contextmanager
 def staged_folder(output, overwrite=False):
-    """Gives a temporary folder beside `output` that takes its name when the block succeeds.
+    """Gives a temporary folder that takes the name `output` when the block succeeds.
 
     All that the block wrote is synced before the folder is renamed. Any exception,
     `KeyboardInterrupt` too, removes the temporary folder and leaves `output` as it was.
 
+    A folder that is empty, or where something is mounted, stays itself: the temporary folder is
+    made in it, and its content then moves up, the manifest last. An earlier export in such a
+    mounted folder is removed before, as two cannot be exchanged there.
+
     Args:
-        output: Path of the folder to make. Missing parents are made.
-        overwrite: Whether an earlier export may be replaced.
+        output: Path of the folder to make, or of an empty one. Missing parents are made.
+        overwrite: Whether an earlier export may be replaced, if nothing else is in its folder.
 
     Yields:
         `pathlib.Path` of the temporary folder, `.NAME.partial-…`.
@@ -135,16 +208,49 @@ def staged_folder(output, overwrite=False):
     # Resolved: replacing a link would leave the folder that it points to behind.
     output = Path(os.path.realpath(output))
     _check_output(output, overwrite)
-    staging = _sibling(output, "partial")
+    stays = output.is_dir() and (os.path.ismount(output) or not _content(output))
+    # Elsewhere beside the output, because a rename is atomic within one file system only.
+    staging = _temporary(output if stays else output.parent, output, "partial")
     try:
         staging.mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
+    replaced = _temporary(staging.parent, output, "replaced")
     try:
         yield staging
-        _publish(staging, output)
+        for path in [*staging.rglob("*"), staging]:
+            _sync(path)
+        _check_output(output, overwrite)  # Again: the block may have taken hours.
+        if stays:
+            replaced.mkdir()
+            # Whoever looks for the manifest never sees half an export.
+            old = sorted(_content(output), key=lambda path: path.name != MANIFEST)
+            new = sorted(staging.iterdir(), key=lambda path: path.name == MANIFEST)
+            moves = [(path, replaced / path.name) for path in old]
+            moves += [(path, output / path.name) for path in new]
+        else:
+            moves = [(output, replaced)] * output.exists() + [(staging, output)]
+        _rename_all(moves)
+        _sync(output if stays else output.parent)
+        shutil.rmtree(replaced, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            replaced.rmdir()  # Empty after a failure; never what was there before.
+
+
+def _rename_all(moves):
+    """Renames each path, or none: what was renamed before an exception gets its name back."""
+    done = []
+    try:
+        for source, target in moves:
+            done.append((source, target))
+            os.rename(source, target)
+    except BaseException:
+        for source, target in reversed(done):
+            if not os.path.lexists(source):
+                os.rename(target, source)
+        raise
 
 
 def _check_output(output, overwrite):
@@ -152,38 +258,51 @@ def _check_output(output, overwrite):
         return
     if not output.is_dir():
         raise InputError(f"{output}: the output must be a folder. Received: a file.")
+    if not _content(output):
+        return
     if not overwrite:
         raise InputError(
-            f"{output}: the output must not exist, unless it is to be overwritten. "
-            "Received: an existing folder."
+            f"{output}: the output must not exist or be empty, unless it is to be overwritten. "
+            "Received: a folder with files."
         )
     # A slip of the keyboard must not cost a run folder or a home directory.
-    if any(output.iterdir()) and not (output / MANIFEST).is_file():
+    if not (output / MANIFEST).is_file():
         raise InputError(
             f"{output}: only an earlier export is overwritten. "
             f"Received: a folder without {MANIFEST}."
         )
+    check_own(output, owner_of_export(output))
 
 
-def _sibling(output, role):
-    # Beside the output, because a rename is atomic within one file system only.
-    return output.with_name(f".{output.name}.{role}-{os.getpid()}-{secrets.token_hex(4)}")
+def owner_of_export(folder):
+    """Which files an export made, as `empty_folder` wants to know.
 
+    Args:
+        folder: Path of an exported folder.
 
-def _publish(staging, output):
-    replaced = _sibling(output, "replaced")
-    for path in [*staging.rglob("*"), staging]:
-        _sync(path)
+    Returns:
+        A function from a file's path in the folder to a bool.
+    """
     try:
-        if output.exists():
-            os.rename(output, replaced)
-        os.rename(staging, output)
-    except BaseException:
-        if replaced.exists() and not output.exists():
-            os.rename(replaced, output)
-        raise
-    _sync(output.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+        listed = set(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, TypeError, KeyError):
+        listed = set()
+    known = listed | _OF_AN_EXPORT
+    return lambda path: path in known or path.startswith(_temporary_names(folder))
+
+
+def _content(output):
+    """What lies in a folder, without what an interrupted `staged_folder` left there."""
+    names = _temporary_names(output)
+    return [path for path in output.iterdir() if not path.name.startswith(names)]
+
+
+def _temporary_names(output):
+    return f".{output.name}.partial-", f".{output.name}.replaced-"
+
+
+def _temporary(parent, output, role):
+    return parent / f".{output.name}.{role}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _sync(path):
@@ -193,3 +312,11 @@ def _sync(path):
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_terminal(stream) -> bool:
+    """Whether a person reads or types at a stream, which may be None or closed."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False

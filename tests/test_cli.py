@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
 import keras
 import pytest
@@ -44,7 +45,11 @@ def test_progress_goes_to_stderr_and_the_result_to_stdout(tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == f"{tmp_path / 'run'}\n"
     assert "32 of 32 pairs kept" in captured.err
-    assert "loss" in captured.err
+    (epoch,) = [line for line in captured.err.splitlines() if line.startswith("epoch 1/1: loss ")]
+    assert re.search(
+        r"loss [\d.]+, val_loss [\d.]+, accuracy [\d.]+, [\d,]+ tokens/s, [\d.]+ s$", epoch
+    )
+    assert "\b" not in captured.err and "step" not in captured.err.split("real tokens")[1]
 
 
 # Bad input: each a line that names the place and what was expected, exit code 2, nothing left.
@@ -284,3 +289,94 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last == "keras-transformer: nowhere: no such run or export folder."
+
+
+def new_process(code, folder, **environment):
+    """What `python -c` did, without the level of messages that the tests run with."""
+    inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=folder,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+AS_COMMAND = """
+    import sys
+    sys.argv = ["/bin/keras-transformer", {arguments}]
+    from keras_transformer.cli import main
+    try:
+        main()
+    finally:
+        heavy = {{"tensorflow", "keras", "numpy", "ray", "yaml", "sentencepiece"{more}}}
+        print("loaded", sorted(heavy & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ('"--help"', 0),
+        ('"train", "--help"', 0),
+        ('"translate", "--help"', 0),
+        ('"serve", "--help"', 0),
+        ('"translate", "--modle", "run"', 2),
+        ('"nonsense"', 2),
+    ],
+)
+def test_help_and_a_usage_error_load_no_library(arguments, code, tmp_path):
+    more = "" if "serve" in arguments else ', "pydantic"'
+    done = new_process(AS_COMMAND.format(arguments=arguments, more=more), tmp_path)
+    assert done.returncode == code
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+IMPORT_TENSORFLOW = """
+    import os, sys
+    from keras_transformer import cli
+    from keras_transformer.commands import demo
+    def load(*arguments, **options):
+        import tensorflow
+        {then}
+    demo._demo = load
+    sys.argv = ["keras-transformer", {arguments}]
+    sys.exit(cli.run())
+"""
+
+
+@pytest.mark.parametrize("arguments", ['"demo"', '"demo", "--verbose"', '"--verbose", "demo"'])
+def test_tensorflow_is_silent_unless_it_is_asked(arguments, tmp_path):
+    then = "tensorflow.config.list_physical_devices(); os.write(2, b'ours')"
+    code = "import sys; sys.argv[0] = 'keras-transformer'\n" + textwrap.dedent(
+        IMPORT_TENSORFLOW.format(arguments=arguments, then=then)
+    )
+    done = new_process(code, tmp_path)
+    assert done.returncode == 0
+    if "verbose" in arguments:
+        assert "cpu_feature_guard" in done.stderr and done.stderr.endswith("ours")
+    else:
+        assert done.stderr == "ours"
+
+
+def test_what_tensorflow_writes_while_it_fails_to_load_is_shown(tmp_path):
+    broken = "import os; os.write(2, b'a reason\\n'); raise ImportError('no such symbol')"
+    (tmp_path / "tensorflow.py").write_text(broken.replace("\\\\", "\\"))
+    code = "import sys; sys.argv[0] = 'keras-transformer'\n" + textwrap.dedent(
+        IMPORT_TENSORFLOW.format(arguments='"demo"', then="pass")
+    )
+    done = new_process(code, tmp_path)
+    assert done.returncode != 0
+    assert "a reason" in done.stderr and "no such symbol" in done.stderr
+
+
+def test_the_import_alone_lets_keras_load_a_saved_model(tmp_path):
+    save_model(Transformer(TransformerConfig(23, 16, 2, 16, 1, 1)), tmp_path / "model.keras")
+    code = """
+        import keras_transformer
+        import keras
+        print(type(keras.models.load_model("model.keras")).__name__)
+    """
+    assert new_process(code, tmp_path).stdout == "Transformer\n"

@@ -59,8 +59,32 @@ def test_the_data_of_the_demo_is_held_out(small, tmp_path):
         assert not set(one) & set(other)
 
 
-def test_a_folder_that_is_no_demo_is_never_overwritten(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
+def make_demo(folder):
+    """The files of a demo, as far as their names go."""
+    files = ["data/train.source", "run/recipe.yaml", "run/tokenizer.model", "export/fingerprint.pb"]
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("")
+    (folder / "export" / "export.json").write_text('{"files": {"fingerprint.pb": ""}}')
+
+
+def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
+    for file in ("thesis.txt", "data/thesis.txt", "run/thesis.txt", "export/thesis.txt"):
+        make_demo(tmp_path)
+        (tmp_path / file).write_text("years of work")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(InputError, match=f"did not make: {file}"):
+            demo._prepare(tmp_path, overwrite=True)
+        assert sorted(tmp_path.rglob("*")) == before
+        (tmp_path / file).unlink()
+        demo._prepare(tmp_path, overwrite=True)
+        assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
+
+
+@pytest.mark.parametrize("file", ["thesis.txt", "run/thesis.txt", "data/train.source"])
+def test_a_folder_that_is_no_demo_is_never_overwritten(tmp_path, file):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("years of work")
     with pytest.raises(InputError, match="is not a demo's folder"):
         demo.run_demo(tmp_path, overwrite=True)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    assert (tmp_path / file).read_text() == "years of work"

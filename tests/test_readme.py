@@ -1,5 +1,9 @@
-"""The README's Python blocks run as they stand."""
+"""What the READMEs show exists: files, options, extras; the Python blocks run as they stand."""
 
+import ast
+import contextlib
+import functools
+import io
 import pathlib
 import re
 
@@ -8,9 +12,12 @@ import numpy as np
 import pytest
 from small_corpus import write_corpus
 
-from keras_transformer import config
+from keras_transformer import cli, config
 
-README = (pathlib.Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += sorted(p for top in ("training", "export") for p in (ROOT / top).rglob("README.md"))
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
@@ -47,3 +54,95 @@ def test_five_lines_of_plain_keras_train_on_arrays_and_then_on_text(tmp_path, mo
     exec(from_text.replace("epochs=10", "epochs=1"), names)
     assert len(names["model"].history.history["loss"]) == 1
     assert "32 of 32 pairs kept" in str(names["report"])
+
+
+def tree():
+    """`(path, description)` of each entry of the tree in the README."""
+    block = README.partition("## What is where")[2].split("```")[1]
+    block = re.sub(r"\n {28}", " ", block).strip("\n")
+    folder, entries = ROOT, []
+    for line in block.split("\n"):
+        names, _, description = line.strip().partition("  ")
+        folder = folder if line.startswith(" ") else ROOT
+        entries += [(folder / name, description) for name in names.split()]
+        if names == "keras_transformer/":
+            folder = ROOT / names
+    return entries
+
+
+def test_every_path_of_the_tree_exists():
+    assert [str(path) for path, _ in tree() if not path.exists()] == []
+    missing = [
+        f"{path.name}: {name}"
+        for path, description in tree()
+        for name in re.findall(r"\w+\.py\b", description)
+        if not any((path if path.is_dir() else path.parent).rglob(name))
+    ]
+    assert missing == []
+
+
+def test_the_tree_has_every_part_of_the_package():
+    shown = {path.name for path, _ in tree() if path.parent == ROOT / "keras_transformer"}
+    parts = (ROOT / "keras_transformer").iterdir()
+    parts = {p.name for p in parts if p.suffix == ".py" or any(p.glob("*.py"))}
+    assert parts - shown == {"__main__.py"}
+
+
+def test_the_extras_are_those_of_the_setup():
+    setup = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    (extras,) = [
+        keyword.value.keys
+        for node in ast.walk(setup)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "extras_require"
+    ]
+    extras = {key.value for key in extras}
+    (line,) = [line for line in README.split("\n") if line.startswith("setup.py ")]
+    assert set(re.findall(r"\[([\w-]+)\]", line)) == extras
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        named = re.findall(r"(?:\.|keras_transformer|extra `)\[([\w,-]+)\]", text)
+        assert {name for names in named for name in names.split(",")} <= extras, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_files_that_exist_and_links_that_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    ours = {
+        p.name
+        for top in ("keras_transformer", "training", "export", "tests")
+        for p in (ROOT / top).rglob("*.py")
+    }
+    assert set(re.findall(r"\b\w+\.py\b", text)) - ours - {"setup.py"} == set()
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([\w-]*)\)", prose):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def commands(text):
+    """`(command, option)` of every option that a page gives to our command line."""
+    text = text.replace("\\\n", " ")
+    fenced = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    spans = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    for line in [*"\n".join(fenced).split("\n"), *(" ".join(span.split()) for span in spans)]:
+        words = re.match(r"keras-transformer (benchmark \w+|\w+)([^<>#&|]*)", line)
+        if words:
+            yield from ((words[1], option) for option in re.findall(r" (--[\w-]+)", words[2]))
+
+
+@functools.cache
+def help_of(command):
+    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+        cli.run([*command.split(), "--help"])
+    return re.findall(r"--[\w-]+", shown.getvalue())
+
+
+def test_every_option_that_a_page_shows_is_one_of_its_command():
+    shown = {each for page in PAGES for each in commands(page.read_text(encoding="utf-8"))}
+    assert len(shown) > 20
+    assert [each for each in sorted(shown) if each[1] not in help_of(each[0])] == []

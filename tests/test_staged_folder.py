@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_failure_to_rename_puts_the_earlier_export_back(tmp_path, monkeypatch)
 def test_an_earlier_export_is_replaced_when_asked(tmp_path):
     output = tmp_path / "model"
     make(output, "old")
-    with pytest.raises(InputError, match="must not exist"):
+    with pytest.raises(InputError, match="must not exist or be empty"):
         make(output)
     assert (output / MANIFEST).read_text() == "old"
     make(output, "new", overwrite=True)
@@ -76,3 +77,109 @@ def test_nothing_but_an_export_is_replaced(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         make(tmp_path / "file" / "model")
     assert (tmp_path / "run" / "thesis.txt").read_text() == "three years"
+
+
+def tree(folder):
+    """Every path below a folder, with the content of files."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("extra", ["thesis.txt", "variables/thesis.txt"])
+def test_an_export_with_anything_else_in_its_folder_is_left_alone(tmp_path, extra):
+    output = tmp_path / "model"
+    files = ["variables/weights", "saved_model.pb"]
+    for file in ["variables/weights", "saved_model.pb", "README.md", extra]:
+        (output / file).parent.mkdir(parents=True, exist_ok=True)
+        (output / file).write_text("content")
+    (output / MANIFEST).write_text(json.dumps({"files": files}))
+    before = tree(output)
+    with pytest.raises(InputError, match=f"did not make: {extra}"):
+        make(output, overwrite=True)
+    assert tree(output) == before and os.listdir(tmp_path) == ["model"]
+    (output / extra).unlink()
+    make(output, overwrite=True)
+    assert tree(output) == {MANIFEST: "new"}
+
+
+def test_a_link_in_an_export_is_none_of_its_files(tmp_path):
+    output = tmp_path / "model"
+    make(output, "old")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "thesis.txt").write_text("years of work")
+    (output / "assets").symlink_to(tmp_path / "texts")
+    with pytest.raises(InputError, match="did not make: assets"):
+        make(output, overwrite=True)
+    assert (output / "assets" / "thesis.txt").read_text() == "years of work"
+
+
+def test_what_came_into_the_folder_meanwhile_is_left_alone(tmp_path):
+    output = tmp_path / "model"
+    make(output, "old")
+    with pytest.raises(InputError, match="thesis"), staged_folder(output, overwrite=True):
+        (output / "thesis.txt").write_text("years of work")
+    assert tree(tmp_path) == {
+        "model": None,
+        f"model/{MANIFEST}": "old",
+        "model/thesis.txt": "years of work",
+    }
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_empty_folder_is_filled_and_stays_itself(tmp_path, linked):
+    output = tmp_path / "model"
+    output.mkdir()
+    inode = output.stat().st_ino
+    if linked:
+        (tmp_path / "link").symlink_to(output)
+    # What an interrupted export left behind is no content.
+    (output / ".model.partial-1-00").mkdir()
+    with staged_folder(tmp_path / "link" if linked else output) as folder:
+        (folder / MANIFEST).write_text("new")
+        (folder / "variables").mkdir()
+        (folder / "variables" / "weights").write_text("0")
+        assert not (output / MANIFEST).exists()
+    assert output.stat().st_ino == inode
+    assert tree(output) == {
+        MANIFEST: "new",
+        "variables": None,
+        "variables/weights": "0",
+        ".model.partial-1-00": None,
+    }
+
+
+@pytest.fixture
+def mounted(tmp_path, monkeypatch):
+    """A folder that can be neither renamed nor replaced, as where something is mounted."""
+    output, rename = tmp_path / "model", os.rename
+    output.mkdir()
+
+    def checked(source, target):
+        if output in (source, target) or output not in source.parents:
+            raise OSError("Device or resource busy")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", checked)
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == output)
+    return output
+
+
+def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted, monkeypatch):
+    make(mounted, "old")
+    (mounted / "README.md").write_text("old")
+    make(mounted, "new", overwrite=True)
+    assert tree(mounted) == {MANIFEST: "new"}
+    # A failure at the last step, the manifest's, puts the earlier export back.
+    rename = os.rename
+
+    def fail(source, target):
+        if source.name == MANIFEST and ".partial-" in str(source):
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(KeyboardInterrupt):
+        make(mounted, "newer", overwrite=True)
+    assert tree(mounted) == {MANIFEST: "new"}

@@ -83,7 +83,8 @@ class Output:
         job: A dict fit for JSON: what makes two runs the same job.
 
     Raises:
-        InputError: The folder holds something else, or two inputs have the same name.
+        InputError: The folder holds something else, two inputs have the same name, one has a
+            name that the folder needs itself, or an option is not fit for JSON.
     """
 
     def __init__(self, folder, inputs, job):
@@ -92,7 +93,14 @@ class Output:
         twice = {name for name in self._names if self._names.count(name) > 1}
         if twice:
             raise InputError(f"The inputs must have different names. Received: {min(twice)} twice.")
-        job = {**job, "inputs": [_identity(path) for path in inputs]}
+        # Names with a point: `.parts`, files that are being written, and ".gz" without its ending.
+        for name in self._names:
+            if name == _JOB or not name or name.startswith("."):
+                raise InputError(
+                    f"An input's name, without .gz, must not be {_JOB} nor begin with a point, "
+                    f"as the output folder's own files do. Received: {name!r}."
+                )
+        job = _as_json({**job, "inputs": [_identity(path) for path in inputs]})
         path = self._folder / _JOB
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -110,8 +118,13 @@ class Output:
         return (self._folder / self._names[shard]).exists()
 
     def has(self, chunk):
-        """Whether a chunk is translated."""
-        return self._part(chunk.shard, chunk.number).exists()
+        """Whether a chunk is translated, a line for each of its lines."""
+        try:
+            part = self._part(chunk.shard, chunk.number).read_bytes()
+        except FileNotFoundError:
+            return False
+        # A loss of power may leave a file short, empty or full of zeros; then it is made again.
+        return part.endswith(b"\n") and part.count(b"\n") == len(chunk.lines)
 
     def write(self, chunk, texts):
         """Keeps the translation of a chunk."""
@@ -147,6 +160,14 @@ def _identity(path):
     if not os.path.isfile(path):
         raise InputError(f"{path}: expected a text file.")
     return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
+
+
+def _as_json(job):
+    """The job as it is read again: a tuple becomes a list, a key a string."""
+    try:
+        return json.loads(json.dumps(job))
+    except TypeError as error:
+        raise InputError(f"The options must be fit for JSON. Received: {error}.") from None
 
 
 def _check_same(path, job):

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pathlib
 import sys
 import time
 
@@ -10,7 +9,9 @@ from keras_transformer.bulk.shards import Output, read_chunks
 from keras_transformer.bulk.workers import Workers
 from keras_transformer.errors import InputError
 
-_SAY_EVERY_SECONDS = 10
+_REPORT_SECONDS = 10
+# What a run folder also holds: it grows or changes without another answer of the model.
+_NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "samples.txt"}
 
 
 def translate_corpus(
@@ -41,8 +42,8 @@ def translate_corpus(
         A dict fit for JSON: files, lines that were translated now, seconds.
 
     Raises:
-        InputError: A file, the model or an option is not what it must be. What was translated
-            until then stays, and is gone on with.
+        InputError: A file, the model or an option is not what it must be, or no worker can be
+            started. What was translated until then stays, and a second run goes on from there.
     """
     from keras_transformer.serving.cluster import start_ray
 
@@ -76,7 +77,7 @@ def translate_corpus(
 
 def _translate(pool, target, inputs, waiting, chunk_lines):
     seen = {}  # Chunks of the files that were read to their end.
-    left = dict.fromkeys(waiting, 0)  # Chunks that are being translated, by file.
+    pending = dict.fromkeys(waiting, 0)  # Chunks that are being translated, by file.
     lines = 0
 
     def chunks():
@@ -85,24 +86,24 @@ def _translate(pool, target, inputs, waiting, chunk_lines):
             for chunk in read_chunks(inputs[shard], shard, chunk_lines):
                 count += 1
                 if not target.has(chunk):
-                    left[shard] += 1
+                    pending[shard] += 1
                     yield chunk
             seen[shard] = count
             finish(shard)
 
     def finish(shard):
-        if shard in seen and not left[shard] and not target.is_done(shard):
+        if shard in seen and not pending[shard] and not target.is_done(shard):
             target.finish(shard, seen[shard])
 
-    started = said = time.monotonic()
+    started = reported = time.monotonic()
     for chunk, texts in pool.run(chunks(), inputs):
         target.write(chunk, texts)
-        left[chunk.shard] -= 1
+        pending[chunk.shard] -= 1
         finish(chunk.shard)
         lines += len(texts)
         now = time.monotonic()
-        if now - said > _SAY_EVERY_SECONDS:
-            said = now
+        if now - reported > _REPORT_SECONDS:
+            reported = now
             print(
                 f"keras-transformer: {lines} lines, {lines / (now - started):.0f} a second",
                 file=sys.stderr,
@@ -112,18 +113,24 @@ def _translate(pool, target, inputs, waiting, chunk_lines):
 
 
 def _fingerprint(model):
-    """What tells one model from another: its files, but for logs and checkpoints."""
-    names = ("model.keras", "tokenizer.model", "saved_model.pb", "variables", "export.json")
+    """A digest of all files of a model that decide its answers: not of logs and checkpoints."""
+    # A file `*.tflite` needs those beside it: the tokenizer, the manifest.
+    root = os.path.dirname(model) if os.path.isfile(model) else model
     digest = hashlib.sha256()
-    files = [pathlib.Path(model)] if os.path.isfile(model) else []
-    for name in names:
-        path = pathlib.Path(model, name)
-        files += sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
-    for path in files:
-        digest.update(path.name.encode("utf-8"))
+    for path in sorted(_files(root)):
+        digest.update(os.path.relpath(path, root).encode("utf-8", "surrogateescape") + b"\0")
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _files(root):
+    for folder, names, files in os.walk(root, followlinks=True):
+        names[:] = [name for name in names if name not in _NOT_THE_MODEL and name[0] != "."]
+        for name in files:
+            path = os.path.join(folder, name)
+            if name not in _NOT_THE_MODEL and name[0] != "." and os.path.isfile(path):
+                yield path
 
 
 def _stop_ray():

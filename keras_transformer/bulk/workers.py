@@ -1,10 +1,22 @@
-"""Ray actors that translate chunks; one that dies is replaced, and its chunk done again."""
+"""Ray actors that translate chunks; one that fails is replaced, and its chunk done again."""
 
 import sys
+import time
 
 from keras_transformer.errors import InputError
 
-_MOST_DEATHS = 3
+_MOST_FAILURES = 3
+_NOTICE_SECONDS = 30
+# Long enough for a cluster that starts machines when they are asked for.
+_START_SECONDS = 600
+# What Ray raises when a worker, its machine or its memory is lost; what the model raises is a bug.
+_FAILURES = (
+    "RayActorError",
+    "WorkerCrashedError",
+    "OutOfMemoryError",
+    "NodeDiedError",
+    "ObjectLostError",
+)
 
 
 class Worker:
@@ -17,22 +29,30 @@ class Worker:
     """
 
     def __init__(self, model, threads, options):
+        # The model is loaded later, so that a worker counts as started once it has its CPUs.
+        self._model, self._threads, self._options = model, threads, options
+        self._translator = None
+
+    def translate(self, lines, first_line, path):
+        """The translations of lines, or the `InputError` that they or the model cause."""
+        where = ""
+        try:
+            if self._translator is None:
+                self._translator = self._load()
+            where = f"{path}, lines {first_line}-{first_line + len(lines) - 1}: "
+            results = self._translator.translate(lines, **self._options)
+        except InputError as error:
+            return InputError(f"{where}{error}")
+        return [result.text for result in results]
+
+    def _load(self):
         import tensorflow as tf
 
         from keras_transformer.translator import Translator
 
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
-        self._translator = Translator.load(model)
-        self._options = options
-
-    def translate(self, lines, first_line, path):
-        """The translations of lines, or the `InputError` that one of them causes."""
-        try:
-            results = self._translator.translate(lines, **self._options)
-        except InputError as error:
-            return InputError(f"{path}, lines {first_line}-{first_line + len(lines) - 1}: {error}")
-        return [result.text for result in results]
+        tf.config.threading.set_intra_op_parallelism_threads(self._threads)
+        tf.config.threading.set_inter_op_parallelism_threads(self._threads)
+        return Translator.load(self._model)
 
 
 class Workers:
@@ -41,7 +61,7 @@ class Workers:
     Args:
         count: How many.
         model: As in `Worker`.
-        threads: Likewise.
+        threads: Likewise; a worker takes as many CPUs of the cluster.
         options: Likewise.
     """
 
@@ -49,42 +69,60 @@ class Workers:
         import ray
 
         self._ray = ray
+        self._errors = tuple(getattr(ray.exceptions, name) for name in _FAILURES)
         self._actor = ray.remote(Worker).options(num_cpus=threads, max_restarts=0)
         self._arguments = (model, threads, options)
-        self._idle = [self._start() for _ in range(count)]
-        self._count = count
-        self._running = {}
+        self._threads = threads
+        self._idle, self._running, self._starting = [], {}, {}
+        self._failed_starts = 0
+        self._noticed = False
+        for _ in range(count):
+            self._start()
 
     def run(self, chunks, paths):
         """Translates chunks as workers become free.
 
+        A worker that waits for CPUs holds up no chunk: those that have started do the work.
+
         Args:
-            chunks: Iterable of `Chunk`; no more are taken from it than are being translated.
+            chunks: Iterable of `Chunk`; at most one more is taken from it than there are workers
+                that have started.
             paths: Paths of the files, for messages.
 
         Yields:
             `(chunk, translations)`, in the order in which they are done.
 
         Raises:
-            InputError: A line cannot be translated, or its chunk has ended three workers.
+            InputError: A line cannot be translated, its chunk has failed three times, or no worker
+                can be started.
         """
         chunks = iter(chunks)
-        again = []
+        tasks = []  # (chunk, failures); what is to be done again comes first
         while True:
-            while self._idle and (task := again.pop() if again else self._next(chunks)):
-                chunk, deaths = task
+            if not tasks:
+                tasks = [(chunk, 0) for chunk in [next(chunks, None)] if chunk is not None]
+            if tasks and self._idle:
+                chunk, failures = tasks.pop()
                 worker = self._idle.pop()
                 path = paths[chunk.shard]
                 reference = worker.translate.remote(chunk.lines, chunk.first_line, path)
-                self._running[reference] = (worker, chunk, deaths)
-            if not self._running:
+                self._running[reference] = (worker, chunk, failures)
+                continue
+            if not tasks and not self._running:
                 return
-            done, _ = self._ray.wait(list(self._running), num_returns=1)
-            worker, chunk, deaths = self._running.pop(done[0])
+            done = self._wait()
+            if done in self._starting:
+                self._welcome(done)
+                continue
+            worker, chunk, failures = self._running.pop(done)
             try:
-                result = self._ray.get(done[0])
-            except self._ray.exceptions.RayActorError as error:
-                again.append((chunk, self._bury(error, chunk, deaths, paths)))
+                result = self._ray.get(done)
+            except self._errors as error:
+                # It may live on where only its answer was lost, and would keep its CPUs.
+                self._ray.kill(worker)
+                self._check_failures(error, chunk, failures + 1, paths[chunk.shard])
+                self._start()
+                tasks.append((chunk, failures + 1))
                 continue
             self._idle.append(worker)
             if isinstance(result, InputError):
@@ -93,27 +131,68 @@ class Workers:
 
     def stop(self):
         """Ends the workers."""
-        for worker in [*self._idle, *(each[0] for each in self._running.values())]:
+        running = [each[0] for each in self._running.values()]
+        for worker in [*self._idle, *running, *self._starting.values()]:
             self._ray.kill(worker)
 
     def _start(self):
-        return self._actor.remote(*self._arguments)
+        worker = self._actor.remote(*self._arguments)
+        self._starting[worker.__ray_ready__.remote()] = worker
+        self._since = time.monotonic()
 
-    @staticmethod
-    def _next(chunks):
-        chunk = next(chunks, None)
-        return None if chunk is None else (chunk, 0)
+    def _welcome(self, started):
+        """Takes a worker that has started, or replaces one that failed to."""
+        worker = self._starting.pop(started)
+        try:
+            self._ray.get(started)
+        except self._errors as error:
+            self._failed_starts += 1
+            if self._failed_starts == _MOST_FAILURES:
+                raise InputError(f"Workers cannot be started. Last: {_cause(error)}") from None
+            self._start()
+        else:
+            self._failed_starts = 0
+            self._idle.append(worker)
 
-    def _bury(self, error, chunk, deaths, paths):
-        """Replaces a dead worker; gives how many its chunk has cost."""
-        lines = f"{chunk.first_line}-{chunk.first_line + len(chunk.lines) - 1}"
-        where = f"{paths[chunk.shard]}, lines {lines}"
-        cause = getattr(error, "cause", None) or error
-        told = [line for line in str(error).splitlines() if "InputError: " in line]
-        if told:  # The model cannot be loaded: no other worker could.
-            raise InputError(told[-1].partition("InputError: ")[2])
-        if deaths + 1 == _MOST_DEATHS:
-            raise InputError(f"{where}: {_MOST_DEATHS} workers died of them. Last: {cause}"[:500])
-        print(f"keras-transformer: a worker died; {where}: again", file=sys.stderr, flush=True)
-        self._idle.append(self._start())
-        return deaths + 1
+    def _wait(self):
+        """The reference of what ends first: a chunk's translation, or a worker's start.
+
+        Raises:
+            InputError: No worker runs, and none has started in ten minutes.
+        """
+        while True:
+            limit = _NOTICE_SECONDS if self._starting else None
+            references = [*self._running, *self._starting]
+            done, _ = self._ray.wait(references, num_returns=1, timeout=limit)
+            if done:
+                return done[0]
+            waited = time.monotonic() - self._since
+            if not self._running and waited >= _START_SECONDS:
+                raise InputError(f"No worker has started in {waited:.0f} seconds: {self._cpus()}.")
+            if not self._noticed and waited >= _NOTICE_SECONDS:
+                self._noticed = True
+                _say(f"{len(self._starting)} workers have not started yet: {self._cpus()}")
+
+    def _cpus(self):
+        total = self._ray.cluster_resources().get("CPU", 0)
+        free = self._ray.available_resources().get("CPU", 0)
+        return (
+            f"each takes {self._threads} of a machine's CPUs (`threads`); "
+            f"the cluster has {total:g}, {free:g} of them free"
+        )
+
+    def _check_failures(self, error, chunk, failures, path):
+        where = f"{path}, lines {chunk.first_line}-{chunk.first_line + len(chunk.lines) - 1}"
+        if failures == _MOST_FAILURES:
+            raise InputError(f"{where}: {failures} workers failed on them. Last: {_cause(error)}")
+        _say(f"a worker failed ({type(error).__name__}); {where}: again")
+
+
+def _cause(error):
+    # Of a traceback the last line has what was raised, of what Ray says itself the first the cause.
+    lines = str(getattr(error, "cause", None) or error).strip().splitlines() or [repr(error)]
+    return " ".join(dict.fromkeys([lines[0].strip(), lines[-1].strip()]))[:400]
+
+
+def _say(message):
+    print(f"keras-transformer: {message}", file=sys.stderr, flush=True)

@@ -3,8 +3,23 @@
 import argparse
 import math
 
-from keras_transformer.decoding import DecodingOptions
-from keras_transformer.decoding.inputs import LONG_INPUT
+# Written here once more, as those of the library are read with Keras; a test compares them.
+_DEFAULTS = {
+    "coverage_penalty": 0.0,
+    "num_groups": 1,
+    "diversity_penalty": 0.5,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "seed": 0,
+    "min_length": 0,
+    "min_length_ratio": 0.0,
+    "max_length_ratio": 2.0,
+    "no_repeat_ngram_size": 0,
+    "attention_layer": -1,
+}
+_LONG_INPUT = ("refuse", "split", "truncate")
 
 
 def add_model(command, help="a run or export folder"):
@@ -45,7 +60,7 @@ def add_decoding(command):
     _add(group, "max_length_ratio", _ratio, "R", "most tokens, times the source's; or none")
     group.add_argument(
         "--long-input",
-        choices=LONG_INPUT,
+        choices=_LONG_INPUT,
         default=argparse.SUPPRESS,
         help="what happens to a line of too many tokens; default: refuse",
     )
@@ -109,7 +124,7 @@ def given(options, *without):
 
 def _add(group, name, type, metavar, help, default=None, several=False):
     if default is None and "default:" not in help:
-        default = getattr(DecodingOptions, name)
+        default = _DEFAULTS[name]
     group.add_argument(
         "--" + name.replace("_", "-"),
         type=type,

@@ -78,14 +78,6 @@ def size_left(stream) -> int | None:
         return None
 
 
-def is_terminal(stream) -> bool:
-    """Whether a person reads or types there."""
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError):
-        return False  # None or closed.
-
-
 def _bar(total, file):
     from tqdm import tqdm
 

@@ -25,7 +25,8 @@ def add_command(commands):
 
 def _score(options):
     from keras_transformer.commands.line_stream import score_lines
-    from keras_transformer.commands.progress import Progress, is_terminal
+    from keras_transformer.commands.progress import Progress
+    from keras_transformer.files import is_terminal
     from keras_transformer.translator import Translator
 
     translator = Translator.load(options.model)

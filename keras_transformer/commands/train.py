@@ -18,7 +18,9 @@ def add_command(commands):
         help="replace a value of the recipe; may be given more than once",
     )
     command.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    command.add_argument("--overwrite", action="store_true", help="replace a run that is there")
+    command.add_argument(
+        "--overwrite", action="store_true", help="replace a run that is there, and nothing else"
+    )
     command.set_defaults(command=_train)
 
 
@@ -26,5 +28,11 @@ def _train(options):
     from keras_transformer.training import Recipe, train
 
     recipe = Recipe.load(options.recipe, options.set)
-    folder = train(recipe, options.output, resume=options.resume, overwrite=options.overwrite)
+    folder = train(
+        recipe,
+        options.output,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        recipe_file=options.recipe,
+    )
     print(folder.path)

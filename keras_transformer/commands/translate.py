@@ -103,7 +103,8 @@ def _translate(options):
         _translate_files(options)
         return
     from keras_transformer.commands.line_stream import translate_incrementally, translate_lines
-    from keras_transformer.commands.progress import Progress, is_terminal, size_left
+    from keras_transformer.commands.progress import Progress, size_left
+    from keras_transformer.files import is_terminal
     from keras_transformer.translator import Translator
 
     _check_together(options)

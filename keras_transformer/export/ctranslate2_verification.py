@@ -18,10 +18,12 @@ TIE = 1e-4
 """Nats by which two hypotheses may differ for rounding to decide between them."""
 
 _MAX_LENGTH = 128
-# What the live model searches at once, when a batch of 32 found another translation. A beam that
-# is cut between two equals may find anything after that.
+# What the live model searches at once, when a batch of 32 found another translation.
 _OTHER_SIZES = (8, 1)
-_SHARE_OF_OTHERS = {"greedy": 0.0, "beam": 0.01}
+# A beam that is cut between two equals may find another translation after that, about as good. A
+# model of random weights has 3 of 207 such, 0.01 nats of 20 apart; Multi30k's 1,000 have none.
+_SHARE_OF_OTHERS = {"greedy": 0.0, "beam": 0.03}
+_MOST_REGRET = 0.05  # of such a translation, as a share of the live model's log-probability
 _PROCESS = Path(__file__).with_name("ctranslate2_process.py")
 
 
@@ -58,12 +60,13 @@ def verify_ctranslate2(folder, engine, beam_size=4, texts=None):
     for (name, size), answer in zip(sizes.items(), answers, strict=True):
         found = compare(engine, texts, answer, size, max_length)
         report[name] = {**found, "seconds": answer["seconds"]}
-        if len(found["different"]) > _SHARE_OF_OTHERS[name] * len(texts):
-            first = found["different"][0]
+        worst = max(found["different"], key=lambda each: each["regret"], default=None)
+        many = len(found["different"]) > _SHARE_OF_OTHERS[name] * len(texts)
+        if many or (worst and not worst["regret"] <= _MOST_REGRET):
             raise VerificationError(
                 f"{name}: {len(found['different'])} of {len(texts)} translations differ between "
-                f"the live model and the export. Received first: {first['export']!r:.120} instead "
-                f"of {first['live']!r:.120}, by {first['nats']} nats."
+                f"the live model and the export. The worst: {worst['export']!r:.120} instead of "
+                f"{worst['live']!r:.120}, less probable by {worst['nats']} nats."
             )
     return report
 
@@ -103,6 +106,7 @@ def compare(engine, texts, answer, beam_size, max_length):
         distance = _distance(ours, theirs, beam_size)
         each = {"source": texts[place], "live": ours.text, "export": theirs.text}
         each["nats"] = round(distance, 6)
+        each["regret"] = round(distance / max(abs(ours.log_probability), TIE), 6)
         (ties if abs(distance) <= TIE else different).append(each)
     equal = len(texts) - len(left)
     return {"sentences": len(texts), "equal": equal, "ties": ties, "different": different}

@@ -6,6 +6,14 @@ has Ray Serve run them in `replica.py`, each with an `artifact.py`.
 """
 
 from keras_transformer.serving.options import ServerOptions
-from keras_transformer.serving.server import serve
 
 __all__ = ["ServerOptions", "serve"]
+
+
+def __getattr__(name):
+    # Late: whoever reads the options alone needs no HTTP server.
+    if name == "serve":
+        from keras_transformer.serving.server import serve
+
+        return serve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,15 @@
 """The addresses of a server: an ASGI application over a `ServedModel`."""
 
 import asyncio
+import concurrent.futures
 import importlib.resources
+import ipaddress
 import json
 import re
 import time
 import urllib.parse
 
+from keras_transformer.serving.log import say_unexpected
 from keras_transformer.serving.protocol import format_predict, parse_predict
 from keras_transformer.serving.rejection import Rejection
 from keras_transformer.serving.signatures import metadata
@@ -18,6 +21,10 @@ _MODEL = re.compile(
 # The label that a client may use for "whichever version answers".
 _STABLE = "stable"
 _JSON, _TEXT = b"application/json", b"text/plain; charset=utf-8"
+# What `curl -d` says of any body; together with no content type at all.
+_FORM = "application/x-www-form-urlencoded"
+# More numbers than these are written as JSON in a thread: these take about a millisecond.
+_INLINE_NUMBERS = 1000
 # The page is all in one file: nothing else is loaded, whatever a translation may contain.
 _PAGE_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; connect-src 'self'; style-src "
@@ -43,6 +50,9 @@ class App:
         self._model = model
         self._options = options
         self._metrics = metrics
+        self._hosts = _allowed_hosts(options)
+        # One thread: several would keep each other, and the event loop, from running.
+        self._encoder = concurrent.futures.ThreadPoolExecutor(1, "encoder")
         page = importlib.resources.files(__package__).joinpath("page.html")
         self._page = page.read_text(encoding="utf-8")
 
@@ -59,6 +69,11 @@ class App:
                 headers = [(b"retry-after", b"1")]
         except _GoneError:
             return
+        except Exception as error:  # A fault of this package: whoever runs the server must know.
+            say_unexpected(error)
+            rejection = Rejection(500, "Internal error", "internal")
+            self._metrics.rejected(rejection)
+            status, kind, body = rejection.status, _JSON, _error(rejection.message)
         start = {
             "type": "http.response.start",
             "status": status,
@@ -79,6 +94,7 @@ class App:
 
     async def _answer(self, scope, receive):
         path, method = scope["path"], scope["method"]
+        self._check_host(_header(scope, b"host"))
         if path.startswith("/v1/"):
             return await self._answer_model(scope, receive, path, method)
         answers = {
@@ -120,6 +136,7 @@ class App:
 
     async def _predict(self, scope, receive, version):
         try:
+            _check_content(scope)
             body = await self._body(scope, receive)
             started = time.monotonic()
             self._model.check_version(version)
@@ -128,12 +145,34 @@ class App:
             request = parse_predict(body, signatures, options.max_sentences, options.max_text_bytes)
             prediction = self._model.predict(request.signature, request.columns, request.count)
             outputs = await _unless_gone(prediction, receive)
-            answer = format_predict(outputs, request.by_row)
+            answer = await self._format(outputs, request.by_row)
         except Rejection as rejection:
             self._metrics.rejected(rejection)
             raise
         self._metrics.answered(time.monotonic() - started)
         return answer
+
+    async def _format(self, outputs, by_row):
+        values = outputs, by_row, self._options.max_answer_bytes
+        if sum(getattr(each, "size", 0) for each in outputs.values()) <= _INLINE_NUMBERS:
+            return format_predict(*values)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._encoder, format_predict, *values)
+
+    def _check_host(self, host):
+        """Keeps a web page whose name was made to mean this machine from asking (DNS rebinding)."""
+        # Every browser sends one, and to a numeric address nobody's name can lead.
+        if self._hosts is None or not host:
+            return
+        name = _host_name(host)
+        if name not in self._hosts and _address(name) is None:
+            rejection = Rejection(
+                403,
+                f"The host {_shown(host)} is none of this server's; --allowed-hosts adds names",
+                "host",
+            )
+            self._metrics.rejected(rejection)
+            raise rejection
 
     async def _body(self, scope, receive):
         most = self._options.max_body_bytes
@@ -185,6 +224,58 @@ class App:
         model = self._model
         text = self._metrics.exposition(model.waiting, model.number or 0, self.replicas)
         return 200, self._metrics.content_type.encode(), text, []
+
+
+def _header(scope, name):
+    """A header's value, "" if there is none; of several the values with commas between them."""
+    values = [value for key, value in scope["headers"] if key == name]
+    return b",".join(values).decode("latin-1").strip()
+
+
+def _host_name(host):
+    """The name in `name:port`, or None."""
+    try:
+        return (urllib.parse.urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return None
+
+
+def _address(name):
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _allowed_hosts(options):
+    """The names that a server may be asked by, None for any."""
+    more = {each.strip().lower() for each in (options.allowed_hosts or "").split(",")} - {""}
+    address = _address(options.host)
+    is_local = options.host == "localhost" or (address is not None and address.is_loopback)
+    if "*" in more or not (more or is_local):
+        return None
+    return {"localhost", options.host.lower(), *more}
+
+
+def _check_content(scope):
+    """Raises `Rejection` for a POST that a page of another site has its visitor's browser send.
+
+    A browser asks nobody before it sends a form or plain text, but says whose page it was.
+    """
+    site, origin = _header(scope, b"sec-fetch-site"), _header(scope, b"origin")
+    own = f"//{_header(scope, b'host')}"
+    # Behind a proxy the host may be another, but then a browser sends the first of them.
+    if site not in ("", "same-origin", "none") or (
+        not site and origin and origin.partition(":")[2] != own
+    ):
+        raise Rejection(403, "Sent by a page of another site", "origin")
+    content_type = _header(scope, b"content-type")
+    if content_type.partition(";")[0].strip().lower() not in ("", "application/json", _FORM):
+        raise Rejection(
+            415,
+            f"Expected content-type: application/json, none, or {_FORM} as `curl -d` sends it. "
+            f"Received: {_shown(content_type)}",
+        )
 
 
 class _GoneError(Exception):

@@ -9,10 +9,9 @@ from keras_transformer.decoding.shapes import length_buckets
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
 from keras_transformer.serving.columns import to_array, to_values
+from keras_transformer.serving.protocol import DEFAULT
 from keras_transformer.serving.signatures import read_signatures
 from keras_transformer.serving.token_counter import TokenCounter
-
-DEFAULT = "serving_default"
 
 
 class Artifact:
@@ -39,7 +38,7 @@ class Artifact:
             tf.config.threading.set_inter_op_parallelism_threads(threads)
         self._folder = os.fspath(folder)
         graph = self._read_graph()
-        self.signatures = read_signatures(graph)
+        self.signatures = read_signatures(graph, (Path(folder) / MANIFEST).is_file())
         try:
             # Held: the signatures alone do not keep the variables alive.
             self._module = tf.saved_model.load(self._folder)
@@ -65,7 +64,7 @@ class Artifact:
             columns: Dict from the name of an input to a list with a value for each sentence.
 
         Returns:
-            A dict from the name of an output to such a list.
+            A dict from the name of an output to such a list, or to an array.
         """
         import tensorflow as tf
 

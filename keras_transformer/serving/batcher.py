@@ -4,6 +4,8 @@ import asyncio
 import collections
 import time
 
+from keras_transformer.serving.log import say_unexpected
+from keras_transformer.serving.protocol import PADDED, answer_too_long, array_bytes
 from keras_transformer.serving.rejection import Rejection
 
 # Requests come in bursts: after a pause of this share of the wait, all are there.
@@ -29,15 +31,29 @@ class Batcher:
             of it.
         max_queue: Most sentences that wait.
         on_batch: Called after each batch: `(signature, sentences, seconds, tokens)`.
+        unmixed: Names of signatures whose batches have sentences of one request only.
+        max_answer_bytes: Longest answer. A request whose outputs are far larger is given up.
     """
 
-    def __init__(self, call, slots, max_batch_size, batch_wait, max_queue, on_batch=None):
+    def __init__(
+        self,
+        call,
+        slots,
+        max_batch_size,
+        batch_wait,
+        max_queue,
+        on_batch=None,
+        unmixed=(),
+        max_answer_bytes=float("inf"),
+    ):
         self._call = call
         self._free = slots
         self._max_batch_size = max_batch_size
         self._batch_wait = batch_wait
         self._max_queue = max_queue
         self._on_batch = on_batch or (lambda *_: None)
+        self._unmixed = frozenset(unmixed)
+        self._max_answer_bytes = max_answer_bytes
         self._queues = collections.defaultdict(list)
         # Of each signature, the sizes of the batches that are on their way.
         self._running = collections.defaultdict(list)
@@ -79,7 +95,7 @@ class Batcher:
             )
         if not count:
             return []
-        request = _Request(columns, count)
+        request = _Request(columns, count, self._max_answer_bytes)
         self._queues[signature] += [_Sentence(request, place) for place in range(count)]
         self._waiting += count
         self._unfinished += 1
@@ -145,13 +161,15 @@ class Batcher:
 
     def _take(self, signature):
         queue = self._queues[signature]
+        first, candidates = queue[0], queue
+        if signature in self._unmixed:
+            candidates = [each for each in queue if each.request is first.request]
         # Two batches side by side are done sooner than one of both, and clients that wait for
         # their answers would stay in one batch for ever.
-        count = min(len(queue), _batch_size(self._share(signature), self._max_batch_size))
-        batch, rest = queue[:count], queue[count:]
-        if rest:
-            first = queue[0]
-            nearest = sorted(queue[1:], key=lambda each: abs(each.length - first.length))
+        count = min(len(candidates), _batch_size(self._share(signature), self._max_batch_size))
+        batch, rest = candidates[:count], queue[count:]
+        if count < len(queue):
+            nearest = sorted(candidates[1:], key=lambda each: abs(each.length - first.length))
             batch = [first, *nearest[: count - 1]]
             chosen = set(map(id, batch))
             rest = [each for each in queue if id(each) not in chosen]
@@ -177,10 +195,13 @@ class Batcher:
         try:
             result = await self._call(signature, columns)
             error = result.get("error")
+            if "traceback" in result:
+                say_unexpected(error, result["traceback"])
         except Rejection as rejection:
             result, error = {}, rejection
         except Exception as unexpected:  # Whatever it is, whoever waits must hear of it.
-            result, error = {}, Rejection(500, f"Internal error: {unexpected}"[:300], "internal")
+            say_unexpected(unexpected)
+            result, error = {}, Rejection(500, "Internal error", "internal")
         if error is None:
             self._on_batch(signature, len(batch), time.monotonic() - started, result["tokens"])
             for row, each in enumerate(batch):
@@ -210,15 +231,23 @@ def _batch_size(waiting, most):
 
 
 class _Request:
-    def __init__(self, columns, count):
+    def __init__(self, columns, count, max_answer_bytes):
         self.columns = columns
+        self._max_answer_bytes = max_answer_bytes
+        self._bytes = 0
         self.done = asyncio.get_running_loop().create_future()
         self._outputs = [None] * count
         self._left = count
 
     def finish(self, place, outputs):
+        if self.done.done():
+            return
         self._outputs[place] = outputs
         self._left -= 1
+        self._bytes += array_bytes(outputs)
+        if self._bytes > PADDED * self._max_answer_bytes:
+            self._outputs.clear()
+            self.fail(answer_too_long(self._max_answer_bytes))
         if not self._left and not self.done.done():
             self.done.set_result(self._outputs)
 

@@ -13,6 +13,7 @@ import threading
 from keras_transformer.errors import InputError
 from keras_transformer.serving.rejection import Rejection
 from keras_transformer.serving.replica import Replica
+from keras_transformer.serving.versions import folder_digest
 
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest store that Ray takes: batches are far smaller, and small ones do not use it at all.
@@ -73,6 +74,7 @@ class Loaded:
         number: Its number.
         signatures: Dict of `Signature` by name.
         seconds: What loading and warming up took.
+        digest: That of its folder, which each of its replicas has found.
     """
 
     number: int
@@ -81,6 +83,7 @@ class Loaded:
     handle: object
     application: str
     timeout: float
+    digest: str
 
     async def run(self, signature, columns):
         """Runs one batch on one of the replicas; see `Replica.run`.
@@ -123,6 +126,9 @@ class Cluster:
         self._options = options
         self._loads = 0
         self._programs = None
+        # Ray Serve makes a deployment and reads a status with the same list of modules, which it
+        # changes meanwhile: at the same time in two threads, one of them fails.
+        self._making = threading.Lock()
 
     def start(self):
         """Starts Ray and Ray Serve."""
@@ -132,6 +138,8 @@ class Cluster:
         # Straight to the replica's own port, which Ray Serve opens anyway and Ray's token guards:
         # a batch is there in half the time.
         os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+        # `Replica` bounds its answers; by default 4 MB would end as if the replica had died.
+        os.environ.setdefault("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH", str(2**31 - 1))
         import logging
 
         from ray import serve
@@ -169,22 +177,15 @@ class Cluster:
         """
         from ray import serve
 
+        try:
+            digest = await asyncio.to_thread(folder_digest, version.folder)
+        except OSError as error:
+            raise InputError(f"{version.folder}: cannot be read: {error.strerror}.") from None
         self._loads += 1
         application = f"{self._name}-{version.number}-{self._loads}"
         options = self._options
-        deployment = serve.deployment(
-            Replica,
-            name="replica",
-            num_replicas=options.replicas,
-            max_ongoing_requests=options.threads,
-            ray_actor_options={"num_cpus": options.replica_cpus},
-            health_check_period_s=1,
-            health_check_timeout_s=30,
-            graceful_shutdown_wait_loop_s=0.1,
-            graceful_shutdown_timeout_s=10,
-            max_constructor_retry_count=1,
-        )
-        bound = deployment.bind(version.folder, options)
+        deployment = await asyncio.to_thread(self._deployment)
+        bound = deployment.bind(version.folder, options, digest)
         try:
             handle = await asyncio.to_thread(serve.run, bound, name=application, route_prefix=None)
             state = await handle.describe.remote()
@@ -199,7 +200,32 @@ class Cluster:
             handle,
             application,
             2 * options.request_timeout,
+            digest,
         )
+
+    def _deployment(self):
+        from ray import serve
+
+        options = self._options
+        with self._making:
+            return serve.deployment(
+                Replica,
+                name="replica",
+                num_replicas=options.replicas,
+                max_ongoing_requests=options.threads,
+                ray_actor_options={"num_cpus": options.replica_cpus},
+                health_check_period_s=1,
+                health_check_timeout_s=30,
+                graceful_shutdown_wait_loop_s=0.1,
+                graceful_shutdown_timeout_s=10,
+                max_constructor_retry_count=1,
+            )
+
+    def _status(self):
+        from ray import serve
+
+        with self._making:
+            return serve.status()
 
     async def unload(self, loaded):
         """Ends the replicas of a version."""
@@ -209,9 +235,7 @@ class Cluster:
 
     async def running(self, application):
         """How many replicas of an application run."""
-        from ray import serve
-
-        status = await asyncio.to_thread(serve.status)
+        status = await asyncio.to_thread(self._status)
         if application not in status.applications:
             return 0
         deployments = status.applications[application].deployments.values()
@@ -236,7 +260,7 @@ class Cluster:
             if self._options.ray_address is None:
                 serve.shutdown()
             else:  # Others may serve on that cluster, too.
-                for name in [each for each in serve.status().applications if self._is_own(each)]:
+                for name in [each for each in self._status().applications if self._is_own(each)]:
                     serve.delete(name)
         with contextlib.suppress(Exception):
             ray.shutdown()
@@ -247,9 +271,7 @@ class Cluster:
 
     def _reason(self, application):
         """The last line of what Ray Serve tells about an application that did not start."""
-        from ray import serve
-
-        status = serve.status().applications.get(application)
+        status = self._status().applications.get(application)
         if status is None:
             return None
         messages = [each.message for each in status.deployments.values()] + [status.message]

@@ -1,12 +1,16 @@
 """The versions that are served: one answers, a new one is loaded beside it, then takes over."""
 
 import asyncio
-import sys
+import time
 
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.columns import join
+from keras_transformer.serving.log import say
 from keras_transformer.serving.rejection import Rejection
-from keras_transformer.serving.versions import find_versions
+from keras_transformer.serving.versions import find_versions, folder_digest
+
+# What kept a version from being loaded may pass: it is tried again, each time after twice as long.
+_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 30.0, 600.0
 
 
 class ServedModel:
@@ -33,8 +37,11 @@ class ServedModel:
         self._on_batch = on_batch
         self._batcher = None
         self._served = None
+        self._stamp = None
         self._seen = None
         self._states = {}
+        # By number: the stamp of a version that could not be loaded, when it is tried again, and
+        # how many seconds that was put off.
         self._refused = {}
         self._retiring = set()
 
@@ -59,10 +66,11 @@ class ServedModel:
 
     async def predict(self, signature, columns, count):
         """Runs the sentences of one request; a dict of lists. See `Batcher.submit`."""
-        batcher, outputs = self._batcher, self.signatures[signature].outputs
+        batcher, found = self._batcher, self.signatures[signature]
         try:
             async with asyncio.timeout(self._options.request_timeout):
-                return join(await batcher.submit(signature, columns, count), outputs)
+                parts = await batcher.submit(signature, columns, count)
+                return join(parts, found, self._options.max_answer_bytes)
         except TimeoutError:
             raise Rejection(
                 504, f"No answer within {self._options.request_timeout} seconds", "timeout"
@@ -105,25 +113,41 @@ class ServedModel:
         for number in set(self._states) - present - {self.number}:
             del self._states[number]
         for version in versions:
-            if version.number == self.number:
+            answers = version.number == self.number
+            if answers and await self._is_unchanged(version):
                 return
-            if self._refused.get(version.number) == version.stamp:
-                continue
-            if await self._try(version) is None:
+            stamp, retry_time, _ = self._refused.get(version.number, (None, 0.0, 0.0))
+            waits = stamp == version.stamp and time.monotonic() < retry_time
+            if (not waits and await self._try(version) is None) or answers:
                 return
+
+    async def _is_unchanged(self, version):
+        """Whether the version that answers still has the files that its replicas have loaded."""
+        if version.stamp == self._stamp:
+            return True
+        try:
+            digest = await asyncio.to_thread(folder_digest, version.folder)
+        except OSError:
+            return False
+        if digest != self._served.digest:
+            return False
+        self._stamp = version.stamp  # Copied anew, or touched.
+        return True
 
     async def _try(self, version):
         """Loads a version and lets it answer; returns the error that kept it from it."""
-        _say(f"version {version.number} is being loaded from {version.folder}")
-        self._states[version.number] = ("LOADING", "")
+        say(f"version {version.number} is being loaded from {version.folder}")
+        if version.number != self.number:
+            self._states[version.number] = ("LOADING", "")
         try:
             loaded = await self._cluster.load(version)
         except Exception as error:
             message = " ".join(str(error).split())
-            self._states[version.number] = ("END", message)
-            self._refused[version.number] = version.stamp
+            state = "AVAILABLE" if version.number == self.number else "END"
+            self._states[version.number] = (state, message)
+            self._put_off(version)
             goes_on = "" if self.number is None else f"; version {self.number} goes on"
-            _say(f"version {version.number} is refused{goes_on}: {message}")
+            say(f"version {version.number} is refused{goes_on}: {message}")
             return error
         old, old_batcher = self._served, self._batcher
         options = self._options
@@ -134,26 +158,33 @@ class ServedModel:
             options.batch_wait_ms / 1000,
             options.max_queue,
             self._on_batch,
+            [name for name, each in loaded.signatures.items() if not each.mixes],
+            options.max_answer_bytes,
         )
-        self._served, self.number = loaded, version.number
+        self._served, self._stamp, self.number = loaded, version.stamp, version.number
         self.signatures = loaded.signatures
         self._states[version.number] = ("AVAILABLE", "")
         self._refused.pop(version.number, None)
-        _say(f"version {version.number} answers, loaded in {loaded.seconds:.1f} s")
+        say(f"version {version.number} answers, loaded in {loaded.seconds:.1f} s")
         if old is not None:
             task = asyncio.get_running_loop().create_task(self._retire(old, old_batcher))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
         return None
 
+    def _put_off(self, version):
+        stamp, _, seconds = self._refused.get(version.number, (None, 0.0, 0.0))
+        same = stamp == version.stamp
+        seconds = min(2 * seconds, _LONGEST_RETRY_SECONDS) if same else _RETRY_SECONDS
+        self._refused[version.number] = version.stamp, time.monotonic() + seconds, seconds
+
     async def _retire(self, loaded, batcher):
         """Unloads a version when everything that it had accepted is answered."""
-        self._states[loaded.number] = ("UNLOADING", "")
+        replaced = loaded.number == self.number  # By other files of the same version.
+        if not replaced:
+            self._states[loaded.number] = ("UNLOADING", "")
         while batcher.unfinished:
             await asyncio.sleep(0.05)
         await self._cluster.unload(loaded)
-        self._states[loaded.number] = ("END", "")
-
-
-def _say(message):
-    print(f"keras-transformer serve: {message}", file=sys.stderr, flush=True)
+        if not replaced:
+            self._states[loaded.number] = ("END", "")

@@ -1,83 +1,84 @@
 """What a server does: limits, batching, replicas."""
 
-import dataclasses
+import pydantic
 
+from keras_transformer.declaration import STRICT, checked, option
 from keras_transformer.errors import InputError
 
-_LEAST = {
-    "port": 0,
-    "max_batch_size": 1,
-    "batch_wait_ms": 0,
-    "warm_up_tokens": 0,
-    "replica_cpus": 0,
-}
+
+def _count(default, meaning, least=1, most=None):
+    return option(default, meaning, ge=least, le=most)
 
 
-@dataclasses.dataclass(frozen=True)
-class ServerOptions:
+def _seconds(default, meaning):
+    return option(default, meaning, ge=0.001)
+
+
+class ServerOptions(pydantic.BaseModel):
     """The options of `serve`; those of the command line have the same names.
-
-    Args:
-        name: The model's name in the addresses; None takes that of its folder.
-        host: Address to listen on; `"0.0.0.0"` is every network that the machine is in.
-        port: Port to listen on; 0 takes a free one.
-        replicas: Processes that hold the model.
-        threads: Batches that a replica works on at a time, and threads that it uses.
-        max_batch_size: Most sentences in one batch.
-        batch_wait_ms: How long a sentence waits for others while a replica is free.
-        max_queue: Most sentences that wait; one more request is rejected with 429.
-        max_body_bytes: Longest request; a longer one is rejected with 413.
-        max_sentences: Most sentences in one request, likewise.
-        max_text_bytes: Longest text, in bytes of UTF-8, likewise.
-        max_connections: Most open connections; one more is rejected with 503.
-        request_timeout: Seconds until a request that has no answer gets 504.
-        read_timeout: Seconds that a client has to send a request, or to take an answer.
-        drain_timeout: Seconds that a server which is told to stop has for what it accepted.
-        poll_seconds: How often the folder is looked at for a new version.
-        warm_up_tokens: Sources up to so many tokens are compiled before the server is ready.
-        warm_up_signatures: The signatures that are compiled then, with commas between them; they
-            take nothing but texts.
-        replica_cpus: CPUs that Ray reserves for a replica. 0 reserves none, so that a new version
-            loads beside the old one.
-        ray_address: Address of a Ray cluster to join; None starts one in this machine.
 
     Raises:
         InputError: A value is out of range.
     """
 
-    name: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8501
-    replicas: int = 1
-    threads: int = 2
-    max_batch_size: int = 32
-    batch_wait_ms: float = 10.0
-    max_queue: int = 1000
-    max_body_bytes: int = 1 << 20
-    max_sentences: int = 256
-    max_text_bytes: int = 8192
-    max_connections: int = 4096
-    request_timeout: float = 30.0
-    read_timeout: float = 10.0
-    drain_timeout: float = 60.0
-    poll_seconds: float = 1.0
-    warm_up_tokens: int = 48
-    warm_up_signatures: str = "serving_default"
-    replica_cpus: float = 0.0
-    ray_address: str | None = None
+    model_config = pydantic.ConfigDict(**STRICT, frozen=True)
 
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type not in (int, float):
-                continue
-            least = _LEAST.get(field.name, 1 if field.type is int else 0.001)
-            if not least <= value < float("inf"):
-                raise InputError(
-                    f"`{field.name}` must be at least {least}. Received: {field.name}={value!r}."
-                )
-        if self.port > 65535:
-            raise InputError(f"`port` must be at most 65535. Received: port={self.port!r}.")
+    name: str | None = option(None, "the model's name in the addresses, by default its folder's")
+    host: str = option("127.0.0.1", "address to listen on, 0.0.0.0 for every network")
+    allowed_hosts: str | None = option(
+        None,
+        "more names of this server in the Host header, with commas between them, * for any; by "
+        "default localhost and the address, any if that is not of this machine alone",
+    )
+    port: int = _count(8501, "port to listen on, 0 for a free one", 0, 65535)
+
+    replicas: int = _count(1, "processes that hold the model")
+    threads: int = _count(2, "batches that a replica works on at a time, and its threads")
+    max_batch_size: int = _count(32, "most sentences in a batch")
+    batch_wait_ms: float = option(
+        10.0, "most milliseconds that a sentence waits for others if a replica is free", ge=0
+    )
+    warm_up_tokens: int = _count(
+        48, "sources up to so many tokens are compiled before the server is ready", 0
+    )
+    warm_up_signatures: str = option(
+        "serving_default",
+        "signatures that are compiled then, with commas between them; they take only texts",
+    )
+    replica_cpus: float = option(
+        0.0,
+        "CPUs that Ray reserves for a replica; 0 reserves none, so that a new version loads beside "
+        "the old one",
+        ge=0,
+    )
+    ray_address: str | None = option(
+        None,
+        "a Ray cluster to join; without token authentication (RAY_AUTH_MODE=token) whoever reaches "
+        "its gRPC ports can run code in it; by default one is started on this machine",
+    )
+
+    max_queue: int = _count(1000, "most sentences that wait; more are rejected with 429")
+    max_body_bytes: int = _count(
+        1 << 20, "longest request in bytes; a longer one is rejected with 413"
+    )
+    max_sentences: int = _count(256, "most sentences in a request, likewise")
+    max_text_bytes: int = _count(8192, "longest text in bytes of UTF-8, likewise")
+    max_answer_bytes: int = _count(
+        1 << 24, "longest answer in bytes; a request for a longer one is rejected with 413"
+    )
+    max_connections: int = _count(4096, "most open connections; more are rejected with 503")
+    request_timeout: float = _seconds(30.0, "seconds until a request without an answer gets 504")
+    read_timeout: float = _seconds(
+        10.0, "seconds that a client has to send a request or take an answer"
+    )
+    drain_timeout: float = _seconds(
+        60.0, "seconds that a server told to stop has for what it accepted"
+    )
+    poll_seconds: float = _seconds(1.0, "how often the folder is looked at for a new version")
+
+    def __init__(self, **values):
+        with checked(type(self)):
+            super().__init__(**values)
         if self.max_sentences > self.max_queue:
             raise InputError(
                 "`max_sentences` must be at most `max_queue`, or a request could never be taken. "

@@ -9,6 +9,8 @@ import binascii
 import dataclasses
 import json
 
+import numpy as np
+
 from keras_transformer.serving.rejection import Rejection
 
 _INTEGERS = {
@@ -21,6 +23,10 @@ _INTEGERS = {
     "int64": (-(2**63), 2**63),
     "uint64": (0, 2**64),
 }
+DEFAULT = "serving_default"
+# Bytes that the arrays of outputs may have for each byte of the longest answer: a number has eight,
+# and most of them may be padding.
+PADDED = 8
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
@@ -58,9 +64,10 @@ def parse_predict(body, signatures, max_sentences, max_text_bytes):
         Rejection: 400 for what is no such request, 413 for what is beyond a limit.
     """
     document = _object(body)
-    name = document.get("signature_name", "serving_default")
+    name = document.get("signature_name", DEFAULT)
     if not isinstance(name, str):
         raise _bad(f"'signature_name' key must be a string value. Received: {_shown(name)}")
+    name = name or DEFAULT  # TensorFlow Serving takes an empty name for the default.
     if name not in signatures:
         known = ", ".join(sorted(signatures))
         raise _bad(
@@ -87,26 +94,78 @@ def parse_predict(body, signatures, max_sentences, max_text_bytes):
     return Predict(name, columns, counts.pop(), by_row)
 
 
-def format_predict(outputs, by_row):
+def format_predict(outputs, by_row, max_bytes):
     """The JSON of an answer.
 
     Args:
-        outputs: Dict from the name of an output to a list with a value for each sentence.
+        outputs: Dict from the name of an output to a list or array with a value for each sentence.
         by_row: As in `Predict`.
+        max_bytes: Longest answer.
 
     Returns:
         Bytes. An output whose name ends in `_bytes` is base64-encoded; NaN and infinities are
         written as TensorFlow Serving writes them, `NaN` and `-Infinity`.
+
+    Raises:
+        Rejection: 413, the answer is longer than `max_bytes`.
     """
-    plain = {key: _plain(values, key.endswith("_bytes")) for key, values in outputs.items()}
-    named = len(plain) > 1
-    if by_row:
-        rows = zip(*plain.values(), strict=True)
-        values = [dict(zip(plain, row, strict=True)) if named else row[0] for row in rows]
-        answer = {"predictions": values}
-    else:
-        answer = {"outputs": plain if named else next(iter(plain.values()))}
-    return json.dumps(answer, ensure_ascii=False).encode("utf-8")
+    # In small parts: `json.dumps` lets no other thread run before it returns.
+    parts, size = [], 0
+    for part in _by_row(outputs) if by_row else _by_column(outputs):
+        parts.append(part.encode("utf-8"))
+        size += len(parts[-1])
+        if size > max_bytes:
+            raise answer_too_long(max_bytes)
+    return b"".join(parts)
+
+
+def answer_too_long(max_bytes):
+    """The `Rejection` of a request whose answer is longer than `max_bytes`."""
+    message = f"At most {max_bytes} bytes an answer: send fewer or shorter sentences in a request"
+    return Rejection(413, message, "answer")
+
+
+def array_bytes(outputs):
+    """Bytes of the arrays among outputs, whatever their values are in JSON."""
+    return sum(getattr(values, "nbytes", 0) for values in outputs.values())
+
+
+def _by_row(outputs):
+    yield '{"predictions": ['
+    for at, row in enumerate(zip(*outputs.values(), strict=True)):
+        yield ", " if at else ""
+        yield from _named(dict(zip(outputs, row, strict=True)))
+    yield "]}"
+
+
+def _by_column(outputs):
+    yield '{"outputs": '
+    yield from _named(outputs)
+    yield "}"
+
+
+def _named(values):
+    """A single output stands without its name."""
+    if len(values) == 1:
+        ((key, value),) = values.items()
+        yield from _encoded(value, key.endswith("_bytes"))
+        return
+    for at, (key, value) in enumerate(values.items()):
+        yield f"{', ' if at else '{'}{json.dumps(key, ensure_ascii=False)}: "
+        yield from _encoded(value, key.endswith("_bytes"))
+    yield "}"
+
+
+def _encoded(value, as_bytes):
+    if isinstance(value, np.ndarray | list) and np.ndim(value[:1]) > 1:
+        yield "["
+        for at, part in enumerate(value):
+            yield ", " if at else ""
+            yield from _encoded(part, as_bytes)
+        yield "]"
+        return
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    yield json.dumps(_plain(value, as_bytes), ensure_ascii=False)
 
 
 def _bad(message):
@@ -218,7 +277,7 @@ def _nested(item, rank, dtype, max_text_bytes):
 def _text(item, max_text_bytes):
     try:
         if _is_base64(item):
-            text = base64.b64decode(item["b64"], validate=True)
+            text = base64.b64decode(item["b64"].encode("ascii"), validate=True)
             text.decode("utf-8")
         elif isinstance(item, str):
             text = item.encode("utf-8")
@@ -229,6 +288,8 @@ def _text(item, max_text_bytes):
     except UnicodeDecodeError as error:
         raise _bad(f"Expected UTF-8 in base64. Received: {error.reason}") from None
     except UnicodeEncodeError:
+        if _is_base64(item):
+            raise _bad("Unable to base64 decode: expected ASCII characters") from None
         raise _bad("Expected valid Unicode. Received: half a surrogate pair") from None
     if len(text) > max_text_bytes:
         raise _too_long(len(text), max_text_bytes, "bytes")

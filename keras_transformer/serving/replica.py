@@ -4,8 +4,12 @@ import asyncio
 import concurrent.futures
 import os
 import time
+import traceback
 
+from keras_transformer.errors import InputError
+from keras_transformer.serving.protocol import PADDED, answer_too_long, array_bytes
 from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.versions import folder_digest
 
 
 class Replica:
@@ -14,16 +18,25 @@ class Replica:
     Args:
         folder: Path of the SavedModel.
         options: `ServerOptions`.
+        digest: What `folder_digest` gave when this version was first loaded; None takes any.
+
+    Raises:
+        InputError: The folder holds something else by now: two replicas of a version would
+            answer differently.
     """
 
-    def __init__(self, folder, options):
+    def __init__(self, folder, options, digest=None):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.serving.artifact import Artifact
 
         started = time.monotonic()
         self._artifact = Artifact(folder, threads=options.threads)
+        # Not before: files that change while they are loaded are found, too.
+        if digest is not None and folder_digest(folder) != digest:
+            raise InputError(f"{folder}: the files have changed since this version was loaded.")
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._longest = 2 * options.request_timeout
+        self._max_answer_bytes = options.max_answer_bytes
         self._running = {}
         warmed = self._artifact.warm_up(
             options.max_batch_size,
@@ -46,7 +59,8 @@ class Replica:
 
         Returns:
             A dict: `outputs` as `Artifact.run` gives them, or `error` with a status and a
-            message; `seconds`; `tokens`, those of the sources and those of the translations.
+            message, and with a `traceback` if nobody foresaw it; `seconds`; `tokens`, those of the
+            sources and those of the translations.
         """
         ticket = object()
         self._running[ticket] = time.monotonic()
@@ -72,14 +86,19 @@ class Replica:
         except (tf.errors.InvalidArgumentError, ValueError) as error:
             return {"error": Rejection(400, _cause(error), "model")}
         except Exception as error:
-            return {"error": Rejection(500, _cause(error), "model")}
+            told = {"error": Rejection(500, _cause(error), "model")}
+            return {**told, "traceback": traceback.format_exc()}
+        if array_bytes(outputs) > PADDED * self._max_answer_bytes:
+            # As a fault of the model: requests that share the batch are run again, each alone.
+            rejection = answer_too_long(self._max_answer_bytes)
+            return {"error": Rejection(rejection.status, rejection.message, "model")}
         seconds = time.monotonic() - started
         return {"outputs": outputs, "seconds": seconds, "tokens": self._tokens(columns, outputs)}
 
     def _tokens(self, columns, outputs):
         sources = columns.get("text") or columns.get("source") or []
-        targets = outputs.get("translation") or []
-        best = [each[0] if isinstance(each, list) else each for each in targets]
+        targets = outputs.get("translation", [])
+        best = [each if isinstance(each, bytes) else each[0] for each in targets]
         return self._artifact.tokens.sources(sources), self._artifact.tokens.targets(best)
 
 

@@ -7,12 +7,12 @@ import os
 import resource
 import signal
 import socket
-import sys
 from contextlib import redirect_stdout
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving.app import App
 from keras_transformer.serving.cluster import Cluster
+from keras_transformer.serving.log import say, say_unexpected
 from keras_transformer.serving.model import ServedModel
 from keras_transformer.serving.versions import check_model, model_name
 
@@ -105,19 +105,16 @@ async def _serve(path, options, cluster, listener):
     listener.listen(_BACKLOG)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     host, port = listener.getsockname()[:2]
-    print(
-        f"keras-transformer serve: http://{f'[{host}]' if ':' in host else host}:{port}"
-        f"/v1/models/{name}",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/models/{name}")
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
     for task in [*following, stopped]:
         task.cancel()
-    print("keras-transformer serve: stops, after what it accepted", file=sys.stderr, flush=True)
+    say("stops, after what it accepted")
     server.should_exit = True
     await serving
+    # Now, because a thread may wait for replicas that are being started.
+    await asyncio.to_thread(cluster.stop)
 
 
 def _http_server(app, options, metrics):
@@ -173,5 +170,5 @@ async def _forever(work):
         try:
             await work()
         except Exception as error:
-            print(f"keras-transformer serve: {error}"[:500], file=sys.stderr, flush=True)
+            say_unexpected(error)
             await asyncio.sleep(1)

@@ -22,17 +22,36 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of the artifact: dicts of `Tensor` by name."""
+    """A function of the artifact.
+
+    Attributes:
+        inputs: Dict of `Tensor` by name.
+        outputs: The same.
+        padded: Whether zeros and empty texts at the end of a free axis are padding and nothing
+            else, as in the exports of this package.
+    """
 
     inputs: dict
     outputs: dict
+    padded: bool = False
+
+    @property
+    def mixes(self):
+        """Whether sentences of different requests may be in one batch.
+
+        Where the longest sentence of a batch decides the shape of the others, only padding that
+        is known to mean nothing leaves their answers as they are.
+        """
+        tensors = [*self.inputs.values(), *self.outputs.values()]
+        return self.padded or not any(None in tensor.shape[1:] for tensor in tensors)
 
 
-def read_signatures(graph):
+def read_signatures(graph, padded=False):
     """The signatures of a SavedModel whose every input and output is a batch.
 
     Args:
         graph: `MetaGraphDef`.
+        padded: As in `Signature`.
 
     Returns:
         A dict of `Signature` by name.
@@ -42,7 +61,8 @@ def read_signatures(graph):
         # Batching divides along the first axis: what has none (`__saved_model_init_op`) is no
         # function that a server can offer.
         if all(map(_is_batched, (definition.inputs, definition.outputs))):
-            found[name] = Signature(_tensors(definition.inputs), _tensors(definition.outputs))
+            inputs, outputs = _tensors(definition.inputs), _tensors(definition.outputs)
+            found[name] = Signature(inputs, outputs, padded)
     return found
 
 

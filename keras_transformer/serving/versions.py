@@ -1,6 +1,7 @@
 """The versions of a model in a folder, laid out as TensorFlow Serving wants it."""
 
 import dataclasses
+import hashlib
 import os
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def find_versions(path):
         return []
     found = [_version(int(entry.name), entry) for entry in folders if (entry / _GRAPH).is_file()]
     return sorted(found, key=lambda version: version.number, reverse=True)
+
+
+def folder_digest(folder):
+    """SHA-256 over the names and contents of all files of a folder, as text.
+
+    Raises:
+        OSError: A file went while it was read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape"))
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def model_name(path):

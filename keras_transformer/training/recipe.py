@@ -2,78 +2,156 @@
 
 import dataclasses
 import pathlib
-import types
-import typing
+import re
+from typing import Literal
+
+import pydantic
 
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.declaration import STRICT, check_keys, checked, option, received
+from keras_transformer.errors import InputError
+from keras_transformer.text.spm_training import NORMALIZATIONS
+
+# No file system takes such a name.
+_NO_NULL = {"pattern": r"^[^\x00]*$"}
+_section = pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
-    source: str = ""
-    target: str | None = None
+    source: str = option(
+        "", "The source's lines, or both sides with a tab between them.", **_NO_NULL
+    )
+    target: str | None = option(None, "The target's lines.", **_NO_NULL)
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class DataSection:
     """Where the text is and which pairs are kept."""
 
-    folder: str = "."
-    train: Files = Files()
+    folder: str = option(
+        ".", "Folder of the files below; relative to where the command is run.", **_NO_NULL
+    )
+    train: Files = pydantic.Field(
+        Files(),
+        description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
+        "two columns: {source: pairs.tsv}. Both parts are required.",
+    )
     validation: Files = Files()
-    max_length: int = 128
-    max_length_ratio: float | None = 4.0
-    drop_duplicates: bool = True
+    max_length: int = option(
+        128,
+        "Pairs with a longer side are dropped; in tokens, the end of the sentence included.",
+        ge=2,
+    )
+    max_length_ratio: float | None = option(
+        4.0,
+        "Pairs whose sides differ more than this in length are dropped, once the longer one has "
+        "more than 10 tokens; null keeps them all.",
+        ge=1,
+    )
+    drop_duplicates: bool = option(True, "Of equal training pairs only the first is kept.")
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class TextSection:
     """How the vocabulary is learned."""
 
-    vocabulary_size: int = 8000
-    target_vocabulary_size: int | None = None
-    joint: bool = True
-    byte_fallback: bool = False
-    split_digits: bool = False
-    character_coverage: float = 1.0
-    normalization: str = "nmt_nfkc"
+    vocabulary_size: int = option(
+        8000, "Ids of the vocabulary, the four special ones included.", ge=5
+    )
+    joint: bool = option(
+        True,
+        "One vocabulary for both languages, which lets all embeddings be tied; false learns one a "
+        "side.",
+    )
+    target_vocabulary_size: int | None = option(
+        None,
+        "Ids of the target's own vocabulary with `joint: false`; null: as many as the source's.",
+        ge=5,
+    )
+    byte_fallback: bool = option(
+        False, "Characters that the vocabulary lacks are spelled in bytes, not unknown."
+    )
+    split_digits: bool = option(False, "Every digit is a token of its own.")
+    character_coverage: float = option(
+        1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1
+    )
+    normalization: Literal[NORMALIZATIONS] = option(
+        "nmt_nfkc", "SentencePiece's normalization; those with `cf` fold case.", strict=None
+    )
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class TrainingSection:
     """Batches, optimizer, and what is kept."""
 
-    epochs: int = 30
-    batch_tokens: int = 4096
-    max_shapes: int = 8
-    warmup_steps: int = 4000
-    learning_rate_scale: float = 1.0
-    label_smoothing: float = 0.1
-    adam_beta_2: float = 0.98
-    clip_norm: float | None = None
-    ema_momentum: float | None = None
-    early_stopping_patience: int | None = None
-    keep_checkpoints: int = 2
-    sample_translations: int = 3
-    dtype_policy: str = "float32"
-    jit_compile: bool = True
-    seed: int = 1
+    epochs: int = option(30, "Passes over the training pairs.", ge=1)
+    batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
+    max_shapes: int = option(
+        8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
+    )
+    warmup_steps: int = option(
+        4000,
+        "The learning rate is learning_rate_scale · model_dim^-0.5 · min(step^-0.5, step · "
+        "warmup_steps^-1.5).",
+        ge=1,
+    )
+    learning_rate_scale: float = option(1.0, "Factor on the whole learning rate.", gt=0)
+    label_smoothing: float = option(
+        0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
+    )
+    adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
+    clip_norm: float | None = option(
+        None, "Gradients are scaled down to this norm; null leaves them.", gt=0
+    )
+    ema_momentum: float | None = option(
+        None,
+        "Exponential moving average of the weights: what is validated and saved as the best model "
+        "is the average; null switches it off.",
+        ge=0,
+        lt=1,
+    )
+    early_stopping_patience: int | None = option(
+        None, "Stop after so many epochs without a lower validation loss; null never does.", ge=1
+    )
+    keep_checkpoints: int = option(
+        2, "Checkpoints (weights and optimizer) of the last epochs that are kept.", ge=1
+    )
+    sample_translations: int = option(
+        3, "Validation sentences that are translated after each epoch.", ge=0
+    )
+    dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
+        "float32", "What the arithmetic is done in.", strict=None
+    )
+    jit_compile: bool = option(True, "Compile the training step with XLA: twice as fast on a CPU.")
+    seed: int = option(
+        1, "Decides weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
+    )
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class DecodingSection:
     """What `translate`, `evaluate` and `export` do unless they are told otherwise."""
 
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    max_source_length: int = 512
-    max_target_length: int = 256
+    beam_size: int = option(4, "Hypotheses that stay alive; 1 is greedy search.", ge=1)
+    length_penalty: float = option(
+        0.6, "Exponent of the length penalty ((5 + length) / 6)^x.", ge=0
+    )
+    max_source_length: int = option(
+        512,
+        "Most tokens of a source; longer ones are refused, or split or cut where asked for.",
+        ge=2,
+    )
+    max_target_length: int = option(
+        256,
+        "Most tokens of a translation; it may also have at most twice its source's and 10 more.",
+        ge=2,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
+@_section
 class Recipe:
     """A checked recipe.
 
@@ -88,29 +166,44 @@ class Recipe:
 
     data: DataSection = DataSection()
     text: TextSection = TextSection()
-    model: dict = dataclasses.field(default_factory=dict)
+    model: dict = pydantic.Field(default_factory=dict)
     training: TrainingSection = TrainingSection()
     decoding: DecodingSection = DecodingSection()
 
     @classmethod
-    def from_dict(cls, values, where="recipe"):
-        """Checks names, types and ranges.
+    def from_dict(cls, values, where="recipe", trained=False):
+        """Checks names, types and ranges, and whether sections contradict each other.
+
+        Args:
+            values: Dict of sections; None for a section leaves its defaults.
+            where: What an error begins with.
+            trained: Whether it is the recipe of a run: one that an earlier version trained with
+                contradicting sections is read all the same.
 
         Raises:
             InputError: Names `where`, the key, and what was expected.
         """
-        recipe = _read(cls, values, where, ())
-        _check_ranges(recipe, where)
-        recipe.model_config(1000, where=where)
+        if isinstance(values, dict):
+            values = {key: {} if value is None else value for key, value in values.items()}
+        with checked(cls, f"{where}: "):
+            recipe = pydantic.TypeAdapter(cls).validate_python(values)
+        check_keys(recipe.model, _MODEL_KEYS, f"{where}: ", "model")
+        problem = _contradiction(recipe, trained)
+        if problem:
+            raise InputError(f"{where}: {problem}")
+        config = recipe.model_config(1000, None if recipe.text.joint else 1000, where=where)
+        if config.positions == "learned" and not trained:
+            recipe = _with_positions(recipe, config.max_length, values, where)
         return recipe
 
     @classmethod
-    def load(cls, path, overrides=()):
+    def load(cls, path, overrides=(), trained=False):
         """Reads a YAML file, then applies overrides.
 
         Args:
             path: The recipe.
             overrides: Texts `section.key=value`, the value read as YAML.
+            trained: As for `from_dict`.
 
         Raises:
             InputError: The file cannot be read, or what it says is not a recipe.
@@ -118,7 +211,7 @@ class Recipe:
         values = _load_yaml(path)
         for override in overrides:
             _apply(values, override)
-        return cls.from_dict(values, where=str(path))
+        return cls.from_dict(values, where=str(path), trained=trained)
 
     def to_dict(self):
         """Plain values alone, every default written out."""
@@ -137,7 +230,7 @@ class Recipe:
                 return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
             return TransformerConfig(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
-            raise InputError(f"{where}: model: {error}") from None
+            raise InputError(" ".join(f"{where}: model: {error}".split())) from None
 
 
 _MODEL_KEYS = ("preset",) + tuple(
@@ -147,146 +240,100 @@ _MODEL_KEYS = ("preset",) + tuple(
 )
 
 
-def _load_yaml(path):
-    import yaml
+def _contradiction(recipe, trained):
+    """What is wrong between sections, as the end of an error; None if nothing is."""
+    for part in ("train", "validation"):
+        if not getattr(recipe.data, part).source:
+            return f"`data.{part}` must name its files: {{source: FILE, target: FILE}}."
+    if recipe.text.joint and recipe.text.target_vocabulary_size is not None:
+        return (
+            "`text.target_vocabulary_size` needs `text.joint: false`: a joint vocabulary has one "
+            "size."
+        )
+    if not recipe.text.joint and recipe.model.get("tie_embeddings") == "all" and not trained:
+        return (
+            "`model.tie_embeddings: all` shares one table between both sides, which "
+            "`text.joint: false` gives a vocabulary each: set model.tie_embeddings to decoder or "
+            "none."
+        )
+    return None
 
+
+def _with_positions(recipe, positions, values, where):
+    """The recipe with no text longer than a learned table of so many positions."""
+    if recipe.data.max_length > positions:
+        raise InputError(
+            f"{where}: learned positions end at `model.max_length`, which must be at least "
+            f"`data.max_length`. Received: model.max_length={positions}, "
+            f"data.max_length={recipe.data.max_length}."
+        )
+    limits = {}
+    for key in ("max_source_length", "max_target_length"):
+        limit = getattr(recipe.decoding, key)
+        if limit > positions and key in values.get("decoding", {}):
+            raise InputError(
+                f"{where}: learned positions end at `model.max_length`, which must be at least "
+                f"`decoding.{key}`. Received: model.max_length={positions}, "
+                f"decoding.{key}={limit}."
+            )
+        limits[key] = min(limit, positions)
+    return dataclasses.replace(recipe, decoding=dataclasses.replace(recipe.decoding, **limits))
+
+
+def _load_yaml(path):
     path = pathlib.Path(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{path}{line}: not valid YAML: {problem}.") from None
+    except _NotYAML as error:
+        raise InputError(f"{path}{error}.") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
     return values
 
 
-def _apply(values, override):
+class _NotYAML(Exception):
+    """The line, where it is known, and the problem."""
+
+
+def _yaml(text):
+    """The value of a YAML text, with `1e-3` a number as in YAML 1.2 and not a text as in 1.1."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be read"
+        raise _NotYAML(f"{line}: not valid YAML: {problem}") from None
+    except (ValueError, RecursionError) as error:  # As for 2026-99-99, or 5,000 brackets.
+        raise _NotYAML(f": not valid YAML: {error}") from None
+
+
+def _apply(values, override):
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise InputError(f"--set must be section.key=value. Received: {override!r}.")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"--set {key}: the value must be YAML. Received: {text!r}.") from None
+        value = _yaml(text)
+    except _NotYAML:
+        raise InputError(
+            f"--set {key}: the value must be YAML. Received: {received(text)}."
+        ) from None
     for part in parts[:-1]:
-        if not isinstance(values.setdefault(part, {}), dict):
-            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
+        if values.get(part) is None:
+            values[part] = {}
         values = values[part]
+        if not isinstance(values, dict):
+            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
     values[parts[-1]] = value
-
-
-def _read(section, values, where, path):
-    """A section's dataclass from a mapping; `path` is the keys that lead to it."""
-    name = ".".join(path) or "the recipe"
-    if values is None:
-        values = {}
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: `{name}` must be a section with keys. Received: {values!r}.")
-    fields = {field.name: field for field in dataclasses.fields(section)}
-    check_keys(values, fields, where, path)
-    read = {}
-    hints = typing.get_type_hints(section)
-    for key, value in values.items():
-        wanted = hints[key]
-        if dataclasses.is_dataclass(wanted):
-            read[key] = _read(wanted, value, where, (*path, key))
-        elif wanted is dict:
-            check_keys(value or {}, _MODEL_KEYS, where, (*path, key))
-            read[key] = dict(value or {})
-        else:
-            read[key] = _checked(value, wanted, where, ".".join((*path, key)))
-    return section(**read)
-
-
-def check_keys(values, known, where, path):
-    """Raises `InputError` for a key that is not known, naming the nearest that is."""
-    name = ".".join(path)
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: `{name}` must be a section with keys. Received: {values!r}.")
-    for key in values:
-        if key not in known:
-            place = f" in `{name}`" if name else ""
-            hint = did_you_mean(key, known, cutoff=0.0)
-            raise InputError(f"{where}: unknown key `{key}`{place}.{hint}")
-
-
-def _checked(value, wanted, where, name):
-    allowed = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
-    if value is None and type(None) in allowed:
-        return None
-    if float in allowed and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    for kind in (str, bool, int):
-        # A bool is an int to Python, and not to who writes a recipe.
-        if (
-            kind in allowed
-            and isinstance(value, kind)
-            and (kind is bool) == isinstance(value, bool)
-        ):
-            return value
-    words = {str: "text", bool: "true or false", int: "an integer", float: "a number"}
-    expected = " or ".join(words.get(kind, "null") for kind in allowed)
-    raise InputError(f"{where}: `{name}` must be {expected}. Received: {value!r}.")
-
-
-# (section, key, smallest, largest), ends included.
-_RANGES = (
-    ("data", "max_length", 2, None),
-    ("data", "max_length_ratio", 1, None),
-    ("text", "vocabulary_size", 5, None),
-    ("text", "target_vocabulary_size", 5, None),
-    ("text", "character_coverage", 0.5, 1),
-    ("training", "epochs", 1, None),
-    ("training", "batch_tokens", 1, None),
-    ("training", "max_shapes", 1, 8),
-    ("training", "warmup_steps", 1, None),
-    ("training", "learning_rate_scale", 1e-9, None),
-    ("training", "label_smoothing", 0, 0.999),
-    ("training", "adam_beta_2", 0, 0.999999),
-    ("training", "clip_norm", 1e-9, None),
-    ("training", "ema_momentum", 0, 0.999999),
-    ("training", "early_stopping_patience", 1, None),
-    ("training", "keep_checkpoints", 1, None),
-    ("training", "sample_translations", 0, None),
-    ("training", "seed", 0, None),
-    ("decoding", "beam_size", 1, None),
-    ("decoding", "length_penalty", 0, None),
-    ("decoding", "max_source_length", 2, None),
-    ("decoding", "max_target_length", 2, None),
-)
-_POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
-
-
-def _check_ranges(recipe, where):
-    for section, key, smallest, largest in _RANGES:
-        value = getattr(getattr(recipe, section), key)
-        if value is None:
-            continue
-        if value < smallest or (largest is not None and value > largest):
-            limits = f"at least {smallest}" + (f" and at most {largest}" if largest else "")
-            raise InputError(f"{where}: `{section}.{key}` must be {limits}. Received: {value}.")
-    if recipe.training.dtype_policy not in _POLICIES:
-        raise InputError(
-            f"{where}: `training.dtype_policy` must be one of {', '.join(_POLICIES)}. "
-            f"Received: {recipe.training.dtype_policy!r}."
-        )
-    if recipe.text.joint and recipe.text.target_vocabulary_size is not None:
-        raise InputError(
-            f"{where}: `text.target_vocabulary_size` needs `text.joint: false`: "
-            "a joint vocabulary has one size."
-        )
-    for part in ("train", "validation"):
-        if not getattr(recipe.data, part).source:
-            raise InputError(
-                f"{where}: `data.{part}` must name its files: {{source: FILE, target: FILE}}."
-            )

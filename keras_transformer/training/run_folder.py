@@ -2,14 +2,21 @@
 
 recipe.yaml         the recipe with every default written out
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
+data.json           digests of the texts
 model.keras         the best model by validation loss
 checkpoints/        the last epochs, with the optimizer's state
 history.csv         a line an epoch
+samples.txt         sample translations, each epoch
 metrics.json        the best epoch, minutes, what was dropped from the data
 tensorboard/        event files
+
+An epoch counts when its checkpoint has its name, and not before: all else that belongs to the epoch
+is written earlier, and may be there without it. `RunFolder.settle` makes the folder that of an
+epoch, whenever its writing was interrupted.
 """
 
 import csv
+import io
 import json
 import pathlib
 import re
@@ -18,10 +25,18 @@ import keras
 
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.files import replaced_file, write_whole
+from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
 from keras_transformer.models import Transformer
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.recipe import Recipe
+
+# Each also under the name that it has while it is written.
+_MADE = re.compile(
+    r"(recipe\.yaml|(source_|target_)?tokenizer\.model|data\.json|model\.keras|history\.csv"
+    r"|samples\.txt|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|tensorboard/(train|validation)/events\.out\.tfevents\.[^/]*)"
+)
+_PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
 
 class RunFolder:
@@ -37,6 +52,8 @@ class RunFolder:
         self.model_file = self.path / "model.keras"
         self.checkpoints = self.path / "checkpoints"
         self.history_file = self.path / "history.csv"
+        self.samples_file = self.path / "samples.txt"
+        self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
         self.tensorboard = self.path / "tensorboard"
 
@@ -54,8 +71,28 @@ class RunFolder:
             raise InputError(f"{path}: not a run folder: it has no recipe.yaml.")
         return folder
 
-    def create(self, recipe, tokenizers):
+    def owner(self):
+        """Which files of the folder a run made, as `files.empty_folder` wants to know."""
+        # A `recipe.yaml` alone can be anybody's.
+        if not any(self.path.glob("*tokenizer*.model")):
+            return lambda path: False
+        return lambda path: bool(_MADE.fullmatch(_PARTIAL.sub(r"\1\2\3", path)))
+
+    def clear(self):
+        """Removes what a run made.
+
+        Raises:
+            InputError: There is something else in the folder; nothing was removed.
+        """
+        empty_folder(self.path, self.owner(), marker=self.recipe_file.name)
+
+    def create(self, recipe, tokenizers, digests):
         """Writes what is known before the first step.
+
+        Args:
+            recipe: `Recipe`.
+            tokenizers: The source's and the target's `Tokenizer`.
+            digests: A dict fit for JSON that tells the texts from others.
 
         Raises:
             InputError: The folder cannot be made.
@@ -70,6 +107,7 @@ class RunFolder:
         else:
             source.save(self.path / "source_tokenizer.model")
             target.save(self.path / "target_tokenizer.model")
+        write_whole(self.digests_file, json.dumps(digests, indent=2) + "\n")
         # Last: a folder with a recipe is a run.
         self.write_recipe(recipe)
 
@@ -82,7 +120,7 @@ class RunFolder:
 
     def recipe(self):
         """The run's `Recipe`."""
-        return Recipe.load(self.recipe_file)
+        return Recipe.load(self.recipe_file, trained=True)
 
     def tokenizers(self):
         """The source's and the target's `Tokenizer`; one object twice when it is joint."""
@@ -129,6 +167,59 @@ class RunFolder:
         )
         return sorted(int(match.group(1)) for match in found if match)
 
+    def candidate_file(self, epoch):
+        """The best model after `epoch` epochs, until the checkpoint of that epoch is there."""
+        return self.checkpoints / f"best-{epoch:04d}.keras"
+
+    def settle(self, epoch, keep):
+        """Makes the folder that of `epoch` epochs, whose checkpoint is whole.
+
+        The best model of that epoch gets its place; what later epochs left before they had a
+        checkpoint goes. Doing it twice changes nothing.
+
+        Args:
+            epoch: How many epochs there were; 0 before the first checkpoint.
+            keep: How many checkpoints stay.
+        """
+        if self.candidate_file(epoch).exists():
+            rename_durably(self.candidate_file(epoch), self.model_file)
+        for file in self.checkpoints.glob("best-*.keras"):
+            file.unlink()
+        rows = self.history()
+        if len(rows) > epoch:
+            self.write_history(rows[:epoch])
+        samples = self.samples()
+        for match in re.finditer(r"^epoch (\d+)$", samples, re.MULTILINE):
+            if int(match.group(1)) > epoch:
+                write_whole(self.samples_file, samples[: match.start()])
+                break
+        for old in self.checkpoint_epochs()[:-keep]:
+            self.checkpoint_file(old).unlink()
+
+    def digests(self):
+        """What `create` got, or None: version 0.1 wrote none."""
+        try:
+            return json.loads(self.digests_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
+
+    def samples(self):
+        """The text of `samples.txt`, empty without it."""
+        try:
+            return self.samples_file.read_bytes().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def write_history(self, rows):
+        """Writes `history.csv`: dicts of numbers, in the order of the epochs."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else ["epoch"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self.history_file, text.getvalue())
+
     def history(self):
         """The lines of `history.csv` as dicts of numbers, in the order of the epochs."""
         if not self.history_file.exists():
@@ -140,7 +231,7 @@ class RunFolder:
 
     def write_metrics(self, metrics):
         """Writes `metrics.json`."""
-        write_whole(self.metrics_file, json.dumps(metrics, indent=2) + "\n")
+        write_whole(self.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
 
 
 def load_model(path, compile):

@@ -1,8 +1,9 @@
 """From a recipe to a run folder, through `model.fit`."""
 
 import contextlib
+import hashlib
+import math
 import pathlib
-import shutil
 import sys
 
 import keras
@@ -10,6 +11,7 @@ import keras
 from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.files import check_own, is_terminal
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
@@ -25,10 +27,14 @@ _FREE_ON_RESUME = {
     "early_stopping_patience",
     "keep_checkpoints",
     "sample_translations",
+    # What the texts are is compared, not where they are.
+    "folder",
+    "train",
+    "validation",
 }
 
 
-def train(recipe, output, resume=False, overwrite=False, verbose=True):
+def train(recipe, output, resume=False, overwrite=False, verbose=True, recipe_file=None):
     """Trains as a recipe says.
 
     Nothing is written before the data, the recipe and the vocabulary have been found good.
@@ -36,22 +42,32 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
     Args:
         recipe: `Recipe`.
         output: The run folder to make.
-        resume: Go on from the last checkpoint of `output` with its tokenizers, optimizer,
-            schedule and epoch. An interrupted run and its continuation give the same weights as
-            one unbroken run.
-        overwrite: Replace a run that is there.
-        verbose: Whether to show a progress bar and samples.
+        resume: Go on from the last whole checkpoint of `output` with its tokenizers, optimizer,
+            schedule and epoch, or from the start if it has none yet. Wherever a run was
+            interrupted, it and its continuation give the weights, history and metrics of one
+            unbroken run.
+        overwrite: Replace a run that is there, if nothing else is in its folder.
+        verbose: Whether to show a progress bar, or a line an epoch where stderr is no terminal,
+            and samples.
+        recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
 
     Returns:
         The `RunFolder`.
 
     Raises:
         InputError: A file, a size or the folder is not what it must be.
+        TrainingError: The loss is infinite or no number. The last good checkpoint and the best
+            model stay.
     """
     folder = RunFolder(output)
-    _check_folder(recipe, folder, resume, overwrite)
-    keras.utils.set_random_seed(recipe.training.seed)
+    if resume:
+        _check_resumed(recipe, folder)
+    else:
+        _check_folder(recipe, folder, overwrite, recipe_file)
     texts = {part: _read(recipe, part) for part in ("train", "validation")}
+    digests = {part: _digests(text) for part, text in texts.items()}
+    if resume:
+        _check_texts(recipe, folder, digests)
     tokenizers = folder.tokenizers() if resume else _train_tokenizers(recipe, texts["train"])
     datasets, reports = _datasets(recipe, texts, tokenizers)
     for part, report in reports.items():
@@ -63,28 +79,44 @@ def train(recipe, output, resume=False, overwrite=False, verbose=True):
     )
     model, epoch = _model(recipe, folder, tokenizers, resume)
     _say(f"{model.count_params():,} parameters")
-    if not resume:
-        if folder.path.exists():
-            shutil.rmtree(folder.path)
-        folder.create(recipe, tokenizers)
-    else:
+    if resume:
         folder.write_recipe(recipe)
-    history = folder.history()[:epoch]
+        folder.settle(epoch, recipe.training.keep_checkpoints)
+    else:
+        folder.clear()
+        folder.create(recipe, tokenizers, digests)
+    _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose)
+    _write_metrics(folder, dataset, reports)
+    return folder
+
+
+def _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose):
+    """Trains from `epoch` to the end, if it has not been reached."""
+    history = run_callbacks.History(folder, folder.history())
+    stopping = run_callbacks.EarlyStopping(history.rows, recipe.training.early_stopping_patience)
+    if epoch >= recipe.training.epochs or stopping.has_stopped():
+        return
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr):
         model.fit(
-            dataset.to_tf_dataset(),
+            datasets["train"].to_tf_dataset(),
             validation_data=datasets["validation"].to_tf_dataset(),
             epochs=recipe.training.epochs,
             initial_epoch=epoch,
             shuffle=False,  # `ParallelDataset` shuffles
-            verbose="auto" if verbose else 0,
+            verbose=1 if verbose and is_terminal(sys.stderr) else 0,
             callbacks=_callbacks(
-                recipe, folder, model, tokenizers, dataset, texts, history, verbose
+                recipe,
+                folder,
+                model,
+                tokenizers,
+                datasets["train"],
+                texts,
+                history,
+                stopping,
+                verbose,
             ),
         )
-    _write_metrics(folder, dataset, reports)
-    return folder
 
 
 def compile_model(model, training):
@@ -113,36 +145,84 @@ def compile_model(model, training):
     )
 
 
-def _check_folder(recipe, folder, resume, overwrite):
-    if resume:
-        before, now = RunFolder.existing(folder.path).recipe().to_dict(), recipe.to_dict()
-        for section in ("text", "model", "training"):
-            for key in before[section].keys() | now[section].keys():
-                same = before[section].get(key) == now[section].get(key)
-                if not same and key not in _FREE_ON_RESUME:
-                    raise InputError(
-                        f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
-                        f"was begun with. Received: {now[section].get(key)!r} instead of "
-                        f"{before[section].get(key)!r}."
-                    )
-        if not folder.checkpoint_epochs():
-            raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
+def _check_resumed(recipe, folder):
+    before, now = RunFolder.existing(folder.path).recipe().to_dict(), recipe.to_dict()
+    free = _FREE_ON_RESUME - ({"train", "validation"} if folder.digests() is None else set())
+    for section in ("data", "text", "model", "training"):
+        for key in before[section].keys() | now[section].keys():
+            same = before[section].get(key) == now[section].get(key)
+            if not same and key not in free:
+                raise InputError(
+                    f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
+                    f"was begun with. Received: {now[section].get(key)!r} instead of "
+                    f"{before[section].get(key)!r}."
+                )
+    # The best model gets its place after the first checkpoint.
+    if folder.model_file.exists() and not folder.checkpoint_epochs():
+        raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
+
+
+def _check_folder(recipe, folder, overwrite, recipe_file):
+    if folder.path.exists() and not folder.path.is_dir():
+        raise InputError(f"{folder.path}: the output must be a folder. Received: a file.")
+    if not folder.path.is_dir() or not any(folder.path.iterdir()):
         return
-    occupied = folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir()))
-    if occupied and not overwrite:
+    if not overwrite:
         raise InputError(
             f"{folder.path}: exists already. Give --resume to go on with it, --overwrite to "
             "replace it, or another --output."
         )
-    if occupied and not folder.recipe_file.is_file():
-        raise InputError(f"{folder.path}: is not a run folder, so it is not overwritten.")
+    inputs = {} if recipe_file is None else {"the recipe": pathlib.Path(recipe_file)}
+    for part in ("train", "validation"):
+        for side, file in zip(("source", "target"), _files(recipe, part), strict=True):
+            if file is not None:
+                inputs[f"`data.{part}.{side}`"] = file
+    for name, file in inputs.items():
+        if file.resolve().is_relative_to(folder.path.resolve()):
+            raise InputError(
+                f"{folder.path}: is not overwritten, because {name} is in it: {file}. "
+                "Give another --output."
+            )
+    check_own(folder.path, folder.owner())
+
+
+def _digests(texts):
+    digests = {}
+    for side, lines in zip(("source", "target"), texts, strict=True):
+        digest = hashlib.sha256()
+        for line in lines:
+            digest.update(line.encode("utf-8") + b"\n")
+        digests[side] = digest.hexdigest()
+    return digests
+
+
+def _check_texts(recipe, folder, digests):
+    before = folder.digests()
+    if before is None:
+        _say(
+            f"{folder.path}: was begun by version 0.1, which noted no digests of the texts: "
+            "whether they have changed is not checked."
+        )
+        return
+    for part, sides in digests.items():
+        for side, digest in sides.items():
+            if before.get(part, {}).get(side) != digest:
+                files = " and ".join(str(file) for file in _files(recipe, part) if file)
+                raise InputError(
+                    f"{folder.path}: cannot be resumed with other texts than it was begun with. "
+                    f"Received: another {side} side of `data.{part}`, {files}."
+                )
+
+
+def _files(recipe, part):
+    """The source's and the target's file; None for the second if both are in the first."""
+    base = pathlib.Path(recipe.data.folder)
+    files = getattr(recipe.data, part)
+    return base / files.source, None if files.target is None else base / files.target
 
 
 def _read(recipe, part):
-    base = pathlib.Path(recipe.data.folder)
-    files = getattr(recipe.data, part)
-    target = None if files.target is None else base / files.target
-    return read_pairs(base / files.source, target)
+    return read_pairs(*_files(recipe, part))
 
 
 def _train_tokenizers(recipe, texts):
@@ -189,10 +269,10 @@ def _datasets(recipe, texts, tokenizers):
 
 def _model(recipe, folder, tokenizers, resume):
     """The compiled model, and how many epochs it has seen."""
+    if resume and folder.checkpoint_epochs():
+        return _last_checkpoint(folder)
     source, target = tokenizers
-    if resume:
-        epoch = folder.checkpoint_epochs()[-1]
-        return load_model(folder.checkpoint_file(epoch), compile=True), epoch
+    keras.utils.set_random_seed(recipe.training.seed)
     target_size = None if source == target else target.vocabulary_size
     model = Transformer(
         recipe.model_config(source.vocabulary_size, target_size),
@@ -202,43 +282,55 @@ def _model(recipe, folder, tokenizers, resume):
     return model, 0
 
 
-def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, verbose):
+def _last_checkpoint(folder):
+    """The model of the newest checkpoint that is whole, and its epoch."""
+    rows = len(folder.history())
+    for epoch in reversed(folder.checkpoint_epochs()):
+        file = folder.checkpoint_file(epoch)
+        try:
+            if epoch > rows:
+                raise InputError(f"{file}: its epoch is not in {folder.history_file.name}.")
+            return load_model(file, compile=True), epoch
+        except InputError as error:
+            _say(f"{error} Trying the checkpoint before it.")
+    raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
+
+
+def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, stopping, verbose):
     training = recipe.training
     chosen = [
         run_callbacks.EpochSeed(dataset, training.seed),
+        run_callbacks.FiniteLoss(),
+        run_callbacks.AveragedValidation(),
         run_callbacks.Throughput(dataset.real_tokens),
-        run_callbacks.Checkpoints(folder, training.keep_checkpoints),
+        history,
+        run_callbacks.TensorBoard(folder, history.rows),
     ]
-    if training.ema_momentum is not None:
-        chosen.append(keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
-    best = min((row["val_loss"] for row in history), default=float("inf"))
-    chosen += [
-        run_callbacks.BestModel(folder, best),
-        run_callbacks.History(folder, history),
-        run_callbacks.TensorBoard(folder),
-    ]
+    if verbose and not is_terminal(sys.stderr):
+        chosen.append(run_callbacks.EpochLine())
     if training.sample_translations and verbose:
         count = training.sample_translations
         sources, references = (side[:count] for side in texts["validation"])
-        engine = ModelEngine(model, *tokenizers, recipe.decoding.max_source_length, 128)
+        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
+        engine = ModelEngine(model, *tokenizers, *limits)
         chosen.append(run_callbacks.SampleTranslations(folder, engine, sources, references))
-    if training.early_stopping_patience is not None:
-        chosen.append(
-            keras.callbacks.EarlyStopping(
-                "val_loss", mode="min", patience=training.early_stopping_patience
-            )
-        )
+    chosen += [
+        run_callbacks.BestModel(folder, history.rows),
+        stopping,
+        run_callbacks.Checkpoints(folder, training.keep_checkpoints),
+    ]
     return chosen
 
 
 def _write_metrics(folder, dataset, reports):
     history = folder.history()
-    best = min(history, key=lambda row: row["val_loss"])
+    best = run_callbacks.best_row(history)
+    perplexity = best["val_perplexity"]
     folder.write_metrics(
         {
             "best_epoch": int(best["epoch"]),
             "best_validation_loss": best["val_loss"],
-            "best_validation_perplexity": best["val_perplexity"],
+            "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
             "epochs": int(history[-1]["epoch"]),
             "training_minutes": round(sum(row["seconds"] for row in history) / 60, 2),
             "steps_per_epoch": dataset.steps_per_epoch,

@@ -55,6 +55,33 @@ def test_a_file_appears_whole_when_its_last_chunk_is_there(tmp_path, source):
         again.write(first, ["A"])
 
 
+@pytest.mark.parametrize("damaged", [b"", b"A\n", b"A\nB", b"\0\0\0\0", b"A\nB\nC\n"])
+def test_a_part_of_another_number_of_lines_is_made_again(tmp_path, source, damaged):
+    output = Output(tmp_path / "out", [str(source)], {"model": "m"})
+    first, last = read_chunks(str(source), 0, 2)
+    output.write(first, ["A", ""])
+    assert output.has(first) and not output.has(last)
+    (part,) = (tmp_path / "out").glob(".parts/*/*.txt")
+    part.write_bytes(damaged)
+    assert not Output(tmp_path / "out", [str(source)], {"model": "m"}).has(first)
+
+
+@pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])
+def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("a\n")
+    with pytest.raises(InputError, match="must not be bulk.json nor begin with a point"):
+        Output(tmp_path / "out", [str(tmp_path / name)], {})
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_are_the_same_job_again_whatever_json_makes_of_them(tmp_path, source):
+    job = {"options": {"banned_ids": (5, 7), "logit_bias": {11: -1.0}}}
+    for _ in range(2):
+        Output(tmp_path / "out", [str(source)], job)
+    with pytest.raises(InputError, match="fit for JSON.*set"):
+        Output(tmp_path / "new", [str(source)], {"options": {"banned_ids": {5}}})
+
+
 def test_another_job_does_not_mix_with_what_is_there(tmp_path, source):
     Output(tmp_path / "out", [str(source)], {"model": "m"})
     with pytest.raises(InputError, match="its model differs"):

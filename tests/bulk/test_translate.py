@@ -12,6 +12,8 @@ import pytest
 from live_server import processes_below, save_model
 
 from keras_transformer.bulk import translate_corpus
+from keras_transformer.bulk.translate import _fingerprint
+from keras_transformer.errors import InputError
 from keras_transformer.export.manifest import FORMAT
 
 pytestmark = pytest.mark.tensorflow
@@ -38,6 +40,67 @@ TEXTS = {
     "a.txt": [f"busy line {i}" for i in range(16)],
     "b.txt": [f"line {i}" if i % 3 else "" for i in range(23)],
 }
+
+
+RUN = ["recipe.yaml", "source_tokenizer.model", "target_tokenizer.model", "model.keras"]
+EXPORT = ["export.json", "saved_model.pb", "variables/variables.index", "assets/source.model"]
+OTHERS = ["model_ids.tflite", "model.tflite", "model.bin", "shared_vocabulary.json", "ids/x.pb"]
+
+
+def write(folder, name, content):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize("changed", [*RUN, *EXPORT, *OTHERS])
+def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_path, changed):
+    for name in [*RUN, *EXPORT, *OTHERS]:
+        write(tmp_path / "model", name, "before")
+    before = _fingerprint(str(tmp_path / "model"))
+    of_file = _fingerprint(str(tmp_path / "model" / "model.tflite"))
+    (tmp_path / "copy").symlink_to(tmp_path / "model")
+    assert _fingerprint(str(tmp_path / "copy")) == before
+    write(tmp_path / "model", changed, "after")
+    assert _fingerprint(str(tmp_path / "model")) != before
+    assert _fingerprint(str(tmp_path / "model" / "model.tflite")) != of_file
+
+
+def test_a_job_is_the_same_one_when_its_run_only_logs(tmp_path):
+    for name in RUN:
+        write(tmp_path, name, "before")
+    before = _fingerprint(str(tmp_path))
+    for name in ("history.csv", "metrics.json", "samples.txt", ".model.partial.keras"):
+        write(tmp_path, name, "1")
+    for name in ("checkpoints/epoch-0001.keras", "tensorboard/train/events"):
+        write(tmp_path, name, "1")
+    assert _fingerprint(str(tmp_path)) == before
+
+
+def test_a_second_run_with_another_recipe_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_transformer.bulk.translate.Workers", NoWorkers)
+    monkeypatch.setattr("keras_transformer.bulk.translate._stop_ray", lambda: None)
+    monkeypatch.setattr("keras_transformer.serving.cluster.start_ray", lambda *arguments: None)
+    write(model, "recipe.yaml", "decoding: {beam_size: 4}")
+    write(tmp_path, "a.txt", "one\n")
+    arguments = (model, [tmp_path / "a.txt"], tmp_path / "out")
+    translate_corpus(*arguments)
+    write(model, "recipe.yaml", "decoding: {beam_size: 5}")
+    with pytest.raises(InputError, match="another job: its model differs"):
+        translate_corpus(*arguments)
+
+
+class NoWorkers:
+    """Translates nothing."""
+
+    def __init__(self, *arguments):
+        pass
+
+    def run(self, chunks, paths):
+        next(chunks)
+        return iter(())
+
+    def stop(self):
+        pass
 
 
 class Job:
@@ -87,7 +150,7 @@ def test_a_killed_worker_loses_nothing_and_a_second_run_goes_on(job):
     os.kill(processes_below(running.pid, b"ray::Worker")[0], signal.SIGKILL)
     stdout, stderr = running.communicate(timeout=120)
     assert running.returncode == 0, stderr[-2000:]
-    assert "a worker died" in stderr
+    assert "a worker failed (ActorDiedError)" in stderr
     assert json.loads(stdout)["lines_translated"] == 39
     job.check()
     # A second run finds that all is there, and starts nothing.

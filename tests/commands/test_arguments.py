@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from keras_transformer.commands import arguments
 from keras_transformer.commands.arguments import add_decoding, given
 from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.inputs import LONG_INPUT
 
 EVERY = {
     "beam_size": (["6"], 6),
@@ -66,21 +68,24 @@ def test_ids_may_be_given_bit_by_bit():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("texts", "message"),
     [
         (["--max-length-ratio", "two"], "expected a number or none, not 'two'"),
         (["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'"),
         (["--long-input", "cut"], "invalid choice"),
     ],
 )
-def test_what_cannot_be_read_is_told(arguments, message, capsys):
+def test_what_cannot_be_read_is_told(texts, message, capsys):
     with pytest.raises(SystemExit) as caught:
-        parsed(*arguments)
+        parsed(*texts)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
 
 
 def test_help_names_the_librarys_defaults(capsys):
+    for name, default in arguments._DEFAULTS.items():
+        assert default == getattr(DecodingOptions, name), name
+    assert arguments._LONG_INPUT == LONG_INPUT
     with pytest.raises(SystemExit):
         parsed("--help")
     text = " ".join(capsys.readouterr().out.split())

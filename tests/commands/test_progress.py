@@ -1,9 +1,8 @@
 import io
-import os
 import threading
 
 from keras_transformer.commands.line_reader import Line
-from keras_transformer.commands.progress import Progress, is_terminal, size_left
+from keras_transformer.commands.progress import Progress, size_left
 
 LINES = [Line(1, "a", 25), Line(2, "b", 25)]
 
@@ -54,12 +53,3 @@ def test_only_a_regular_file_has_a_size_and_what_was_read_of_it_does_not_count(t
         assert size_left(file) == 3
     assert size_left(pipe[0]) is None
     assert size_left(io.BytesIO(b"12345")) is None
-
-
-def test_a_terminal_is_one():
-    master, slave = os.openpty()
-    with os.fdopen(slave, "w") as terminal:
-        assert is_terminal(terminal)
-    os.close(master)
-    for other in (io.StringIO(), None, terminal):  # The last is closed.
-        assert not is_terminal(other)

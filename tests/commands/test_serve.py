@@ -1,7 +1,5 @@
 """Every option of the server is one of the command, with the same default."""
 
-import dataclasses
-
 import pytest
 
 from keras_transformer.cli import run
@@ -13,8 +11,9 @@ def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
         run(["serve", "--help"])
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    for field in dataclasses.fields(ServerOptions):
-        assert f"--{field.name.replace('_', '-')} " in text
+    for name, field in ServerOptions.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in text
+        assert " ".join(field.description.split()) in text
         if field.default is not None:
             assert f"default: {field.default}" in text
 
@@ -27,7 +26,7 @@ def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path,
     assert run(["serve", "--model", "m", "--max-batch-size", "7", "--batch-wait-ms", "1.5"]) == 0
     assert calls == [("m", ServerOptions(max_batch_size=7, batch_wait_ms=1.5))]
     assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
-    assert "`replicas` must be at least 1" in capsys.readouterr().err
+    assert "`replicas` must be an integer of at least 1" in capsys.readouterr().err
 
 
 def test_bulk_options_go_with_the_ray_engine_alone(capsys):

@@ -5,7 +5,7 @@ from small_corpus import recipe_values, write_recipe
 
 from keras_transformer import training
 from keras_transformer.cli import run
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, TrainingError
 
 
 @pytest.fixture
@@ -32,7 +32,11 @@ def test_the_recipe_and_the_options_reach_the_library(recipe, asked, given, caps
     ((received, output, options),) = asked
     assert received == training.Recipe.from_dict(recipe_values("corpus"))
     assert output == "new"
-    assert options == {"resume": "--resume" in given, "overwrite": "--overwrite" in given}
+    assert options == {
+        "resume": "--resume" in given,
+        "overwrite": "--overwrite" in given,
+        "recipe_file": str(recipe),
+    }
     assert capsys.readouterr().out == "new, as it was made\n"
 
 
@@ -85,3 +89,15 @@ def test_without_a_recipe_an_output_or_a_value_nothing_is_trained(
     assert caught.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(expected)
     assert asked == []
+
+
+def test_a_loss_that_is_no_number_is_one_line_and_exit_code_1(recipe, monkeypatch, capsys):
+    def train(*arguments, **options):
+        raise TrainingError("training stopped: the loss is nan in epoch 3, step 17.")
+
+    monkeypatch.setattr(training, "train", train)
+    assert run(["train", str(recipe), "--output", "new"]) == 1
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line == "keras-transformer: training stopped: the loss is nan in epoch 3, step 17."
+    assert captured.out == ""

@@ -45,16 +45,41 @@ def test_one_near_tie_of_a_hundred_is_let_pass_and_two_are_not():
         ties = [("other", score - difference) for _, score in HUNDRED[:count]]
         return [*ties, *HUNDRED[count:]]
 
-    assert compare(HUNDRED, with_ties(1, 9e-5), FLOAT32).ties == 1
+    def rescore(places):
+        return [HUNDRED[place][1] for place in places]
+
+    assert compare(HUNDRED, with_ties(1, 9e-5), FLOAT32, rescore).ties == 1
     with pytest.raises(VerificationError, match="2 of 100 .* almost equal scores"):
-        compare(HUNDRED, with_ties(2, 9e-5), FLOAT32)
+        compare(HUNDRED, with_ties(2, 9e-5), FLOAT32, rescore)
     with pytest.raises(VerificationError, match="1 of 100 translations differ between"):
-        compare(HUNDRED, with_ties(1, 2e-4), FLOAT32)
+        compare(HUNDRED, with_ties(1, 2e-4), FLOAT32, rescore)
+
+
+@pytest.mark.parametrize("live_score", [-9.0, math.nan, -7.002])
+def test_another_text_with_an_equal_score_is_wrong_where_the_live_model_scores_it_otherwise(
+    live_score,
+):
+    received = [*HUNDRED[:7], ("wrong", -7.0), *HUNDRED[8:]]
+    assert compare(HUNDRED, received, FLOAT32, lambda places: [-7.0] * len(places)).ties == 1
+    with pytest.raises(VerificationError, match="1 of 100 .* Received first: 'wrong'"):
+        compare(HUNDRED, received, FLOAT32, lambda places: [live_score] * len(places))
 
 
 def test_a_missing_translation_is_found():
     with pytest.raises(VerificationError, match="99 for 100 texts"):
         compare(HUNDRED, HUNDRED[1:])
+
+
+def check(name, pairs, live_scores=None):
+    """`check_signature` where the live model gives texts the scores of a dict."""
+    sources = [[f"source {i}" for i in range(len(live["score"]))] for live, _ in pairs]
+
+    def score(texts, targets):
+        asked.append((texts, targets))
+        return [(live_scores or {})[str(each)] for each in targets]
+
+    asked = []
+    return check_signature(name, pairs, FLOAT32, sources, score), asked
 
 
 def outputs(count=50):
@@ -76,9 +101,7 @@ def changed(name, value):
 
 
 def test_a_signature_is_compared_over_all_its_calls():
-    found = check_signature(
-        "align", [(outputs(50), outputs(50)), (outputs(3), outputs(3))], FLOAT32
-    )
+    found, _ = check("align", [(outputs(50), outputs(50)), (outputs(3), outputs(3))])
     assert (found["batch_sizes"], found["texts"], found["ties"]) == ([50, 3], 53, 0)
 
 
@@ -95,21 +118,21 @@ def test_a_signature_is_compared_over_all_its_calls():
 )
 def test_one_other_value_of_any_output_is_found(name, value):
     with pytest.raises(VerificationError, match="^Signature align: .*Received"):
-        check_signature("align", [(outputs(), changed(name, value))], FLOAT32)
+        check("align", [(outputs(), changed(name, value))])
 
 
 def test_padding_and_rounding_are_no_differences():
     received = changed("target_tokens", ["c", "</s>", "", ""])
     received["alignment"][7] = [[0.5, 0.2501, 0.25, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4]
     received["log_probability"][7] += 1e-4
-    check_signature("align", [(outputs(), received)], FLOAT32)
+    check("align", [(outputs(), received)])
 
 
 def test_an_output_more_or_less_is_found():
     received = outputs()
     del received["alignment"]
     with pytest.raises(VerificationError, match="outputs must be .*'alignment'"):
-        check_signature("align", [(outputs(), received)], FLOAT32)
+        check("align", [(outputs(), received)])
 
 
 def test_all_hypotheses_of_a_beam_count_and_missing_ones_must_be_missing():
@@ -118,12 +141,12 @@ def test_all_hypotheses_of_a_beam_count_and_missing_ones_must_be_missing():
         "score": [[-1.0, -2.0, -math.inf]],
         "log_probability": [[-2.0, -3.0, -math.inf]],
     }
-    assert check_signature("beam", [(live, live)], FLOAT32)["texts"] == 3
+    assert check("beam", [(live, live)])[0]["texts"] == 3
     for name, value in (("translation", "c"), ("score", -5.0)):
         received = copy.deepcopy(live)
         received[name][0][2] = value
         with pytest.raises(VerificationError, match="Signature beam: 1 of 3"):
-            check_signature("beam", [(live, received)], FLOAT32)
+            check("beam", [(live, received)])
 
 
 def test_another_batch_size_of_the_live_model_settles_what_rounding_decides():
@@ -132,10 +155,10 @@ def test_another_batch_size_of_the_live_model_settles_what_rounding_decides():
         each["translation"][7], each["score"][7], each["log_probability"][7] = "other", -9.0, -9.5
     other["translation"][8] = "not what the export says"
     with pytest.raises(VerificationError, match="1 of 50"):
-        check_signature("align", [(live, received)], FLOAT32)
+        check("align", [(live, received)])
     expected, settled = settle(live, received, FLOAT32, iter([outputs(), other]))
     assert settled == 1
-    check_signature("align", [(expected, received)], FLOAT32)
+    check("align", [(expected, received)])
     assert live == outputs() and expected["translation"][8] == "text 8"
 
 
@@ -163,10 +186,10 @@ def test_no_other_batch_size_is_tried_for_nothing_or_for_many():
 def test_ids_are_compared_without_their_padding():
     live = {"ids": [[5, 2, 0], [7, 11, 2]], "score": [-1.0, -2.0]}
     wider = {"ids": [[5, 2, 0, 0], [7, 11, 2, 0]], "score": [-1.0, -2.0]}
-    assert check_signature("serving_ids", [(live, wider)], FLOAT32)["ties"] == 0
+    assert check("serving_ids", [(live, wider)])[0]["ties"] == 0
     other = {"ids": [[5, 2, 0], [7, 13, 2]], "score": [-1.0, -2.5]}
     with pytest.raises(VerificationError, match="'7 13 2'"):
-        check_signature("serving_ids", [(live, other)], FLOAT32)
+        check("serving_ids", [(live, other)])
 
 
 def test_one_sample_of_a_hundred_may_go_another_way_and_three_may_not():
@@ -177,6 +200,33 @@ def test_one_sample_of_a_hundred_may_go_another_way_and_three_may_not():
             received["translation"][place], received["score"][place] = "other", -50.0
         if fails:
             with pytest.raises(VerificationError, match="Signature sample: 3 of 100"):
-                check_signature("sample", [(live, received)], FLOAT32)
+                check("sample", [(live, received)])
         else:
-            assert check_signature("sample", [(live, received)], FLOAT32)["ties"] == 1
+            assert check("sample", [(live, received)])[0]["ties"] == 1
+
+
+def test_the_live_model_scores_what_only_the_export_found():
+    live = {"translation": [["a", "b"], ["c", "d"]], "score": [[-1.0, -1.00005], [-2.0, -3.0]]}
+    swapped = copy.deepcopy(live)
+    swapped["translation"][0] = ["b", "a"]
+    # Two ties in four are too many: many more are right.
+    right = {"translation": [["e", "f"]] * 200, "score": [[-1.0, -2.0]] * 200}
+    _, asked = check("beam", [(right, right), (live, swapped)])
+    assert asked == []  # Both are the live model's own, whose scores are known.
+
+    other = copy.deepcopy(live)
+    other["translation"][1][1] = "x"
+    pairs = [(right, right), (live, other)]
+    _, asked = check("beam", pairs, {"x": -3.0})
+    assert asked == [(["source 1"], ["x"])]
+    with pytest.raises(VerificationError, match="Signature beam: 1 of 404 .* score -9.000"):
+        check("beam", pairs, {"x": -9.0})
+
+
+def test_ids_are_scored_as_they_were_found():
+    live = {"ids": [[5, 2, 0]] * 100, "score": [-1.0] * 100}
+    other = {"ids": [[7, 11, 2], *live["ids"][1:]], "score": [-1.0] * 100}
+    _, asked = check("serving_ids", [(live, other)], {"[7, 11, 2]": -1.0})
+    assert asked == [(["source 0"], [[7, 11, 2]])]
+    with pytest.raises(VerificationError, match="Signature serving_ids"):
+        check("serving_ids", [(live, other)], {"[7, 11, 2]": -5.0})

@@ -50,7 +50,7 @@ def test_the_folder_scores_texts_as_the_run_does_and_needs_nothing_else(
     exported, joint, needs_ctranslate2, monkeypatch, capsys
 ):
     code, folder, captured, engine = exported(joint)
-    assert code == 0
+    assert code == 0, captured.err
     report = json.loads(captured.out)
     assert report["output"] == str(folder)
     assert report["bytes"] == {path.name: path.stat().st_size for path in folder.iterdir()}

@@ -85,7 +85,7 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
     def fail(*args):
         raise VerificationError("no")
 
-    monkeypatch.setattr(litert, "_ids_to_ids", lambda *args: b"")
+    monkeypatch.setattr(litert, "_files", lambda *args: {})
     monkeypatch.setattr(litert, "_description", lambda content: {})
     monkeypatch.setattr(litert, "readme", lambda manifest: "")
     monkeypatch.setattr(litert, "verify_litert", fail)
@@ -123,7 +123,7 @@ def test_byte_fallback_is_refused_for_text(make_engine, tmp_path, monkeypatch, t
         ["a man runs in the park.", *texts], vocabulary_size=300, byte_fallback=True
     )
     engine = make_engine(normalize_first=True)
-    monkeypatch.setattr(litert, "_ids_to_ids", lambda *args: b"")
+    monkeypatch.setattr(litert, "_ids_to_ids", lambda *args: ())
     for name in ("source_tokenizer", "target_tokenizer"):
         monkeypatch.setattr(engine, name, tokenizer)
     monkeypatch.setattr(litert, "ModelEngine", lambda *args, **limits: engine)

@@ -41,3 +41,14 @@ def test_a_function_with_variables_is_not_converted():
     )
     with pytest.raises(ValueError, match="hold what it needs as constants"):
         convert([("f", function.get_concrete_function())])
+
+
+def test_the_converter_which_leaks_runs_in_another_process(monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.lite, "TFLiteConverter", None)
+    function = tf.function(lambda x: {"y": 2.0 * x}, [tf.TensorSpec((3,), tf.float32, name="x")])
+    parts = convert([(name, function.get_concrete_function()) for name in ("f", "g")])
+    x = np.array([1.0, 2.0, 3.0], "float32")
+    for name in ("f", "g"):
+        np.testing.assert_array_equal(run(join(parts), name, x=x)["y"], 2 * x)

@@ -1,5 +1,3 @@
-import subprocess
-
 import pytest
 
 from keras_transformer.errors import VerificationError
@@ -22,21 +20,6 @@ def test_a_folder_that_does_not_load_fails(engine, tmp_path, monkeypatch):
         verify(tmp_path, engine, MANIFEST, ["a man"])
 
 
-def test_an_interrupt_ends_the_fresh_process(monkeypatch):
-    started = []
-
-    class Sleeping(subprocess.Popen):
-        def __init__(self, command, **options):
-            super().__init__(["sleep", "60"], **options)
-            started.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Sleeping)
-    with pytest.raises(KeyboardInterrupt), verification._fresh_process({}):
-        assert started[0].poll() is None
-        raise KeyboardInterrupt
-    assert started[0].poll() is not None
-
-
 def answers(**other):
     loader = {"results": [], "uninitialized": [], "load_seconds": 1.0, "call_seconds": [1.0]}
     both = {"session": loader, "module": loader}
@@ -57,7 +40,7 @@ def answers(**other):
 )
 def test_what_only_a_fresh_process_can_tell_is_looked_at(model, other, message):
     with pytest.raises(VerificationError, match=message):
-        verification._check_model(model, [], [], answers(**other), verification.FLOAT32, None)
+        verification._check_model(model, [], [], answers(**other), verification.FLOAT32, None, None)
 
 
 def checked_again(signature):
@@ -66,9 +49,9 @@ def checked_again(signature):
     received = {"translation": ["a", "c"], "score": [-1.0, -2.5]}
     loader = {**answers()["session"], "results": [received]}
     both = answers(session=loader, module=loader)
-    calls, tolerance = [Call(signature, {}, ())], verification.FLOAT32
+    calls, tolerance = [Call(signature, {}, ("one", "two"))], verification.FLOAT32
     return verification._check_model(
-        "saved_model", calls, [live], both, tolerance, lambda call: [received]
+        "saved_model", calls, [live], both, tolerance, lambda call: [received], None
     )
 
 

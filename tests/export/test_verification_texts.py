@@ -1,4 +1,8 @@
-from keras_transformer.export.verification_texts import sample_texts, verification_batches
+from keras_transformer.export.verification_texts import (
+    fitting_texts,
+    sample_texts,
+    verification_batches,
+)
 
 
 def test_batches_hold_what_servers_get_wrong(tokenizer, texts):
@@ -17,3 +21,14 @@ def test_sampled_texts_are_the_same_each_time_and_within_the_vocabulary(tokenize
     sampled = sample_texts(tokenizer)
     assert sampled == sample_texts(tokenizer) and len(set(sampled)) > 150
     assert not any(3 in ids for ids in tokenizer.tokenize(sampled))
+
+
+def test_fitting_texts_are_the_longest_and_one_fills_the_length(tokenizer, texts):
+    sizes = {text: len(tokenizer.tokenize(text)) + 1 for text in texts}
+    for length in (7, 13, 29):
+        blank, *chosen, filled = fitting_texts(texts, tokenizer, length, count=5)
+        assert blank == "" and len(chosen) == 5
+        fitting = sorted(size for size in sizes.values() if size <= length)
+        assert [sizes[text] for text in chosen] == fitting[-5:]
+        assert length - 6 < len(tokenizer.tokenize(filled)) + 1 <= length
+    assert fitting_texts([], tokenizer, 7) == ["", ""]

@@ -25,12 +25,18 @@ LIMITS = {
 }
 
 
-def save_model(folder, mark="", busy_steps=200_000):
+def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     """Writes a SavedModel whose "translation" is the text in upper case, after `mark`.
 
     A text that begins with "busy" takes a while, "endless" one until its process is killed; one
     that has "fail" in it fails. `align` gives the words and an identity matrix; `beam` two
     translations, the second missing.
+
+    Args:
+        folder: Where it is written.
+        mark: What each translation begins with.
+        busy_steps: How long a busy one takes.
+        endless_text: The pattern of a text that never ends; `".*"` makes the warm-up endless.
     """
     import tensorflow as tf
 
@@ -41,7 +47,7 @@ def save_model(folder, mark="", busy_steps=200_000):
             ~tf.reduce_any(tf.strings.regex_full_match(text, ".*fail.*")), ["this text fails"]
         )
         busy = tf.cast(tf.strings.regex_full_match(text, "busy.*"), tf.int32) * busy_steps
-        endless = tf.cast(tf.strings.regex_full_match(text, "endless"), tf.int32) * 10**9
+        endless = tf.cast(tf.strings.regex_full_match(text, endless_text), tf.int32) * 10**9
         steps = tf.reduce_max(tf.concat([busy, endless, [0]], 0))
         start = tf.eye(16)
         state = tf.while_loop(lambda i, _: i < steps, lambda i, m: (i + 1, m @ m), (0, start))[1]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import types
 
+import numpy as np
 import pytest
 
 from keras_transformer.serving import ServerOptions
@@ -311,6 +312,109 @@ def test_the_page_has_the_models_name_and_loads_nothing():
     assert "<" not in line and "MODEL_NAME" not in page
     rules = answer.headers[b"content-security-policy"].decode().split("; ")
     assert "default-src 'none'" in rules and "connect-src 'self'" in rules
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "status"),
+    [(host, {}, 200) for host in ("localhost", "LOCALHOST.:8501", "127.0.0.1:8501", "[::1]:8501")]
+    # Nobody's name leads to a numeric address.
+    + [("10.1.1.7", {}, 200), (None, {}, 200)]
+    + [(host, {}, 403) for host in ("evil.example", "evil.example:8501", "localhost.evil", "[")]
+    + [(f"{name}.example", {"allowed_hosts": "A.example, b.example"}, 200) for name in "ab"]
+    + [("c.example", {"allowed_hosts": "a.example,b.example"}, 403)]
+    + [("c.example", {"allowed_hosts": "*"}, 200), ("c.example", {"host": "0.0.0.0"}, 200)]
+    + [("c.example", {"host": "0.0.0.0", "allowed_hosts": "a.example"}, 403)]
+    + [("c.example", {"host": "c.example", "allowed_hosts": "a.example"}, 200)],
+)
+def test_a_name_that_is_not_the_servers_gets_nothing(host, options, status):
+    headers = [(b"host", host.encode())] if host else []
+    for method, path in (("GET", "/"), ("GET", "/metrics"), ("POST", PREDICT)):
+        metrics = Metrics()
+        answer = ask(
+            make(metrics=metrics, **options), method, path, b'{"inputs": ["a"]}', headers=headers
+        )
+        assert answer.status == status
+        assert metrics.reasons == (["host"] if status == 403 else [])
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "application/json"}, 200),
+        ({"content-type": "Application/JSON; charset=utf-8"}, 200),
+        ({"content-type": "application/x-www-form-urlencoded"}, 200),  # curl -d
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+        ({"origin": "http://localhost:8501"}, 200),
+        ({"origin": "http://localhost:3000"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),  # Another port of this machine.
+        ({"sec-fetch-site": "none"}, 200),
+        # A proxy may change the host, the browser has seen another.
+        ({"sec-fetch-site": "same-origin", "origin": "https://translate.example"}, 200),
+    ],
+)
+def test_a_page_of_another_site_cannot_have_its_visitors_ask(headers, status):
+    model, metrics = Model(), Metrics()
+    pairs = [(key.encode(), value.encode()) for key, value in headers.items()]
+    answer = ask(
+        make(model, metrics),
+        "POST",
+        PREDICT,
+        b'{"inputs": ["a"]}',
+        headers=[(b"host", b"localhost:8501"), *pairs],
+    )
+    assert answer.status == status
+    assert len(model.asked) == (status == 200) and len(metrics.reasons) == (status != 200)
+
+
+def test_an_error_that_nobody_foresaw_is_logged_and_counted_but_not_told(monkeypatch, capsys):
+    monkeypatch.setattr("keras_transformer.serving.log._last_traceback", -1.0)
+    metrics = Metrics()
+    model = Model(KeyError("a secret"))
+    answer = ask(make(model, metrics), "POST", PREDICT, b'{"inputs": ["a"]}')
+    assert error_of(answer, 500) == "Internal error"
+    assert metrics.reasons == ["internal"]
+    log = capsys.readouterr().err
+    assert "KeyError: 'a secret'" in log and "Traceback" in log and "in predict" in log
+
+
+def test_a_large_answer_is_written_while_others_are_served():
+    class Large(Model):
+        async def predict(self, signature, columns, count):
+            return {"translation": np.full((10, 100, 300), 1 / 3)}
+
+    app = make(Large())
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        pauses, done = [], asyncio.ensure_future(answer())
+        while not done.done():
+            started = loop.time()
+            await asyncio.sleep(0.001)
+            pauses.append(loop.time() - started)
+        size = await done
+        # Written in one piece, 300,000 numbers take a third of a second.
+        assert size > 300_000 * 18 and len(pauses) > 10 and max(pauses) < 0.1
+
+    async def answer():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        parts = [{"type": "http.request", "body": b'{"inputs": ["a"]}', "more_body": False}]
+
+        async def receive():
+            return parts.pop() if parts else await asyncio.sleep(10)
+
+        scope = {"type": "http", "method": "POST", "path": PREDICT, "headers": []}
+        await app(scope, receive, send)
+        return len(sent[1]["body"])
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_what_is_no_http_request_is_passed_over():

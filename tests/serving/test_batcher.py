@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from keras_transformer.serving.batcher import Batcher
@@ -49,6 +50,11 @@ def run(coroutine):
             return await coroutine
 
     return asyncio.run(bounded())
+
+
+@pytest.fixture(autouse=True)
+def a_log_that_is_silent_yet(monkeypatch):
+    monkeypatch.setattr("keras_transformer.serving.log._last_traceback", -1.0)
 
 
 async def start(*coroutines):
@@ -310,16 +316,64 @@ def test_a_dead_replica_fails_what_it_held_once_and_nothing_else():
     run(scenario())
 
 
-def test_an_unforeseen_error_reaches_whoever_waits_and_frees_the_slot():
+def test_an_unforeseen_error_reaches_the_log_and_whoever_waits_and_frees_the_slot(capsys):
     async def scenario():
         async def broken(signature, columns):
             raise RuntimeError("surprise")
 
         batcher = make(broken)
         for _ in range(3):
-            with pytest.raises(Rejection, match="surprise") as caught:
+            with pytest.raises(Rejection, match="^Internal error$") as caught:
                 await ask(batcher, "a")
             assert caught.value.status == 500
+
+    run(scenario())
+    log = capsys.readouterr().err
+    # Each is told of, where it came from once a second.
+    assert log.count("unexpected error: RuntimeError: surprise") == 3
+    assert log.count("in broken") == 1
+
+
+def test_a_fault_in_a_replica_reaches_the_log_with_its_traceback(capsys):
+    async def broken(signature, columns):
+        return {"error": Rejection(500, "no memory", "model"), "traceback": "in the replica"}
+
+    async def scenario():
+        with pytest.raises(Rejection, match="no memory"):
+            await ask(make(broken), "a")
+
+    run(scenario())
+    assert "in the replica" in capsys.readouterr().err
+
+
+def test_batches_of_some_signatures_have_one_request_each():
+    async def scenario():
+        model = Model(held=True)
+        batcher = make(model, unmixed=["default"])
+        held = await start(ask(batcher, "x"))
+        asked = await start(ask(batcher, "a", "b"), ask(batcher, "c"), ask(batcher, "d", "e"))
+        model.go.set()
+        answers = await asyncio.gather(*held, *asked)
+        assert answers == [["X"], ["A", "B"], ["C"], ["D", "E"]]
+        assert sorted(model.batches) == [["a", "b"], ["c"], ["d", "e"], ["x"]]
+
+    run(scenario())
+
+
+def test_a_request_whose_outputs_are_far_too_large_is_given_up_before_they_are_all_there():
+    async def scenario():
+        batches = []
+
+        async def large(signature, columns):
+            batches.append(len(columns["text"]))
+            rows = np.zeros((len(columns["text"]), 1000))  # 8,000 bytes a sentence.
+            return {"outputs": {"values": rows}, "tokens": (0, 0)}
+
+        batcher = make(large, max_answer_bytes=1500)
+        with pytest.raises(Rejection, match="At most 1500 bytes an answer") as caught:
+            await ask(batcher, *"abcdefgh")
+        assert caught.value.status == 413
+        assert batches == [4] and batcher.waiting == 0
 
     run(scenario())
 

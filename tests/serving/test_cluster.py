@@ -7,6 +7,7 @@ import pathlib
 import re
 import sys
 import threading
+import time
 import types
 
 import pytest
@@ -16,7 +17,7 @@ from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.cluster import Cluster, Loaded, start_ray
 from keras_transformer.serving.rejection import Rejection
 from keras_transformer.serving.replica import Replica
-from keras_transformer.serving.versions import Version
+from keras_transformer.serving.versions import Version, folder_digest
 
 REASON = "comes with the extra [serve]"
 grpc = pytest.importorskip("grpc", reason=REASON)
@@ -164,7 +165,7 @@ class Handle:
 
 
 def loaded(handle, timeout=5.0):
-    return Loaded(7, {}, 0.0, handle, "toy-7-1", timeout)
+    return Loaded(7, {}, 0.0, handle, "toy-7-1", timeout, "digest")
 
 
 def test_a_batch_goes_to_a_replica_and_its_answer_comes_back():
@@ -204,7 +205,8 @@ def deploy(monkeypatch):
             return make(kind, **options)
 
         def start(bound, name, route_prefix):
-            deployed.append((name, route_prefix))
+            arguments = bound._bound_deployment.init_args
+            deployed.append((name, route_prefix, arguments))
             if error is not None:
                 raise error
             return Handle(result)
@@ -216,16 +218,20 @@ def deploy(monkeypatch):
     return deploy
 
 
-def test_a_version_is_loaded_into_as_many_replicas_as_wanted(deploy):
+def test_a_version_is_loaded_into_as_many_replicas_as_wanted(deploy, tmp_path):
     deployed = deploy({"signatures": {"beam": "a signature"}, "seconds": 1.5})
     options = ServerOptions(replicas=3, threads=5, replica_cpus=0.5, request_timeout=11.0)
-    version = run(Cluster("toy", options).load(VERSION))
-    (kind, wanted), (application, route) = deployed
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    version = run(Cluster("toy", options).load(Version(7, str(tmp_path), ())))
+    (kind, wanted), (application, route, arguments) = deployed
     assert kind is Replica and route is None
     assert (wanted["num_replicas"], wanted["max_ongoing_requests"]) == (3, 5)
     assert wanted["ray_actor_options"] == {"num_cpus": 0.5}
     assert (version.number, version.signatures) == (7, {"beam": "a signature"})
     assert (version.seconds, version.application) == (1.5, application)
+    # Each replica compares the files that it has loaded with this.
+    assert version.digest == folder_digest(tmp_path)
+    assert arguments == (str(tmp_path), options, version.digest)
     assert version.timeout == 2 * 11.0  # So that the request's own comes first.
 
 
@@ -279,6 +285,34 @@ def test_the_replicas_that_run_are_counted(monkeypatch):
     cluster = Cluster("toy", ServerOptions())
     numbers = [run(cluster.running(name)) for name in ("toy-7-1", "toy-8-2", "toy-9-3")]
     assert numbers == [2 + 5, 11, 0]
+
+
+def test_a_status_is_not_read_while_a_deployment_is_made(deploy, monkeypatch):
+    # Ray Serve 2.60 does not stand it: "… is not registered for pickle by value".
+    deploy({"signatures": {}, "seconds": 0.0})
+    busy, overlaps = threading.Lock(), []
+
+    def alone(function):
+        def called(*values, **options):
+            overlaps.append(not busy.acquire(blocking=False))
+            time.sleep(0.05)
+            if not overlaps[-1]:
+                busy.release()
+            return function(*values, **options)
+
+        return called
+
+    for name in ("deployment", "status"):
+        monkeypatch.setattr(serve, name, alone(getattr(serve, name)))
+    cluster = Cluster("toy", ServerOptions())
+
+    async def scenario():
+        await asyncio.gather(
+            *(cluster.load(VERSION) for _ in range(3)), *(cluster.running("x") for _ in range(3))
+        )
+
+    run(scenario())
+    assert overlaps == [False] * 6
 
 
 def test_compiled_programs_are_shared_in_a_folder_that_nobody_else_reads(environment, calls):

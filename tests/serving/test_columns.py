@@ -1,9 +1,11 @@
 """Padding comes and goes: an answer does not show who else was in the batch."""
 
 import numpy as np
+import pytest
 
 from keras_transformer.serving.columns import join, to_array, to_values
-from keras_transformer.serving.signatures import Tensor
+from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.signatures import Signature, Tensor
 
 
 def tensor(dtype, *shape):
@@ -22,19 +24,53 @@ def test_shorter_rows_are_padded_with_nothing():
 def test_a_float32_is_written_as_the_shortest_decimal_that_means_it():
     values = to_values(np.array([0.1, -np.inf, 3.0], "float32"))
     assert values == [0.1, -np.inf, 3.0]
-    assert np.float32(to_values(np.array([1 / 3], "float32"))[0]) == np.float32(1 / 3)
+    random = np.random.default_rng(7)
+    bits = random.integers(0, 2**32, 20_000, dtype=np.uint32).view("float32")
+    few = random.uniform(-1, 1, (4, 5000)).round(3).astype("float32")
+    ends = np.array([0.0, -0.0, 1e-45, 3.4028235e38, np.nan, 16777216, 0.5 + 2**-24], "float32")
+    for array in (bits, few.reshape(-1), ends, random.uniform(0, 1, 20_000).astype("float32")):
+        np.testing.assert_array_equal(to_values(array), array.astype("U").astype(float))
+
+
+def joined(parts, outputs, padded=True, max_bytes=10_000):
+    columns = join(parts, Signature({}, outputs, padded), max_bytes)
+    return {key: np.asarray(values, object).tolist() for key, values in columns.items()}
 
 
 def test_sentences_from_batches_of_different_widths_fit_together():
     outputs = {"ids": tensor("int32", None)}
     parts = [{"ids": [2, 0, 0, 0, 0]}, {"ids": [3, 5, 0]}]
-    assert join(parts, outputs) == {"ids": [[2, 0], [3, 5]]}
+    assert joined(parts, outputs) == {"ids": [[2, 0], [3, 5]]}
+    arrays = [{"ids": np.array(part["ids"])} for part in parts]
+    assert joined(arrays, outputs) == {"ids": [[2, 0], [3, 5]]}
+
+
+def test_zeros_at_the_end_of_a_foreign_models_answer_stay():
+    outputs = {"ids": tensor("int32", None), "words": tensor("string", None)}
+    part = {"ids": np.array([2, 0, 0]), "words": np.array([b"a", b""], object)}
+    assert joined([part], outputs, padded=False) == {"ids": [[2, 0, 0]], "words": [[b"a", b""]]}
+    # Of batches of different widths the widest decides.
+    shorter = {"ids": np.array([3]), "words": np.array([b"b"], object)}
+    assert joined([part, shorter], outputs, padded=False) == {
+        "ids": [[2, 0, 0], [3, 0, 0]],
+        "words": [[b"a", b""], [b"b", b""]],
+    }
+
+
+def test_an_answer_that_is_certainly_too_long_is_refused_before_it_is_made():
+    outputs = {"alignment": tensor("float32", None, None)}
+    parts = [{"alignment": np.ones((20, 10))}, {"alignment": np.ones((10, 20))}]
+    # 2 x 20 x 20 numbers of at least five characters each.
+    assert np.shape(joined(parts, outputs, max_bytes=4000)["alignment"]) == (2, 20, 20)
+    with pytest.raises(Rejection, match="At most 3999 bytes an answer") as caught:
+        joined(parts, outputs, max_bytes=3999)
+    assert caught.value.status == 413
 
 
 def test_an_axis_of_a_fixed_size_keeps_its_empty_places():
     outputs = {"translation": tensor("string", 3), "score": tensor("float32", 3)}
     part = {"translation": [b"a", b"", b""], "score": [0.0, -np.inf, -np.inf]}
-    assert join([part], outputs) == {
+    assert joined([part], outputs) == {
         "translation": [[b"a", b"", b""]],
         "score": [[0.0, -np.inf, -np.inf]],
     }
@@ -51,7 +87,7 @@ def test_an_alignment_is_as_large_as_its_tokens_though_its_last_weights_are_0():
         "target_tokens": [b"A", b"", b""],
         "alignment": [[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [0.0] * 4],
     }
-    assert join([part], outputs) == {
+    assert joined([part], outputs) == {
         "source_tokens": [[b"a", b"b"]],
         "target_tokens": [[b"A"]],
         "alignment": [[[1.0, 0.0]]],

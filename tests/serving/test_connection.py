@@ -239,6 +239,33 @@ def test_line_ends_that_go_on_coming_do_not_keep_a_connection():
     serve(scenario, refuse_body, keep_alive=0.2)
 
 
+def test_requests_sent_ahead_are_dropped_and_the_connection_ends_with_the_first_answer():
+    app = App(seconds=0.3)
+
+    async def scenario(server):
+        for ahead in ([GET * 20_000], [GET] * 10, [b"GET /", b"x HT"], [b"", b"\r\n" * 20_000]):
+            app.requests = 0
+            received = await server.send(GET + ahead[0], *ahead[1:], pause=0.01)
+            # One answer, whole, which says that it is the last; no refusal stands in its place.
+            head, _, body = received.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200") and body == b"0"
+            assert b"connection: close" in head.split(b"\r\n")
+            assert app.requests == 1
+        assert server.refused == []
+
+    serve(scenario, app, read_timeout=0.2)
+
+
+def test_a_client_that_waits_for_each_answer_keeps_its_connection():
+    async def scenario(server):
+        reader, writer = await server.connect()
+        for _ in range(50):
+            writer.write(POST + b"abcdefg")
+            assert (await read_answer(reader))[2] == b"7"
+
+    serve(scenario)
+
+
 def test_one_connection_too_many_is_turned_away_until_another_ends():
     async def scenario(server):
         (_, first), (reader, writer) = [await server.connect() for _ in range(2)]
@@ -258,6 +285,31 @@ def test_one_connection_too_many_is_turned_away_until_another_ends():
         assert (await read_answer(reader))[0] == "HTTP/1.1 200 OK"
 
     serve(scenario, max_connections=2)
+
+
+@pytest.mark.parametrize("request_", [GET, GET.replace(b"host: x", b"connection: close")])
+def test_a_client_that_does_not_take_its_answer_is_cut_off(request_):
+    async def large(scope, receive, send):
+        await answer(send, b"a" * 10_000_000)
+
+    async def scenario(server):
+        loop = asyncio.get_running_loop()
+        (_, idle), (reader, taking) = [await server.connect() for _ in range(2)]
+        for writer in (idle, taking):
+            writer.write(request_)
+        started = loop.time()
+        assert len((await read_answer(reader))[2]) == 10_000_000
+        if request_ == GET:  # Who has taken one answer in time has all of it for the next.
+            await asyncio.sleep(0.4)
+            taking.write(request_)
+            await asyncio.sleep(0.3)
+            assert len((await read_answer(reader))[2]) == 10_000_000
+        taking.close()
+        while server._state.connections:
+            await asyncio.sleep(0.01)
+        assert loop.time() - started < 2.5
+
+    serve(scenario, large, read_timeout=0.6, keep_alive=30.0)
 
 
 def test_the_application_can_cut_a_connection_off():

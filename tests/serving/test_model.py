@@ -1,6 +1,7 @@
 """Versions come, go and fail: what answers, and what is told of it. Ray is not needed here."""
 
 import asyncio
+import time
 import types
 
 import pytest
@@ -10,6 +11,7 @@ from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import ServedModel
 from keras_transformer.serving.rejection import Rejection
 from keras_transformer.serving.signatures import Signature, Tensor
+from keras_transformer.serving.versions import folder_digest
 
 TEXT = Tensor("text:0", "string", "DT_STRING", (None,))
 
@@ -18,23 +20,25 @@ class Cluster:
     """Loads versions whose graph is not "broken"; their answers end in the version's number."""
 
     def __init__(self):
-        self.loads, self.unloaded = [], []
+        self.loads, self.unloaded, self.broken = [], [], False
         self.go = asyncio.Event()
         self.go.set()
 
     async def load(self, version):
         self.loads.append(version.number)
         with open(f"{version.folder}/saved_model.pb") as file:
-            if file.read() == "broken":
-                raise InputError("it is broken")
+            content = file.read()
+        if content == "broken" or self.broken:
+            raise InputError("it is broken")
 
         async def run(signature, columns):
             await self.go.wait()
-            mark = f" {version.number}".encode()
+            mark = f" {version.number}".encode() + (b"" if content == "good" else content.encode())
             return {"outputs": {"t": [text + mark for text in columns["text"]]}, "tokens": (0, 0)}
 
         return types.SimpleNamespace(
             number=version.number,
+            digest=folder_digest(version.folder),
             run=run,
             seconds=0.0,
             application=f"app-{version.number}",
@@ -111,7 +115,53 @@ def test_a_broken_version_is_refused_once_and_again_when_it_changes(tmp_path):
         assert state["state"] == "END" and state["status"]["error_message"] == "it is broken"
         put(tmp_path, 2, "mended")
         await until(lambda: model.number == 2)
-        assert await ask(model) == "a 2"
+        assert await ask(model) == "a 2mended"
+
+    scenario(tmp_path, test)
+
+
+def test_a_version_that_could_not_be_loaded_is_tried_again_after_longer_and_longer(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras_transformer.serving.model._RETRY_SECONDS", 0.1)
+    put(tmp_path, 1)
+
+    async def test(model, cluster):
+        cluster.broken = True
+        put(tmp_path, 2)
+        times = []
+        for count in (1, 2, 3):
+            await until(lambda count=count: cluster.loads.count(2) == count)
+            times.append(time.monotonic())
+        first, second = times[1] - times[0], times[2] - times[1]
+        assert first >= 0.1 and second >= 0.2 and model.number == 1
+        cluster.broken = False  # The same files, but whatever was missing is there.
+        await until(lambda: model.number == 2)
+        assert cluster.loads.count(2) == 4
+
+    scenario(tmp_path, test)
+
+
+def test_other_files_of_the_version_that_answers_are_loaded_beside_it(tmp_path):
+    put(tmp_path, 1)
+    put(tmp_path, 2)
+
+    async def test(model, cluster):
+        put(tmp_path, 2, "good")  # The same, written anew.
+        await asyncio.sleep(0.1)
+        assert cluster.loads == [2]
+        put(tmp_path, 2, "other")
+        await until(lambda: cluster.unloaded == [2])
+        assert await ask(model) == "a 2other" and cluster.loads == [2, 2]
+        (state,) = model.states(2)["model_version_status"]
+        assert state["state"] == "AVAILABLE" and state["status"]["error_code"] == "OK"
+        put(tmp_path, 2, "broken")
+        await until(lambda: len(cluster.loads) == 3)
+        await asyncio.sleep(0.1)
+        # What was loaded goes on; whoever asks is told why, and no older version comes back.
+        assert await ask(model) == "a 2other" and cluster.loads == [2, 2, 2]
+        (state,) = model.states(2)["model_version_status"]
+        assert state["state"] == "AVAILABLE" and state["status"]["error_message"] == "it is broken"
 
     scenario(tmp_path, test)
 

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from keras_transformer.serving.protocol import format_predict, parse_predict
@@ -49,10 +50,45 @@ def test_lists_are_as_deep_as_the_input():
 
 def test_an_answer_has_tensorflow_servings_form():
     scores = {"score": [[0.5, -math.inf]], "text_bytes": [b"\xff"]}
-    assert format_predict(scores, by_row=True) == (
+    assert format_predict(scores, by_row=True, max_bytes=1000) == (
         b'{"predictions": [{"score": [0.5, -Infinity], "text_bytes": {"b64": "/w=="}}]}'
     )
-    assert format_predict({"text": ["ä".encode()]}, by_row=False) == '{"outputs": ["ä"]}'.encode()
+    assert (
+        format_predict({"text": ["ä".encode()]}, by_row=False, max_bytes=1000)
+        == '{"outputs": ["ä"]}'.encode()
+    )
+
+
+def test_an_array_is_written_as_a_list_of_its_rows():
+    for array in (np.arange(30).reshape(5, 3, 2) / 8, np.zeros((2, 0, 3)), np.zeros((1, 2, 0))):
+        for outputs in ({"x": array}, {"x": array, "y": list("a" * len(array))}):
+            lists = {key: np.asarray(value).tolist() for key, value in outputs.items()}
+            columns = json.loads(format_predict(outputs, by_row=False, max_bytes=1000))["outputs"]
+            assert columns == (lists if "y" in outputs else lists["x"])
+            rows = json.loads(format_predict(outputs, by_row=True, max_bytes=1000))["predictions"]
+            assert rows == (
+                [{"x": x, "y": "a"} for x in lists["x"]] if "y" in outputs else lists["x"]
+            )
+
+
+def test_an_answer_may_have_so_many_bytes_and_no_more():
+    outputs = {"text": ["ä" * 10]}
+    assert len(format_predict(outputs, by_row=False, max_bytes=37)) == 37
+    with pytest.raises(Rejection, match="At most 36 bytes an answer") as caught:
+        format_predict(outputs, by_row=False, max_bytes=36)
+    assert (caught.value.status, caught.value.reason) == (413, "answer")
+
+
+@pytest.mark.parametrize("coded", ["Ä===", "YWI=é", "\ud800", "?", "YWI"])
+def test_base64_that_is_none_is_told_so(coded):
+    with pytest.raises(Rejection, match="element: 0 of the input x.*base64 decode") as caught:
+        parse([{"b64": coded}], "string")
+    assert caught.value.status == 400
+
+
+def test_an_empty_signature_name_is_the_default():
+    body = b'{"signature_name": "", "inputs": [5]}'
+    assert parse_predict(body, signatures("int32"), 100, 100).signature == "serving_default"
 
 
 def test_a_message_does_not_repeat_a_hostile_value():

@@ -5,10 +5,13 @@ import os
 import threading
 import types
 
+import numpy as np
 import pytest
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.replica import Replica
+from keras_transformer.serving.versions import folder_digest
 
 pytestmark = pytest.mark.tensorflow
 
@@ -46,6 +49,15 @@ def test_a_batch_comes_back_with_its_outputs_and_time(replica):
     assert set(answer) == {"outputs", "seconds", "tokens"} and answer["seconds"] > 0
     assert answer["outputs"] == {"score": [1.0, 1.0], "translation": [b"AB", b"C"]}
     assert answer["tokens"] == (0, 0)  # There is no tokenizer in the graph.
+
+
+def test_files_that_are_not_those_of_the_version_are_refused(make, tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    digest = folder_digest(tmp_path)
+    Replica(tmp_path, ServerOptions(), digest)
+    (tmp_path / "saved_model.pb").write_bytes(b"other")
+    with pytest.raises(InputError, match="the files have changed"):
+        Replica(tmp_path, ServerOptions(), digest)
 
 
 def test_an_assertion_in_the_graph_is_the_texts_fault(replica):
@@ -93,7 +105,10 @@ def test_an_error_is_told_in_a_line_with_whose_fault_it_is(make, error, status, 
     def fail(columns):
         raise error
 
-    told = run(make().run(fail, {"text": [b"a"]}))["error"]
+    answer = run(make().run(fail, {"text": [b"a"]}))
+    # Whoever runs the server is told where, if it is not the text's fault.
+    assert ("in fail" in answer.get("traceback", "")) == (status == 500)
+    told = answer["error"]
     assert (told.status, told.reason, told.message) == (status, "model", message)
 
 
@@ -103,11 +118,25 @@ def test_an_error_is_told_in_a_line_with_whose_fault_it_is(make, error, status, 
         ({"text": [b"a b", b"c"]}, {"translation": [b"d e f", b"g h"]}, (3, 500)),
         # Of several translations of a sentence the best one counts.
         ({"source": [b"a b"]}, {"translation": [[b"c", b"d e"]]}, (2, 100)),
+        ({"text": [b"a"]}, {"translation": np.array([[b"c d", b"e"]], object)}, (1, 200)),
         ({"source_ids": [[2, 3]]}, {"ids": [[5, 7]]}, (0, 0)),
     ],
 )
 def test_tokens_of_texts_and_of_the_best_translations_are_counted(make, columns, outputs, tokens):
     assert run(make().run(lambda _: outputs, columns))["tokens"] == tokens
+
+
+def test_outputs_that_are_far_too_large_are_not_sent(make):
+    replica = make(max_answer_bytes=1000)
+
+    def zeros(columns):
+        return {"x": np.zeros((1, columns["count"]))}
+
+    assert "outputs" in run(replica.run(zeros, {"count": 1000}))
+    error = run(replica.run(zeros, {"count": 1001}))["error"]
+    # Requests that share a batch are told apart by this reason.
+    assert (error.status, error.reason) == (413, "model")
+    assert "At most 1000 bytes an answer" in error.message
 
 
 def test_as_many_batches_as_threads_run_at_a_time(make):

@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from live_server import save_model
+from live_server import Server, save_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -144,9 +144,37 @@ def raw(server, data, until=b""):
     return received
 
 
+def test_base64_that_is_no_ascii_is_told_so_and_counted(server):
+    before = metrics_of(server)
+    assert "base64" in error_of(server.predict({"inputs": [{"b64": "Ä==="}]}), 400)
+    name = 'keras_transformer_rejections_total{reason="400"}'
+    assert metrics_of(server)[name] == before.get(name, 0) + 1
+
+
+def test_an_empty_signature_name_is_the_default(server):
+    assert server.predict({"signature_name": "", "inputs": ["a"]}).status == 200
+
+
+def test_zeros_at_the_end_of_an_answer_are_part_of_it(server):
+    body = {"signature_name": "ids", "inputs": [[2, 0, 0]]}
+    assert server.predict(body).json == {"outputs": {"ids": [[4, 0, 0]], "sums": [2]}}
+    # No other request's sentence makes it longer.
+    with concurrent.futures.ThreadPoolExecutor(9) as pool:
+        bodies = [{"signature_name": "ids", "inputs": [[2] * i]} for i in range(1, 10)]
+        answers = list(pool.map(server.predict, bodies))
+    assert [each.json["outputs"]["ids"] for each in answers] == [[[4] * i] for i in range(1, 10)]
+
+
+def test_a_page_that_has_a_name_lead_here_gets_nothing(server):
+    for host, status in (("localhost:1", 200), ("evil.example", 403)):
+        assert server.request("GET", "/healthz", headers={"host": host}).status == status
+    headers = {"origin": "http://evil.example", "content-type": "text/plain"}
+    error_of(server.request("POST", PREDICT, b'{"inputs": ["a"]}', headers), 403)
+
+
 def test_a_slow_client_is_sent_away_and_holds_up_nobody(server):
     started = time.monotonic()
-    head = f"POST {PREDICT} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n".encode()
+    head = f"POST {PREDICT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n".encode()
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         slow = [pool.submit(raw, server, data) for data in (b"GET / HT", head + b'{"in', b"")]
         assert server.translate("quick") == ["QUICK"]
@@ -312,6 +340,36 @@ def test_a_taken_port_and_an_empty_folder_are_told_in_one_line(server, tmp_path)
         serve(server.path, ServerOptions(port=server.port))
     with pytest.raises(InputError, match="saved_model.pb"):
         serve(tmp_path, ServerOptions())
+
+
+def test_other_files_of_the_version_that_answers_take_over(toy, tmp_path):
+    shutil.copytree(toy / "1", tmp_path / "toy" / "1")
+    running = Server(tmp_path / "toy", tmp_path / "log", replicas=2)
+    try:
+        save_model(tmp_path / "new", mark="new: ")
+        (replica, _) = running.replicas()
+        os.rename(tmp_path / "toy" / "1", tmp_path / "old")
+        os.rename(tmp_path / "new", tmp_path / "toy" / "1")
+        os.kill(replica, signal.SIGKILL)  # The one that takes its place must not mix in.
+        answers = []
+        deadline = time.monotonic() + 60
+        while answers[-1:] != [["new: A"]]:
+            assert time.monotonic() < deadline, running.log[-2000:]
+            answer = running.predict({"inputs": ["a"]})
+            if answer.status == 200:
+                answers.append(answer.json["outputs"]["translation"])
+        answers += [running.translate("a") for _ in range(20)]
+        assert answers == sorted(answers)  # "A" is before "new: A": none of the old comes back.
+        # While another version is being loaded, which will never be warm, it stops at once.
+        save_model(tmp_path / "endless", endless_text=".*")
+        os.rename(tmp_path / "endless", tmp_path / "toy" / "2")
+        running.wait(lambda: "version 2 is being loaded" in running.log)
+        time.sleep(8)
+        started = time.monotonic()
+        assert running.stop() == (0, b"")
+        assert time.monotonic() - started < 20
+    finally:
+        running.stop()
 
 
 def test_a_server_that_is_told_to_stop_finishes_what_it_accepted(server):

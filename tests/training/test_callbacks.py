@@ -1,3 +1,4 @@
+import math
 import types
 
 import keras
@@ -5,11 +6,14 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import Translation
+from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks
 
 
 class FakeModel:
     """A model whose weights are a text."""
+
+    optimizer = types.SimpleNamespace(use_ema=False)
 
     def __init__(self, content="new"):
         self.content = content
@@ -68,26 +72,77 @@ def test_the_last_checkpoints_are_kept(folder):
     assert folder.checkpoint_epochs() == [3, 4]
 
 
-def test_only_a_better_model_replaces_the_best(folder):
+def test_only_a_better_model_is_a_candidate_for_the_best(folder):
+    history = attach(callbacks.History(folder), FakeModel())
+    best = attach(callbacks.BestModel(folder, history.rows), FakeModel())
+    for epoch, loss in enumerate((3.0, 2.0, 2.5, 2.0, 1.0)):
+        for callback in (history, best):
+            callback.on_epoch_end(epoch, {"val_loss": loss})
+    assert [folder.candidate_file(epoch).exists() for epoch in range(1, 6)] == [1, 1, 0, 0, 1]
+
+
+def test_a_candidate_is_the_best_model_once_its_epoch_has_a_checkpoint(folder):
+    folder.model_file.write_text("of epoch 1")
+    folder.candidate_file(2).write_text("of epoch 2")
+    attach(callbacks.Checkpoints(folder, keep=1), FakeModel()).on_epoch_end(0)
+    assert folder.model_file.read_text() == "of epoch 1"
+    folder.candidate_file(2).write_text("of epoch 2")
+    attach(callbacks.Checkpoints(folder, keep=1), FakeModel()).on_epoch_end(1)
+    assert folder.model_file.read_text() == "of epoch 2"
+    assert [file.name for file in folder.checkpoints.iterdir()] == ["epoch-0002.keras"]
+
+
+def test_training_stops_when_patience_is_over_and_counts_what_was_before(folder):
+    def stopped(losses, patience=2):
+        rows = [{"epoch": i + 1, "val_loss": loss} for i, loss in enumerate(losses)]
+        return callbacks.EarlyStopping(rows, patience).has_stopped()
+
+    # An equal loss is no better one.
+    assert [stopped([3, 2, 2, 2, 1][:end]) for end in range(6)] == [0, 0, 0, 0, 1, 0]
+    assert not stopped([1, 2, 3, 4, 5], patience=None)
     model = FakeModel()
-    callback = attach(callbacks.BestModel(folder), model)
-    for loss, content in ((3.0, "first"), (2.0, "better"), (2.5, "worse"), (float("nan"), "nan")):
-        model.content = content
-        callback.on_epoch_end(0, {"val_loss": loss})
-    assert folder.model_file.read_text() == "better"
-
-
-def test_a_resumed_run_knows_the_best_loss_before(folder):
-    callback = attach(callbacks.BestModel(folder, best=1.0), FakeModel())
-    callback.on_epoch_end(0, {"val_loss": 1.5})
-    assert not folder.model_file.exists()
+    attach(callbacks.EarlyStopping([{"epoch": 4, "val_loss": 1.0}], 1), model).on_epoch_end(3)
+    assert not model.stop_training
 
 
 def test_history_goes_on_where_it_was(folder):
-    attach(callbacks.History(folder), FakeModel()).on_epoch_end(0, {"loss": 3.0})
+    attach(callbacks.History(folder), FakeModel()).on_epoch_end(0, {"loss": 0.1 + 0.2})
     again = attach(callbacks.History(folder, folder.history()), FakeModel())
     again.on_epoch_end(1, {"loss": 2.0})
-    assert folder.history() == [{"epoch": 1.0, "loss": 3.0}, {"epoch": 2.0, "loss": 2.0}]
+    assert folder.history() == [{"epoch": 1.0, "loss": 0.1 + 0.2}, {"epoch": 2.0, "loss": 2.0}]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ends_training_with_epoch_and_step(loss):
+    callback = callbacks.FiniteLoss()
+    callback.on_epoch_begin(2)
+    callback.on_train_batch_end(15, {"loss": 1.0})
+    with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 3, step 17"):
+        callback.on_train_batch_end(16, {"loss": loss})
+    callback.on_epoch_end(2, {"loss": 1.0, "val_loss": 1.0})
+    with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 3, validation"):
+        callback.on_epoch_end(2, {"loss": 1.0, "val_loss": loss})
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_averages_take_the_place_of_weights_and_give_it_back_bit_for_bit(scaled):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, use_bias=False)])
+    optimizer = keras.optimizers.SGD(use_ema=True)
+    model.compile(keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer)
+    model.optimizer.build(model.trainable_variables)
+    # The sum of both rounds one of them away, whichever is added and subtracted again.
+    weights, averages = np.full((3, 2), 0.1, "float32"), np.full((3, 2), 3e8, "float32")
+    model.set_weights([weights])
+    optimizer._model_variables_moving_average[0].assign(averages)
+    with callbacks.averaged_weights(model):
+        np.testing.assert_array_equal(model.get_weights()[0], averages)
+    np.testing.assert_array_equal(model.get_weights()[0], weights)
+    np.testing.assert_array_equal(optimizer._model_variables_moving_average[0], averages)
+    validation = attach(callbacks.AveragedValidation(), model)
+    validation.on_test_begin()
+    np.testing.assert_array_equal(model.get_weights()[0], averages)
+    validation.on_test_end()
+    np.testing.assert_array_equal(model.get_weights()[0], weights)
 
 
 def test_tokens_per_second_counts_training_alone(monkeypatch):

@@ -1,7 +1,10 @@
+import contextlib
 import pathlib
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_corpus import recipe_values, write_recipe
 
 from keras_transformer.errors import InputError
@@ -59,18 +62,44 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("trainig.epochs=3", "unknown key `trainig`. Did you mean `training`?"),
         ("model.num_head=3", "unknown key `num_head` in `model`. Did you mean `num_heads`?"),
         ("model.vocabulary_size=9", "unknown key `vocabulary_size` in `model`"),
-        ("training.epochs=many", "`training.epochs` must be an integer. Received: 'many'"),
-        ("training.epochs=true", "`training.epochs` must be an integer. Received: True"),
-        ("training.epochs=0", "`training.epochs` must be at least 1. Received: 0"),
-        ("training.label_smoothing=1.5", "`training.label_smoothing` must be at least 0"),
+        (
+            "training.epochs=many",
+            "`training.epochs` must be an integer of at least 1. Received: 'many'",
+        ),
+        (
+            "training.epochs=true",
+            "`training.epochs` must be an integer of at least 1. Received: True",
+        ),
+        ("training.epochs=0", "`training.epochs` must be an integer of at least 1. Received: 0"),
+        (
+            "training.label_smoothing=1.5",
+            "`training.label_smoothing` must be a number of at least 0 and below 1",
+        ),
         ("training.dtype_policy=float12", "must be one of float32, mixed_bfloat16"),
         ("training.max_shapes=9", "at least 1 and at most 8"),
-        ("training.keep_checkpoints=0", "`training.keep_checkpoints` must be at least 1"),
+        (
+            "training.keep_checkpoints=0",
+            "`training.keep_checkpoints` must be an integer of at least 1",
+        ),
+        ("training.epochs=-0x" + "f" * 5000, "Received: a number that is too long to show"),
+        ("training.clip_norm=.nan", "`training.clip_norm` must be a number above 0, or null"),
+        ("training.learning_rate_scale=.inf", "Received: inf"),
+        ("training.learning_rate_scale='1e-3'", "must be a number above 0. Received: '1e-3'"),
+        ("training.seed=4294967296", "at most 4294967295. Received: 4294967296"),
+        ("text.character_coverage=0.9", "a number of at least 0.98 and at most 1"),
+        ("text.normalization=nfkk", "must be one of nmt_nfkc, nfkc, "),
+        ('data.folder="a\\0b"', r"Received: 'a\x00b'"),
+        ("data.folder=2026-99-99", "the value must be YAML. Received: '2026-99-99'"),
+        ("model.activation=gellu", "Received: activation='gellu'. Did you mean `gelu`?"),
+        ("model.activation=glu", "must be the name of a Keras activation"),
+        ("model.preset=[x]", "`preset` must be one of"),
+        ("model.dropout=.nan", "`dropout` must be in [0, 1)"),
+        ("model.layer_norm_epsilon=.inf", "`layer_norm_epsilon` must be a positive number"),
         ("model.num_heads=7", "`num_heads` must divide `model_dim`"),
         ("model.preset=transformer_huge", "`preset` must be one of"),
         ("text.target_vocabulary_size=90", "needs `text.joint: false`"),
         ("data.train.source=''", "`data.train` must name its files"),
-        ("data.folder=7", "`data.folder` must be text. Received: 7"),
+        ("data.folder=7", "`data.folder` must be text without a null character. Received: 7"),
         ("data=7", "`data` must be a section with keys"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),
@@ -83,6 +112,102 @@ def test_what_a_recipe_cannot_mean_is_one_clear_line(tmp_path, override, expecte
         Recipe.load(path, [override])
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_number_may_be_written_with_an_exponent(tmp_path):
+    path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
+    overrides = ["training.learning_rate_scale=1e-3", "model.layer_norm_epsilon=1E-6"]
+    recipe = Recipe.load(path, overrides)
+    assert recipe.training.learning_rate_scale == 0.001
+    assert recipe.model_config(9).layer_norm_epsilon == 1e-6
+
+
+def test_two_vocabularies_never_share_a_table():
+    """Of equal size they would, and nobody would notice but for the result."""
+    with pytest.raises(InputError, match="set model.tie_embeddings to decoder or none"):
+        Recipe.load(RECIPES / "multi30k_en_de.yaml", ["text.joint=false"])
+    overrides = ["text.joint=false", "model.tie_embeddings=decoder"]
+    recipe = Recipe.load(RECIPES / "multi30k_en_de.yaml", overrides)
+    assert recipe.model_config(8000, 8000).tie_embeddings == "decoder"
+
+
+LEARNED = ["model.positions=learned", "model.max_length=128"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["data.max_length=129"], "data.max_length"),
+        (["decoding.max_source_length=129"], "decoding.max_source_length"),
+        (["decoding.max_target_length=129"], "decoding.max_target_length"),
+    ],
+)
+def test_no_text_may_be_longer_than_the_learned_positions(tmp_path, overrides, key):
+    path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
+    with pytest.raises(InputError, match=rf"model.max_length=128, {key}=129\."):
+        Recipe.load(path, [*LEARNED, *overrides])
+    as_long = [override.replace("129", "128") for override in overrides]
+    assert Recipe.load(path, [*LEARNED, *as_long]).data.max_length == 128
+
+
+def test_limits_that_a_recipe_leaves_out_end_with_the_learned_positions(tmp_path):
+    values = {**recipe_values(tmp_path), "decoding": {}}
+    recipe = Recipe.load(write_recipe(tmp_path / "r.yaml", values), LEARNED)
+    assert recipe.decoding.max_source_length == recipe.decoding.max_target_length == 128
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+
+
+def test_the_recipe_of_an_earlier_run_is_still_read(tmp_path):
+    values = recipe_values(tmp_path)
+    values["text"]["joint"] = False
+    values["model"].update(tie_embeddings="all", positions="learned", max_length=16)
+    assert Recipe.from_dict(values, trained=True).decoding.max_source_length == 48
+    with pytest.raises(InputError):
+        Recipe.from_dict(values)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=3)
+    | st.dates()
+    | st.sampled_from([10**400, "1e-3", "gelu", "learned", "transformer_tiny"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=4,
+)
+KEYS = [
+    (section, key)
+    for section, keys in yaml.safe_load(
+        (RECIPES / "multi30k_en_de.yaml").read_text(encoding="utf-8")
+    ).items()
+    for key in keys
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
+def test_any_value_of_any_key_gives_a_recipe_or_one_line(changes):
+    values = recipe_values("corpus")
+    for (section, key), value in changes.items():
+        values[section][key] = value
+    try:
+        recipe = Recipe.from_dict(values)
+    except InputError as error:
+        assert len(str(error).splitlines()) == 1 and len(str(error)) < 500
+    else:
+        assert Recipe.from_dict(recipe.to_dict()) == recipe
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(max_size=20))
+def test_any_text_after_set_gives_a_recipe_or_an_input_error(text, tmp_path_factory):
+    path = write_recipe(tmp_path_factory.mktemp("r") / "r.yaml", recipe_values("corpus"))
+    for override in (text, f"data.folder={text}", f"model.{text}"):
+        with contextlib.suppress(InputError):
+            Recipe.load(path, [override])
 
 
 @pytest.mark.parametrize(

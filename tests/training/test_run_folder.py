@@ -31,7 +31,7 @@ def small_model(vocabulary_size=120):
 def run(tmp_path):
     folder = RunFolder(tmp_path / "run")
     tokenizer = Tokenizer.train_from_texts(TEXTS, 120)
-    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, tokenizer))
+    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, tokenizer), {})
     save_model(small_model(), folder.model_file)
     return folder
 
@@ -48,7 +48,7 @@ def test_a_vocabulary_a_side_is_kept_in_two_files(tmp_path):
     folder = RunFolder(tmp_path / "run")
     source = Tokenizer.train_from_texts(TEXTS[::2], 90)
     target = Tokenizer.train_from_texts(TEXTS[1::2], 110)
-    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (source, target))
+    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (source, target), {})
     assert folder.tokenizers() == (source, target)
 
 
@@ -130,3 +130,40 @@ def test_checkpoints_are_found_by_number(run):
         run.checkpoint_file(epoch).touch()
     (run.checkpoints / "notes.txt").touch()
     assert run.checkpoint_epochs() == [2, 10, 9999, 10000]
+
+
+def test_only_what_a_run_makes_is_removed(run):
+    made = ["data.json", "history.csv", "samples.txt", "metrics.json", ".metrics.partial.json"]
+    made += ["checkpoints/epoch-0001.keras", "checkpoints/.best-10000.partial.keras"]
+    made += ["tensorboard/train/events.out.tfevents.1.host", "tensorboard/validation/x"]
+    for name in made:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text("")
+    before = sorted(run.path.rglob("*"))
+    with pytest.raises(InputError, match="did not make: tensorboard/validation/x"):
+        run.clear()
+    assert sorted(run.path.rglob("*")) == before
+    (run.path / "tensorboard" / "validation" / "x").unlink()
+    run.clear()
+    assert not list(run.path.iterdir())
+
+
+def test_a_recipe_alone_is_no_run(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("data: {}")
+    with pytest.raises(InputError, match="did not make: recipe.yaml"):
+        RunFolder(tmp_path).clear()
+    assert (tmp_path / "recipe.yaml").exists()
+
+
+def test_what_is_settled_has_nothing_of_later_epochs(run):
+    run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
+    run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
+    run.candidate_file(3).touch()
+    run.settle(2, keep=1)
+    assert [row["epoch"] for row in run.history()] == [1, 2]
+    assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"
+    assert not run.candidate_file(3).exists()
+    run.settle(0, keep=1)
+    assert run.history() == [] and run.samples() == ""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.write_metrics({"loss": float("nan")})

@@ -1,9 +1,8 @@
 import importlib
 import json
 import math
+import shutil
 
-import keras
-import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
@@ -27,33 +26,6 @@ def recipe(corpus, **training):
     return Recipe.from_dict(values)
 
 
-def final_checkpoint(folder):
-    return folder.checkpoint_file(folder.checkpoint_epochs()[-1])
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_goes_on_to_the_weights_of_an_unbroken_one(tmp_path, finished):
-    unbroken, values = finished, finished.recipe().to_dict()
-    values["training"]["epochs"] = 1
-    train(Recipe.from_dict(values), tmp_path / "broken", verbose=False)
-    broken = train(finished.recipe(), tmp_path / "broken", resume=True, verbose=False)
-    expected = keras.saving.load_model(final_checkpoint(unbroken))
-    resumed = keras.saving.load_model(final_checkpoint(broken))
-    steps = int(expected.optimizer.iterations)
-    assert steps == int(resumed.optimizer.iterations) == 3 * metrics(unbroken)["steps_per_epoch"]
-    # Weights and the optimizer's state; generators have no memory, each epoch seeds them.
-    for one, other in zip(
-        expected.weights + expected.optimizer.variables,
-        resumed.weights + resumed.optimizer.variables,
-        strict=True,
-    ):
-        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5, atol=1e-6)
-    assert [row["epoch"] for row in broken.history()] == [1, 2, 3]
-    assert broken.recipe().training.epochs == 3
-    for one, other in zip(unbroken.history(), broken.history(), strict=True):
-        assert math.isclose(one["val_loss"], other["val_loss"], rel_tol=1e-5)
-
-
 def metrics(folder):
     return json.loads(folder.metrics_file.read_text(encoding="utf-8"))
 
@@ -71,6 +43,7 @@ def test_a_run_folder_holds_what_the_readme_says(finished):
     assert names == {
         "recipe.yaml",
         "tokenizer.model",
+        "data.json",
         "model.keras",
         "checkpoints",
         "history.csv",
@@ -145,12 +118,30 @@ def test_an_existing_run_is_not_overwritten_without_being_asked(finished):
     assert finished.model_file.read_bytes() == before
 
 
-def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, corpus):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
-    with pytest.raises(InputError, match="not a run folder"):
-        train(recipe(corpus), tmp_path / "thesis", overwrite=True)
-    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus):
+    # `recipe.yaml` may be anybody's; the corpus, too, may lie there.
+    for name in ("chapter.txt", "recipe.yaml", "train.de"):
+        (tmp_path / name).write_text("years of work")
+        with pytest.raises(InputError, match=f"did not make: {name}"):
+            train(recipe(corpus), tmp_path, overwrite=True)
+        assert (tmp_path / name).read_text() == "years of work"
+        (tmp_path / name).unlink()
+    (tmp_path / "file").write_text("years of work")
+    with pytest.raises(InputError, match="must be a folder"):
+        train(recipe(corpus), tmp_path / "file", overwrite=True)
+
+
+def test_a_run_is_not_replaced_by_what_is_made_of_its_own_files(finished, tmp_path):
+    before = sorted(finished.path.rglob("*"))
+    with pytest.raises(InputError, match="the recipe is in it"):
+        train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
+    values = finished.recipe().to_dict()
+    values["data"]["validation"]["target"] = str(finished.path / "samples.txt")
+    (tmp_path / "link").symlink_to(finished.path)
+    for output in (finished.path, tmp_path / "link"):
+        with pytest.raises(InputError, match="`data.validation.target` is in it"):
+            train(Recipe.from_dict(values), output, overwrite=True)
+    assert sorted(finished.path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -161,6 +152,8 @@ def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path, corpus):
         ("training", "warmup_steps", 7),
         ("training", "ema_momentum", 0.8),
         ("training", "batch_tokens", 400),
+        ("data", "max_length", 100),
+        ("data", "drop_duplicates", False),
     ],
 )
 def test_a_run_is_resumed_as_it_was_begun(finished, section, key, value):
@@ -172,9 +165,26 @@ def test_a_run_is_resumed_as_it_was_begun(finished, section, key, value):
     assert finished.recipe_file.read_bytes() == before
 
 
-def test_nothing_to_resume_is_said(tmp_path, corpus):
+def test_a_run_is_resumed_with_the_texts_that_it_was_begun_with(finished, tmp_path):
+    before = finished.recipe_file.read_bytes()
+    values = finished.recipe().to_dict()
+    write_corpus(tmp_path / "elsewhere")
+    values["data"]["folder"] = str(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "train.de").write_text(
+        "".join(pair[1].upper() + "\n" for pair in PAIRS), encoding="utf-8"
+    )
+    with pytest.raises(InputError, match="another target side of `data.train`, .*train.de"):
+        train(Recipe.from_dict(values), finished.path, resume=True)
+    assert finished.recipe_file.read_bytes() == before
+
+
+def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
     with pytest.raises(InputError, match="no such run folder"):
         train(recipe(corpus), tmp_path / "nowhere", resume=True)
+    shutil.copytree(finished.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(InputError, match="no checkpoint to resume from"):
+        train(finished.recipe(), tmp_path / "run", resume=True)
 
 
 def test_bad_data_leaves_no_folder(tmp_path, corpus):

@@ -1,0 +1,123 @@
+"""Options that are declared once, with type, range, meaning and default, and checked by pydantic.
+
+The words of an error, of `--help` and of the commented recipe come from the same declaration.
+"""
+
+import contextlib
+import reprlib
+
+import pydantic
+
+from keras_transformer.errors import InputError, did_you_mean
+
+STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+
+_TYPES = {
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "a section with keys",
+    "null": "null",
+}
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 80
+
+
+def option(default, meaning, **limits):
+    """A field: its default, what it means and in which unit, and its range as pydantic names it."""
+    return pydantic.Field(default, description=meaning, **{"strict": True, **limits})
+
+
+@contextlib.contextmanager
+def checked(declared, where=""):
+    """Turns pydantic's findings into an `InputError` of one line.
+
+    Args:
+        declared: The class whose values are read in the block.
+        where: What the line begins with.
+    """
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        # The input is left out: pydantic's own text would spell a value of any size.
+        found = error.errors(include_url=False)[0]
+        raise InputError(where + _line(found, schema_of(declared))) from None
+
+
+def schema_of(declared):
+    """The JSON schema of a declared class, as a dict."""
+    return pydantic.TypeAdapter(declared).json_schema()
+
+
+def properties(schema, *path):
+    """The options of a section: a dict from name to its schema.
+
+    Args:
+        schema: As `schema_of` gives it.
+        *path: The keys that lead to the section.
+    """
+    section = schema
+    for key in path:
+        section = section.get("properties", {}).get(key, {})
+        section = (
+            schema["$defs"][section["$ref"].rpartition("/")[2]] if "$ref" in section else section
+        )
+    return section.get("properties", {})
+
+
+def expected(schema):
+    """What a value must be, in words: `"an integer of at least 1, or null"`.
+
+    Args:
+        schema: The JSON schema of one option.
+    """
+    if "anyOf" in schema:
+        return ", or ".join(expected(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    limits = " and ".join(
+        f"{words} {schema[key]}" for key, words in _LIMITS.items() if key in schema
+    )
+    if "pattern" in schema:
+        return "text without a null character"
+    least = "of " if limits.startswith("at") else ""
+    return _TYPES[schema.get("type", "object")] + (f" {least}{limits}" if limits else "")
+
+
+def check_keys(values, known, where, section=""):
+    """Raises `InputError` for a key that is not known, naming the nearest that is."""
+    for key in values:
+        if key not in known:
+            raise InputError(where + _unknown(key, known, section))
+
+
+def _unknown(key, known, section):
+    place = f" in `{section}`" if section else ""
+    return f"unknown key `{str(key):.80}`{place}.{did_you_mean(key, known, cutoff=0.0)}"
+
+
+def _line(found, schema):
+    *section, key = found["loc"] or ("",)
+    if found["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+        return _unknown(key, properties(schema, *section), ".".join(section))
+    # The place within a union of types follows that of the option.
+    while section and key not in properties(schema, *section):
+        *section, key = section
+    wanted = properties(schema, *section).get(key, {})
+    name = f"`{'.'.join((*section, key))}`" if key else "the recipe"
+    return f"{name} must be {expected(wanted)}. Received: {received(found['input'])}."
+
+
+def received(value):
+    """A value as an error shows it: cut short, for it can be of any size."""
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # An integer of thousands of digits.
+        return "a number that is too long to show"

@@ -1,0 +1,88 @@
+import os
+import subprocess
+import time
+
+import pytest
+
+from keras_transformer.errors import VerificationError
+from keras_transformer.export.child_process import child_process
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """`ask(program)`: what a process that runs this program answers."""
+
+    def ask(program, timeout_seconds=60):
+        path = tmp_path / "program.py"
+        path.write_text(
+            f"import os, sys, pathlib, time\nfolder, request, answer = sys.argv[1:]\n{program}"
+        )
+        request = {"batches": [["ä"], []]}
+        with child_process(path, request, timeout_seconds, [tmp_path / "model"]) as wait:
+            return wait()
+
+    return ask
+
+
+def test_the_process_gets_the_request_and_gives_the_answer(ask, tmp_path):
+    copy = "pathlib.Path(answer).write_bytes(pathlib.Path(request).read_bytes())"
+    assert ask(copy) == {"batches": [["ä"], []]}
+    tell = "pathlib.Path(answer).write_text(f'[\"{folder}\"]')"
+    assert ask(tell) == [str(tmp_path / "model")]
+
+
+FAILING = {
+    "no answer": ("pass", "exit status 0, no message"),
+    "an exit status": ("sys.exit(7)", "exit status 7, no message"),
+    "lines": ("print('one', file=sys.stderr)\nsys.exit('two\\n\\n')", "exit status 1, two$"),
+    "an exception after the answer": (
+        "pathlib.Path(answer).write_text('[]')\nraise OSError('three')",
+        "exit status 1, OSError: three$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_a_process_that_fails_is_told_by_its_last_line(ask, case):
+    program, message = FAILING[case]
+    with pytest.raises(VerificationError, match=f"must load and run .* Received: .*{message}"):
+        ask(program)
+
+
+def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, tmp_path):
+    child = tmp_path / "child"
+    program = (
+        "import subprocess\n"
+        f"pathlib.Path({str(child)!r}).write_text(str(subprocess.Popen(['sleep', '60']).pid))\n"
+        "time.sleep(60)"
+    )
+    start = time.monotonic()
+    with pytest.raises(VerificationError, match=r"program.py\). Received: no answer after 3 s$"):
+        ask(program, timeout_seconds=3)
+    assert time.monotonic() - start < 30
+    for _ in range(100):  # Its new parent may take a while to notice.
+        state = subprocess.run(
+            ["ps", "-o", "stat=", "-p", child.read_text()], capture_output=True, text=True
+        ).stdout.strip()
+        if not state or state.startswith("Z"):
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError(state)
+
+
+def test_an_interrupt_ends_the_process(tmp_path):
+    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(60)")
+    started = []
+
+    def popen(*args, **options):
+        started.append(subprocess_popen(*args, **options))
+        return started[0]
+
+    subprocess_popen = subprocess.Popen
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(subprocess, "Popen", popen)
+        with pytest.raises(KeyboardInterrupt), child_process(tmp_path / "sleep.py", {}, 60):
+            assert os.getpgid(started[0].pid) == started[0].pid  # a group of its own
+            raise KeyboardInterrupt
+    assert started[0].poll() is not None

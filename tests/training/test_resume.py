@@ -1,0 +1,242 @@
+"""A run that is stopped anywhere and resumed is the run that was never stopped."""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+from small_corpus import recipe_values, write_corpus
+
+from keras_transformer.decoding import Translation
+from keras_transformer.errors import InputError, TrainingError
+from keras_transformer.training import Recipe, RunFolder, train
+
+pytestmark = pytest.mark.tensorflow
+
+train_module = importlib.import_module("keras_transformer.training.train")
+
+
+class Trainer:
+    """Trains small runs that share one compiled model, into which checkpoints are read.
+
+    Args:
+        folder: Where the texts are written.
+    """
+
+    def __init__(self, folder):
+        self.corpus = write_corpus(folder)
+        self.model = None
+        self._model = train_module._model
+
+    def recipe(self, **training):
+        # So large a rate that not every epoch is better than those before.
+        options = dict(epochs=6, early_stopping_patience=2, ema_momentum=0.6, jit_compile=False)
+        options |= dict(learning_rate_scale=4.0, warmup_steps=8, sample_translations=1)
+        values = recipe_values(self.corpus, **{**options, **training})
+        values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
+        return Recipe.from_dict(values)
+
+    def train(self, path, resume=False, overwrite=False, **training):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(train_module, "_model", self._shared_model)
+            patch.setattr(train_module, "ModelEngine", self._engine)
+            return train(self.recipe(**training), path, resume=resume, overwrite=overwrite)
+
+    def resume(self, path, **training):
+        return self.train(path, resume=True, **training)
+
+    def _shared_model(self, *arguments):
+        model, epoch = self._model(*arguments)
+        if self.model is None:
+            self.model = model
+            return model, epoch
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        for mine, read in zip(state(self.model), state(model), strict=True):
+            mine.assign(read)
+        return self.model, epoch
+
+    def _engine(self, model, *arguments):
+        def translate(texts, **options):
+            return [Translation(str(model.get_weights()[0].sum()), 0.0) for _ in texts]
+
+        return types.SimpleNamespace(translate=translate)
+
+
+def state(model):
+    return [*model.variables, *model.optimizer.variables]
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    return Trainer(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def results(load_program):
+    """`results(folder)`: all that a run leaves, times aside."""
+    what_is_left = load_program("training/kill_test.py").what_is_left
+
+    def results(folder):
+        files = {p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*.*")}
+        metrics = json.loads(folder.metrics_file.read_text(encoding="utf-8"))
+        return {
+            "files": {name for name in files if not name.startswith("tensorboard/")},
+            "metrics": {key: metrics[key] for key in metrics if key != "training_minutes"},
+            "samples": folder.samples(),
+            **what_is_left(folder.path),
+        }
+
+    return results
+
+
+@pytest.fixture(scope="module")
+def unbroken(trainer, tmp_path_factory):
+    """An unbroken run, and the folder as it was after each change of a file's name."""
+    base = tmp_path_factory.mktemp("run")
+    moments, seen = [], set()
+
+    def keep():
+        files = [p for p in (base / "run").rglob("*.*") if "tfevents" not in p.name]
+        now = tuple(sorted((p, p.stat().st_ino, p.stat().st_mtime_ns) for p in files))
+        if now and now not in seen:
+            seen.add(now)
+            moments.append(base / f"moment-{len(moments)}")
+            shutil.copytree(base / "run", moments[-1])
+
+    def watched(function):
+        def call(*arguments, **options):
+            function(*arguments, **options)
+            keep()
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", watched(os.replace))
+        patch.setattr(os, "unlink", watched(os.unlink))
+        folder = trainer.train(base / "run")
+    return folder, moments
+
+
+def test_the_run_has_epochs_that_are_not_the_best(unbroken):
+    rows = unbroken[0].history()
+    best = min(rows, key=lambda row: row["val_loss"])
+    assert 1 < best["epoch"] < rows[-1]["epoch"]
+
+
+@pytest.mark.slow
+def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(trainer, unbroken, results):
+    expected = results(unbroken[0])
+    for moment in unbroken[1]:
+        begun = (moment / "recipe.yaml").exists()
+        folder = trainer.train(moment, resume=begun, overwrite=not begun)
+        assert results(folder) == expected, moment
+
+
+@pytest.fixture
+def ended(unbroken, tmp_path):
+    """A copy of the unbroken run."""
+    return RunFolder(shutil.copytree(unbroken[0].path, tmp_path / "run"))
+
+
+def damage_end(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def damage_middle(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [damage_end, damage_middle])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(trainer, unbroken, ended, damage, capsys):
+    damage(ended.checkpoint_file(ended.checkpoint_epochs()[-1]))
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+    assert "Trying the checkpoint before it." in capsys.readouterr().err
+    for epoch in ended.checkpoint_epochs():
+        damage(ended.checkpoint_file(epoch))
+    with pytest.raises(InputError, match="no whole checkpoint"):
+        trainer.resume(ended.path)
+
+
+def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, results):
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+    assert results(trainer.resume(ended.path, epochs=2)) == results(unbroken[0])
+
+
+def test_curves_have_each_epoch_once(trainer, unbroken):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, moments = unbroken
+    last = next(m for m in reversed(moments) if len(RunFolder(m).checkpoint_epochs()) == 1)
+    trainer.resume(last)
+    for part in ("train", "validation"):
+        events = EventAccumulator(str(RunFolder(last).tensorboard / part))
+        events.Reload()
+        found = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")]
+        name = {"train": "loss", "validation": "val_loss"}[part]
+        expected = [(row["epoch"], np.float32(row[name])) for row in folder.history()]
+        assert found == expected
+
+
+def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, results, capsys):
+    # No digests, and a kill could leave a checkpoint whose epoch was not in the history yet.
+    ended.digests_file.unlink()
+    ended.write_history(ended.history()[:-1])
+    trainer.resume(ended.path)
+    found, expected = results(ended), results(unbroken[0])
+    assert expected["files"] - found["files"] == {"data.json"}
+    assert found | {"files": None} == expected | {"files": None}
+    message = capsys.readouterr().err
+    assert "whether they have changed is not checked" in message
+    assert "its epoch is not in history.csv" in message
+
+
+def test_texts_may_be_moved(trainer, unbroken, ended, results, monkeypatch, tmp_path):
+    monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+
+
+def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results, tmp_path):
+    begun = next(m for m in unbroken[1] if RunFolder(m).checkpoint_epochs() == [1, 2])
+    folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
+    before = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
+    usual = train_module._callbacks
+
+    class Diverging(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 1:
+                trainer.model.trainable_variables[0].assign_add(
+                    np.full(trainer.model.trainable_variables[0].shape, np.nan)
+                )
+
+    def callbacks(*arguments):
+        return [*usual(*arguments), Diverging()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "_callbacks", callbacks)
+        with pytest.raises(TrainingError, match="the loss is nan in epoch 3, step 2"):
+            trainer.resume(folder.path)
+    after = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
+    assert [name for name, _ in after] and dict(after).items() <= dict(before).items()
+    assert not folder.metrics_file.exists() and len(folder.history()) == 2
+    # The same epochs, once they do not diverge.
+    assert results(trainer.resume(folder.path)) == results(unbroken[0])
+
+
+@pytest.mark.slow
+def test_killed_trainings_end_as_the_unbroken_one(load_program, tmp_path):
+    # In a process of its own: it forks, which one that has used TensorFlow must not.
+    program = load_program("training/kill_test.py").__file__
+    command = [sys.executable, program, "--kills", "2", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["equal"] and len(report["kills"]) == 2
