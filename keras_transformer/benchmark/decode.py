@@ -44,17 +44,11 @@ def benchmark_decode(
 ) -> dict[str, Any]:
     """Tokens per second of each engine on random sentences.
 
-    Args:
-        preset: Sizes of the model, whose weights are random.
-        vocabulary_size: Number of ids.
+    Args (the others are options of `keras-transformer benchmark decode`):
         length: Tokens of a source, including EOS.
         steps: Tokens of a translation; no id ends a sentence.
-        batch_sizes: Sentences of a call.
-        beam_sizes: Hypotheses; 1 is greedy search.
-        rounds: Turns of each engine.
-        threads: Threads of each engine.
         engines: Names, of `engines.ENGINES`; all by default.
-        model: A `Transformer` to take instead of a preset.
+        model: A `Transformer` to take instead of a preset's with random weights.
         log: Function called with a line for each step of the work.
 
     Returns:

@@ -134,7 +134,7 @@ def run(tmp_path):
     values["decoding"] = {"beam_size": 2, "length_penalty": 0.0, "max_target_length": 6}
     folder = RunFolder(tmp_path / "run")
     tokenizer = Tokenizer.train_from_texts(texts, 120)
-    folder.create(Recipe.from_dict(values), (tokenizer, tokenizer))
+    folder.create(Recipe.from_dict(values), (tokenizer, tokenizer), digests={})
     config = TransformerConfig(
         120,
         model_dim=16,
