@@ -58,7 +58,7 @@ def test_progress_goes_to_stderr_and_the_result_to_stdout(tmp_path, capsys):
 def small_run(folder, vocabulary_size=120):
     run_folder = RunFolder(folder)
     tokenizer = Tokenizer.train_from_texts(SOURCES + TARGETS, 120)
-    run_folder.create(Recipe.from_dict(recipe_values(folder)), (tokenizer, tokenizer))
+    run_folder.create(Recipe.from_dict(recipe_values(folder)), (tokenizer, tokenizer), {})
     config = TransformerConfig(
         vocabulary_size,
         model_dim=16,

@@ -35,7 +35,7 @@ def exported(tmp_path, make_engine, tokenizer, other_tokenizer, capsys):
         )
         folder = RunFolder(tmp_path / "run")
         tokenizers = (tokenizer, tokenizer if joint else other_tokenizer)
-        folder.create(Recipe.from_dict(recipe_values(tmp_path)), tokenizers)
+        folder.create(Recipe.from_dict(recipe_values(tmp_path)), tokenizers, {})
         save_model(engine.model, folder.model_file)
         arguments = ["--model", str(folder.path), "--output", str(tmp_path / "new")]
         code = run(["export", "--format", "ctranslate2", *arguments])

@@ -28,7 +28,7 @@ def run_folder(tmp_path, tokenizer, other_tokenizer, rng):
     for weight in model.trainable_weights:
         weight.assign(0.3 * rng.normal(size=weight.shape))
     folder = RunFolder(tmp_path / "run")
-    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, other_tokenizer))
+    folder.create(Recipe.from_dict(recipe_values(tmp_path)), (tokenizer, other_tokenizer), {})
     save_model(model, folder.model_file)
     return folder
 
