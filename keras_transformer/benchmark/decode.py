@@ -22,6 +22,7 @@ from keras_transformer.benchmark.measure import (
     use_threads,
 )
 from keras_transformer.config import EOS_ID, UNK_ID, TransformerConfig
+from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
 from keras_transformer.models import Transformer
@@ -130,6 +131,7 @@ def benchmark_corpus(
         raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
     if length_penalty is None:
         length_penalty = folder.recipe().decoding.length_penalty
+    DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
     use_threads(threads)
     text_engine = folder.engine()
     calls, sizes, texts = {}, {}, {}

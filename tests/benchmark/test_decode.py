@@ -195,6 +195,7 @@ def test_the_fastest_batch_size_is_taken(monkeypatch):
         ({"source_file": "no.en"}, "no.en: no such file"),
         ({"engines": ["keras_hub"]}, "engine='keras_hub'"),
         ({"beam_size": 0}, "beam_size=0"),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0"),
     ],
 )
 def test_a_wrong_option_of_a_corpus_is_a_users_mistake(run, source, options, expected):
