@@ -85,8 +85,6 @@ def expected(schema):
     limits = " and ".join(
         f"{words} {schema[key]}" for key, words in _LIMITS.items() if key in schema
     )
-    if "pattern" in schema:
-        return "text without a null character"
     least = "of " if limits.startswith("at") else ""
     return _TYPES[schema.get("type", "object")] + (f" {least}{limits}" if limits else "")
 

@@ -10,7 +10,7 @@ import keras
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig, pipeline
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, cli, pipeline
 from keras_transformer.cli import run
 from keras_transformer.errors import VerificationError
 from keras_transformer.training import Recipe, RunFolder
@@ -347,7 +347,12 @@ IMPORT_TENSORFLOW = """
 """
 
 
-@pytest.mark.parametrize("arguments", ['"demo"', '"demo", "--verbose"', '"--verbose", "demo"'])
+def test_verbose_stands_before_a_command_or_after_it():
+    for place in (["--verbose", "demo"], ["demo", "--verbose"]):
+        assert cli._parser(place).parse_args(place).verbose
+
+
+@pytest.mark.parametrize("arguments", ['"demo"', '"demo", "--verbose"'])
 def test_tensorflow_is_silent_unless_it_is_asked(arguments, tmp_path):
     then = "tensorflow.config.list_physical_devices(); os.write(2, b'ours')"
     code = "import sys; sys.argv[0] = 'keras-transformer'\n" + textwrap.dedent(

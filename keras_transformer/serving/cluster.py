@@ -38,6 +38,8 @@ def start_ray(address=None, cpus=None):
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray gives its workers low priority (15), so that any other program would starve a server.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # A thread that waits for replicas when Ray is ended would start another Ray.
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     if address is None and "RAY_AUTH_MODE" not in os.environ:
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -230,7 +230,7 @@ class Recipe:
                 return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
             return TransformerConfig(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
-            raise InputError(" ".join(f"{where}: model: {error}".split())) from None
+            raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 
 
 _MODEL_KEYS = ("preset",) + tuple(

@@ -99,7 +99,7 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("model.preset=transformer_huge", "`preset` must be one of"),
         ("text.target_vocabulary_size=90", "needs `text.joint: false`"),
         ("data.train.source=''", "`data.train` must name its files"),
-        ("data.folder=7", "`data.folder` must be text without a null character. Received: 7"),
+        ("data.folder=7", "`data.folder` must be text. Received: 7"),
         ("data=7", "`data` must be a section with keys"),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),
