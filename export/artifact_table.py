@@ -4,8 +4,8 @@
 
 Each artifact is made in FOLDER (or taken from there), and measured in a process of its own that
 imports what the artifact needs and nothing of this package: peak memory and load time are then
-the artifact's. The search is beam 4 with two threads. Tokens are the pieces of the translations
-and their ends. The table goes to stdout, all figures to FOLDER/artifacts.json.
+the artifact's. The search is beam 4 with two threads. Tokens are those of the translations,
+including EOS. The table goes to stdout, all figures to FOLDER/artifacts.json.
 """
 
 import argparse
@@ -98,8 +98,8 @@ def load_ctranslate2(folder, compute_type):
     )
 
     def translate(lines, batch_size):
-        pieces = source.encode(lines, out_type=str)
-        found = translator.translate_batch(pieces, beam_size=BEAM, max_batch_size=batch_size)
+        tokens = source.encode(lines, out_type=str)
+        found = translator.translate_batch(tokens, beam_size=BEAM, max_batch_size=batch_size)
         return target.decode([each.hypotheses[0] for each in found])
 
     return translate
@@ -191,7 +191,6 @@ def main():
     parser.add_argument("--reference", type=pathlib.Path)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--artifacts", nargs="+", choices=ARTIFACTS, default=ARTIFACTS)
-    parser.add_argument("--make-only", action="store_true")
     parser.add_argument("--measure", choices=ARTIFACTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure is not None:
@@ -199,10 +198,6 @@ def main():
         json.dump(measure(options.measure, options.work, lines), sys.stdout)
         return
     options.work.mkdir(parents=True, exist_ok=True)
-    if options.make_only:
-        for name in options.artifacts:
-            make(name, options.model, options.work)
-        return
     path = options.work / "artifacts.json"
     rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     for name in options.artifacts:

@@ -3,21 +3,27 @@
     python export/parity.py --model RUN --artifact EXPORT --source FILE
     python export/parity.py --model RUN --translations FILE --source FILE --beam-sizes 4
 
-The artifact is anything that `Translator.load` reads; `--translations` takes what another program,
-the C client for one, made of the source. Where a translation differs, the live model scores both in
-one pass. A difference is a tie where rounding may have decided: of beam search, scores within 1e-4;
-of greedy search, log-probabilities within 1e-4 at the first token that differs. JSON on stdout; the
-exit code is 1 if anything differs without being a tie.
+The artifact is anything that `Translator.load` reads, a SavedModel or a LiteRT file, or an export
+to CTranslate2, which is verified on the text as it was when it was made: without a length penalty,
+which that engine defines otherwise. `--translations` takes what another program, the C client for
+one, made of the source. Beam sizes are 1 and the artifact's (CTranslate2's: 4) by default.
+
+Where a translation differs, the live model scores both in one pass. A difference is a tie where
+rounding may have decided: of beam search, scores within 1e-4; of greedy search, log-probabilities
+within 1e-4 at the first token that differs. JSON on stdout; the exit code is 1 if anything differs
+without being a tie, as an export in fewer bits may.
 """
 
 import argparse
 import itertools
 import json
+import pathlib
 import sys
 
 from keras_transformer import Translator
 from keras_transformer.data import read_lines
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export.ctranslate2_verification import verify_ctranslate2
 
 TIE = 1e-4
 
@@ -65,16 +71,20 @@ def main():
     given.add_argument("--artifact", metavar="PATH")
     given.add_argument("--translations", metavar="FILE")
     parser.add_argument("--source", required=True, metavar="FILE")
-    parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 4], metavar="N")
+    parser.add_argument("--beam-sizes", type=int, nargs="+", metavar="N")
     options = parser.parse_args()
     live = Translator.load(options.model)
     texts = read_lines(options.source)
-    penalty, artifact = live.defaults["length_penalty"], None
-    if options.artifact:
-        artifact = Translator.load(options.artifact)
-        penalty = getattr(artifact.engine, "manifest", {}).get("length_penalty", penalty)
+    if options.artifact and (pathlib.Path(options.artifact) / "model.bin").exists():
+        beam_size = max(options.beam_sizes or [4])
+        report = verify_ctranslate2(options.artifact, live.engine, beam_size, texts)
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    artifact = Translator.load(options.artifact) if options.artifact else None
+    fixed = {**live.defaults, **getattr(getattr(artifact, "engine", None), "manifest", {})}
+    penalty = fixed["length_penalty"]
     report = {}
-    for beam_size in options.beam_sizes:
+    for beam_size in options.beam_sizes or sorted({1, fixed["beam_size"]}):
         if artifact is None:
             translations = read_lines(options.translations)
         else:
@@ -88,6 +98,6 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except InputError as error:
+    except (InputError, VerificationError) as error:
         print(f"parity: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if isinstance(error, VerificationError) else 2)

@@ -12,8 +12,16 @@ import os
 import sys
 import warnings
 
-from keras_transformer.benchmark.command import add_command as _add_benchmark
-from keras_transformer.commands import demo, evaluate, export, score, serve, train, translate
+from keras_transformer.commands import (
+    benchmark,
+    demo,
+    evaluate,
+    export,
+    score,
+    serve,
+    train,
+    translate,
+)
 from keras_transformer.commands.quiet import silence_tensorflow
 from keras_transformer.errors import InputError, TrainingError, VerificationError
 
@@ -107,8 +115,7 @@ def _parser(arguments):
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, train, translate, score, evaluate, export):
+    for command in (demo, train, translate, score, evaluate, export, benchmark):
         command.add_command(commands)
     serve.add_command(commands, with_options="serve" in arguments)
-    _add_benchmark(commands)
     return parser

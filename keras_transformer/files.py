@@ -312,3 +312,11 @@ def _sync(path):
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_terminal(stream) -> bool:
+    """Whether a person reads or types at a stream, which may be None or closed."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False

@@ -1,9 +1,11 @@
 import gzip
+import io
+import os
 
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines
+from keras_transformer.files import is_terminal, read_lines
 
 
 def write(path, content):
@@ -79,3 +81,12 @@ def test_a_directory_and_an_empty_gzip_are_refused(tmp_path):
         read_lines(tmp_path)
     with pytest.raises(InputError, match="empty"):
         read_lines(write(tmp_path / "empty.gz", b""))
+
+
+def test_a_terminal_is_one():
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal:
+        assert is_terminal(terminal)
+    os.close(master)
+    for other in (io.StringIO(), None, terminal):  # The last is closed.
+        assert not is_terminal(other)

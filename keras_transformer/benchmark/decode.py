@@ -1,6 +1,11 @@
-"""Forced-length decoding: every engine takes the same number of steps."""
+"""Speed side by side: sentences forced to a number of steps, or a text with a trained run."""
 
+import functools
+import os
 import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,40 +22,35 @@ from keras_transformer.benchmark.measure import (
     use_threads,
 )
 from keras_transformer.config import EOS_ID, UNK_ID, TransformerConfig
+from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
+from keras_transformer.files import read_lines
 from keras_transformer.models import Transformer
 
 _MATRIX = "matrix product"
 
 
 def benchmark_decode(
-    preset="transformer_base",
-    vocabulary_size=8000,
-    length=32,
-    steps=32,
-    batch_sizes=(1, 8, 32),
-    beam_sizes=(1, 4),
-    rounds=5,
-    threads=2,
-    engines=None,
-    model=None,
-    log=None,
-):
+    preset: str | None = "transformer_base",
+    vocabulary_size: int = 8000,
+    length: int = 32,
+    steps: int = 32,
+    batch_sizes: Sequence[int] = (1, 8, 32),
+    beam_sizes: Sequence[int] = (1, 4),
+    rounds: int = 5,
+    threads: int = 2,
+    engines: Sequence[str] | None = None,
+    model: Transformer | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
     """Tokens per second of each engine on random sentences.
 
-    Args:
-        preset: Sizes of the model, whose weights are random.
-        vocabulary_size: Number of ids.
-        length: Tokens of a source, its end included.
+    Args (the others are options of `keras-transformer benchmark decode`):
+        length: Tokens of a source, including EOS.
         steps: Tokens of a translation; no id ends a sentence.
-        batch_sizes: Sentences of a call.
-        beam_sizes: Hypotheses; 1 is greedy search.
-        rounds: Calls of each engine in a row, in turns.
-        threads: Threads of each engine.
-        engines: Names, of `ours`, `litert`, `litert_int8`, `ctranslate2`,
-            `ctranslate2_in_parts`, `ctranslate2_int8`, `keras_hub`; all by default.
-        model: A `Transformer` to take instead of a preset.
-        log: Function that is told the progress.
+        engines: Names, of `engines.ENGINES`; all by default.
+        model: A `Transformer` to take instead of a preset's with random weights.
+        log: Function called with a line for each step of the work.
 
     Returns:
         A dict fit for JSON. A `ratio` is the median of the rounds' ratios of a peer's time to
@@ -65,7 +65,6 @@ def benchmark_decode(
     check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
     chosen, not_installed = choose_engines(engines)
     use_threads(threads)
-    log = log or (lambda text: None)
     if model is None:
         model = random_model(preset, vocabulary_size)
     else:
@@ -75,42 +74,113 @@ def benchmark_decode(
     for name, engine in chosen.items():
         log(f"making {name}")
         made[name] = engine(model, threads)
+    # What the others are compared with: this package's search, or the first that was named.
+    reference = "ours" if "ours" in chosen else next(iter(chosen))
     rows = []
     for batch in batch_sizes:
         source_ids = random_sentences(model.config.vocabulary_size, batch, length)
         for beam_size in beam_sizes:
             log(f"{batch} sentences, beam {beam_size}")
-            rows.append(_row(model.config, made, source_ids, beam_size, steps, rounds))
+            rows.append(_row(model.config, made, reference, source_ids, beam_size, steps, rounds))
     return {
         "benchmark": "decode",
         "preset": preset,
         "config": model.config.to_dict(),
         "length": length,
         "steps": steps,
+        **_circumstances(rounds, threads, chosen, not_installed),
+        "reference": reference,
+        "rows": rows,
+    }
+
+
+def benchmark_corpus(
+    run_folder: str | os.PathLike,
+    source_file: str | os.PathLike,
+    beam_size: int = 4,
+    length_penalty: float | None = None,
+    batch_sizes: Sequence[int] = (16, 32, 64, 128),
+    rounds: int = 5,
+    threads: int = 2,
+    engines: Sequence[str] | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Seconds that each engine needs for a text, once it is warm.
+
+    Args (the others as in `benchmark_decode`):
+        run_folder: Path of a run folder.
+        source_file: Path of a source text, UTF-8, plain or `.gz`. Blank lines are left out.
+        length_penalty: Exponent of the length penalty; the recipe's by default.
+        batch_sizes: Each engine takes the one of these that it is fastest with.
+        engines: Names, of `engines.FOR_A_CORPUS`; all of them by default.
+
+    Returns:
+        A dict fit for JSON; a `ratio` is the median of the rounds' ratios of a peer's time to
+        ours, `same_as_ours` the share of sentences with the same translation.
+
+    Raises:
+        InputError: The run, the file or an option is not what it must be.
+    """
+    from keras_transformer.training import RunFolder
+
+    check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
+    chosen, not_installed = choose_engines(engines, corpus=True)
+    folder = RunFolder.existing(run_folder)
+    sentences = [line for line in read_lines(source_file) if line.strip()]
+    if not sentences:
+        raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
+    if length_penalty is None:
+        length_penalty = folder.recipe().decoding.length_penalty
+    DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
+    use_threads(threads)
+    text_engine = folder.engine()
+    calls, sizes, texts = {}, {}, {}
+    for name, engine in chosen.items():
+        made = engine(text_engine.model, threads, text_engine)
+        translate = functools.partial(made.translate_corpus, sentences, beam_size, length_penalty)
+        calls[name], sizes[name], texts[name] = _fastest(translate, batch_sizes)
+        log(f"{name}: batches of {sizes[name]}")
+    seconds = in_turns(calls, rounds)
+    return {
+        "benchmark": "corpus",
+        "run": str(run_folder),
+        "source": str(source_file),
+        "sentences": len(sentences),
+        "config": text_engine.model.config.to_dict(),
+        "beam_size": beam_size,
+        "length_penalty": length_penalty,
+        **_circumstances(rounds, threads, chosen, not_installed),
+        "engines": {
+            name: {
+                "batch_size": sizes[name],
+                "sentences_per_second": round(len(sentences) / statistics.median(times), 2),
+                "ratio": None if name == "ours" else ratio(seconds.get("ours"), times),
+                "same_as_ours": None if name == "ours" else _same(texts.get("ours"), texts[name]),
+                "seconds": [round(each, 4) for each in times],
+            }
+            for name, times in seconds.items()
+        },
+    }
+
+
+def _circumstances(rounds, threads, chosen, not_installed):
+    return {
         "rounds": rounds,
         "threads": threads,
         "machine": machine(),
         "versions": versions(chosen),
         "notes": {name: engine.note for name, engine in chosen.items()},
         "not_installed": not_installed,
-        "reference": _reference(chosen),
-        "rows": rows,
     }
 
 
-def _reference(engines):
-    """What the others are compared with: this package's search, or the first that was named."""
-    return "ours" if "ours" in engines else next(iter(engines))
-
-
-def random_model(preset, vocabulary_size):
+def random_model(preset: str, vocabulary_size: int) -> Transformer:
     """A `Transformer` of a preset's sizes, always with the same weights."""
     keras.utils.set_random_seed(1)
     try:
-        config = TransformerConfig.from_preset(preset, vocabulary_size)
+        return Transformer(TransformerConfig.from_preset(preset, vocabulary_size))
     except ValueError as error:
         raise InputError(str(error)) from None
-    return Transformer(config)
 
 
 def _check_sizes(config, length, steps):
@@ -125,7 +195,7 @@ def _check_sizes(config, length, steps):
         )
 
 
-def random_sentences(vocabulary_size, batch, length):
+def random_sentences(vocabulary_size: int, batch: int, length: int) -> list[list[int]]:
     """Source ids, a list for each sentence, always the same ones."""
     rng = np.random.default_rng(2)
     ids = rng.integers(UNK_ID + 1, vocabulary_size, (batch, length))
@@ -133,10 +203,10 @@ def random_sentences(vocabulary_size, batch, length):
     return ids.tolist()
 
 
-def _row(config, engines, source_ids, beam_size, steps, rounds):
+def _row(config, engines, reference, source_ids, beam_size, steps, rounds):
     calls = {}
     for name, engine in engines.items():
-        calls[name] = lambda engine=engine: engine.translate(source_ids, beam_size, steps)
+        calls[name] = functools.partial(engine.translate, source_ids, beam_size, steps)
         # Compiles, warms up, and shows that the work is what it is said to be.
         lengths = {len(ids) for ids in calls[name]()}
         if lengths != {steps}:
@@ -144,11 +214,12 @@ def _row(config, engines, source_ids, beam_size, steps, rounds):
     calls[_MATRIX], operations = matrix_product()
     calls[_MATRIX]()
     seconds = in_turns(calls, rounds)
-    reference = _reference(engines)
     rates = [operations / each / 1e9 for each in seconds.pop(_MATRIX)]
-    ours = seconds.get("ours")
-    batch = len(source_ids)
+    batch, share = len(source_ids), None
     work = 2 * multiply_adds(config, batch, beam_size, len(source_ids[0]), steps) / 1e9
+    if "ours" in seconds:
+        pairs = zip(seconds["ours"], rates, strict=True)
+        share = round(statistics.median(work / each / rate for each, rate in pairs), 3)
     return {
         "batch": batch,
         "beam_size": beam_size,
@@ -162,10 +233,24 @@ def _row(config, engines, source_ids, beam_size, steps, rounds):
         },
         "gigaflops": round(work, 3),
         "matrix_product_gflops_per_second": round(statistics.median(rates), 1),
-        "ours_share_of_matrix_product": None
-        if ours is None
-        else round(
-            statistics.median(work / each / rate for each, rate in zip(ours, rates, strict=True)),
-            3,
-        ),
+        "ours_share_of_matrix_product": share,
     }
+
+
+def _fastest(translate, batch_sizes):
+    """The call with the best batch size, that size, and the translations."""
+    found = []
+    for batch_size in batch_sizes:
+        call = functools.partial(translate, batch_size)
+        call()  # compiles, warms up
+        start = time.perf_counter()
+        texts = call()
+        found.append((time.perf_counter() - start, batch_size, call, texts))
+    _, batch_size, call, texts = min(found, key=lambda each: each[0])
+    return call, batch_size, texts
+
+
+def _same(ours, theirs):
+    if ours is None:
+        return None
+    return round(sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours), 4)

@@ -1,13 +1,15 @@
-"""What is measured, and how: threads, turns, arithmetic."""
+"""How speed is measured: threads, turns, arithmetic."""
 
 import os
 import pathlib
 import platform
 import statistics
 import time
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 
+from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import InputError
 
 MAX_POSITIONS = 1024
@@ -23,7 +25,7 @@ _PAUSE_SECONDS = 0.05
 _TURN_SECONDS = 0.5
 
 
-def use_threads(threads):
+def use_threads(threads: int) -> None:
     """Gives TensorFlow its number of threads.
 
     Raises:
@@ -58,16 +60,16 @@ def check_positive(**values):
             raise InputError(f"`{name}` must be positive integers. Received: {name}={value!r}.")
 
 
-def in_turns(calls, rounds):
+def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float]]:
     """Times functions against each other.
 
     Args:
-        calls: Dict of name to a function without arguments, warmed up.
+        calls: By name, functions without arguments, warmed up.
         rounds: Turns of each, of as many calls as fill half a second. Each round begins with
             another one.
 
     Returns:
-        A dict of name to the list of seconds a call, one for each round.
+        By name, the seconds a call of each round.
     """
     names = list(calls)
     seconds = {name: [] for name in names}
@@ -75,27 +77,23 @@ def in_turns(calls, rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             time.sleep(_PAUSE_SECONDS)
-            seconds[name].append(_seconds_a_call(calls[name]))
+            start, count, elapsed = time.perf_counter(), 0, 0.0
+            while elapsed < _TURN_SECONDS:
+                calls[name]()
+                count += 1
+                elapsed = time.perf_counter() - start
+            seconds[name].append(elapsed / count)
     return seconds
 
 
-def _seconds_a_call(call):
-    start, count, elapsed = time.perf_counter(), 0, 0.0
-    while elapsed < _TURN_SECONDS:
-        call()
-        count += 1
-        elapsed = time.perf_counter() - start
-    return elapsed / count
-
-
-def ratio(ours, peer):
-    """Median over the rounds of how many times faster ours is; `None` without both."""
-    if ours is None or peer is None:
+def ratio(ours: Sequence[float] | None, peer: Sequence[float]) -> float | None:
+    """Median over the rounds of how many times faster ours is; `None` without ours."""
+    if ours is None:
         return None
     return round(statistics.median(b / a for a, b in zip(ours, peer, strict=True)), 3)
 
 
-def matrix_product():
+def matrix_product() -> tuple[Callable, int]:
     """A function that multiplies two float32 matrices, and its floating-point operations."""
     import tensorflow as tf
 
@@ -103,39 +101,31 @@ def matrix_product():
     return lambda: (left @ right).numpy(), 2 * _MATRIX_SIZE**3
 
 
-def multiply_adds(config, batch, beams, source_length, steps):
-    """Multiply-adds of the matrix products that a forced search needs.
+def multiply_adds(
+    config: TransformerConfig, batch: int, beams: int, source_length: int, steps: int
+) -> int:
+    """Multiply-adds of the matrix products that a forced search needs, two operations each.
 
     The encoder and the projection of its output to keys and values count once a sentence, a
     step once for each hypothesis; step `t` attends to `t` tokens. Padding, and what attention
     computes and then masks, do not count: this is the work, not what an engine makes of it.
-
-    Args:
-        config: `TransformerConfig`.
-        batch: Sentences.
-        beams: Hypotheses of each.
-        source_length: Tokens of each source.
-        steps: Tokens of each hypothesis.
-
-    Returns:
-        An integer; a multiply-add is two floating-point operations.
     """
     width, source = config.model_dim, source_length
     square, feed_forward = width**2, 2 * width * config.intermediate_dim
     # Query, key, value and output of each token; scores and weighted sums of each pair.
     encoder_block = source * (4 * square + feed_forward) + 2 * source**2 * width
-    memory = 2 * source * square  # keys and values
+    cross_key_value = 2 * source * square
     # Self-attention as above; of cross-attention the query and the output.
     step_of_block = 6 * square + feed_forward + 2 * source * width
     pairs = steps * (steps + 1) // 2
     decoder_block = steps * step_of_block + 2 * pairs * width
     logits = steps * width * config.output_vocabulary_size
-    once = config.num_encoder_layers * encoder_block + config.num_decoder_layers * memory
+    once = config.num_encoder_layers * encoder_block + config.num_decoder_layers * cross_key_value
     each_beam = config.num_decoder_layers * decoder_block + logits
     return batch * (once + beams * each_beam)
 
 
-def machine():
+def machine() -> dict[str, str | int]:
     """The processor and its number of cores."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

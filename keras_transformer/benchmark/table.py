@@ -1,57 +1,52 @@
 """A report as a Markdown table."""
 
+from collections.abc import Iterator
+from typing import Any
 
-def table(report):
-    """Renders a report.
 
-    Args:
-        report: What `benchmark_decode` or `benchmark_corpus` returned.
+def table(report: dict[str, Any]) -> str:
+    """Renders what `benchmark_decode` or `benchmark_corpus` returned.
 
     Returns:
-        A string: an aligned Markdown table, and below it what one must know to read it.
+        An aligned Markdown table, and below it what one must know to read it.
     """
-    lines = _corpus_lines(report) if report["benchmark"] == "corpus" else _decode_lines(report)
-    return "\n".join([*lines, "", *_reading_aid(report)])
+    rows = _corpus_rows(report) if report["benchmark"] == "corpus" else _decode_rows(report)
+    return "\n".join([*_markdown(list(rows)), "", *_reading_aid(report)])
 
 
-def _decode_lines(report):
-    names = list(report["notes"])
-    peers = [name for name in names if name != report.get("reference", "ours")]
+def _decode_rows(report):
+    peers = {name for name in report["notes"] if name != report.get("reference", "ours")}
     header = ["sentences", "search"]
-    for name in names:
+    for name in report["notes"]:
         header += [name, "ratio"] if name in peers else [name]
-    rows = []
+    yield [*header, "matrix product", "our share"]
     for row in report["rows"]:
         cells = [str(row["batch"]), _search(row["beam_size"])]
-        for name in names:
+        for name in report["notes"]:
             engine = row["engines"][name]
-            cells.append(f"{engine['tokens_per_second']:,.0f}")
+            cells.append(_number(engine["tokens_per_second"], ",.0f"))
             if name in peers:
                 cells.append(_number(engine["ratio"], ".2f"))
         cells.append(_number(row["matrix_product_gflops_per_second"], ",.0f"))
         cells.append(_number(row["ours_share_of_matrix_product"], ".0%"))
-        rows.append(cells)
-    return _markdown([*header, "matrix product", "our share"], rows)
+        yield cells
 
 
-def _corpus_lines(report):
-    header = ["engine", "batch", "seconds", "sentences/s", "ratio", "same as ours"]
-    rows = []
+def _corpus_rows(report):
+    yield ["engine", "batch", "seconds", "sentences/s", "ratio", "same as ours"]
     for name, engine in report["engines"].items():
-        rows.append(
-            [
-                name,
-                str(engine["batch_size"]),
-                _number(report["sentences"] / engine["sentences_per_second"], ",.2f"),
-                _number(engine["sentences_per_second"], ",.1f"),
-                _number(engine["ratio"], ".2f"),
-                _number(engine["same_as_ours"], ".1%"),
-            ]
-        )
-    return _markdown(header, rows)
+        rate = engine["sentences_per_second"]
+        yield [
+            name,
+            str(engine["batch_size"]),
+            _number(report["sentences"] / rate, ",.2f"),
+            _number(rate, ",.1f"),
+            _number(engine["ratio"], ".2f"),
+            _number(engine["same_as_ours"], ".1%"),
+        ]
 
 
-def _reading_aid(report):
+def _reading_aid(report) -> Iterator[str]:
     turns = (
         f"medians of {report['rounds']} rounds in turns, {report['threads']} threads; "
         f"a ratio above 1 says that {report.get('reference', 'ours')} is faster."
@@ -83,9 +78,9 @@ def _number(value, form):
     return "" if value is None else format(value, form)
 
 
-def _markdown(header, rows):
-    widths = [max(3, *(len(row[i]) for row in [header, *rows])) for i in range(len(header))]
+def _markdown(rows):
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     rule = ["-" * (width - 1) + ":" for width in widths]
-    for row in (header, rule, *rows):
+    for row in (rows[0], rule, *rows[1:]):
         cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         yield f"| {' | '.join(cells)} |"

@@ -24,8 +24,9 @@ def add_command(commands):
 
 
 def _score(options):
-    from keras_transformer.streaming import Progress, score_lines
-    from keras_transformer.streaming.progress import is_terminal
+    from keras_transformer.commands.line_stream import score_lines
+    from keras_transformer.commands.progress import Progress
+    from keras_transformer.files import is_terminal
     from keras_transformer.translator import Translator
 
     translator = Translator.load(options.model)

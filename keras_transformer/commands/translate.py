@@ -102,8 +102,9 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
-    from keras_transformer.streaming import Progress, stream_translations, translate_lines
-    from keras_transformer.streaming.progress import is_terminal, size_left
+    from keras_transformer.commands.line_stream import translate_incrementally, translate_lines
+    from keras_transformer.commands.progress import Progress, size_left
+    from keras_transformer.files import is_terminal
     from keras_transformer.translator import Translator
 
     _check_together(options)
@@ -113,7 +114,7 @@ def _translate(options):
     source, values = sys.stdin.buffer, given(options, *_OWN)
     if options.stream:
         with Progress(shown=False) as progress:
-            stream_translations(
+            translate_incrementally(
                 translator,
                 source,
                 sys.stdout,
@@ -122,12 +123,12 @@ def _translate(options):
                 **values,
             )
         return
-    form = "json" if options.json else "list" if values.get("n_best", 1) > 1 else "text"
+    format = "json" if options.json else "list" if values.get("n_best", 1) > 1 else "text"
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
     with Progress(size_left(source), shown, apart=not is_terminal(sys.stdout)) as progress:
-        translate_lines(translator, source, sys.stdout, form, progress=progress, **values)
+        translate_lines(translator, source, sys.stdout, format, progress=progress, **values)
 
 
 def _check_together(options):

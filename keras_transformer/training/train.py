@@ -11,12 +11,11 @@ import keras
 from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.files import check_own
+from keras_transformer.files import check_own, is_terminal
 from keras_transformer.losses import SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
-from keras_transformer.streaming.progress import is_terminal
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.run_folder import RunFolder, load_model

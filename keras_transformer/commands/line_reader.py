@@ -1,9 +1,11 @@
 """Lines of a stream as they come: one when one is there, many when many are."""
 
 import collections
+import os
 import select
 import time
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
 
 from keras_transformer.errors import InputError
 
@@ -18,8 +20,8 @@ class Line(NamedTuple):
 
     Attributes:
         number: Counted from 1.
-        text: A string.
-        size: Bytes that it took, its end included.
+        text: Its characters, without the end.
+        size: Bytes that it took, including its end.
     """
 
     number: int
@@ -38,16 +40,16 @@ class LineReader:
         name: What messages call it.
     """
 
-    def __init__(self, stream, name="stdin"):
+    def __init__(self, stream: BinaryIO, name: str = "stdin"):
         self.name = name
         self._stream = stream
         self._descriptor = _descriptor(stream)
         self._lines = collections.deque()
-        self._begun = []  # the pieces of a line whose end has not come
+        self._begun = []  # the parts of a line whose end has not come
         self._ended = False
         self._taken = 0
 
-    def take(self, most):
+    def take(self, most: int) -> list[Line]:
         """Waits for a line, and takes with it those that are there.
 
         Args:
@@ -71,7 +73,7 @@ class LineReader:
         while self._lines and len(taken) < most:
             number, content = self._taken + 1, self._lines[0]
             try:
-                text = decode_line(content, number, self.name)
+                text = _text(content, number, self.name)
             except InputError:
                 if not taken:
                     raise
@@ -103,12 +105,8 @@ class LineReader:
         self._begun.extend([rest] if rest else [])
 
 
-def decode_line(content, number, name):
-    """The text of a line of bytes; a byte order mark before the first one is removed.
-
-    Raises:
-        InputError: It is not UTF-8.
-    """
+def _text(content, number, name):
+    # A byte order mark is no text where it stands first.
     try:
         text = content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -124,3 +122,54 @@ def _descriptor(stream):
         return stream.fileno()
     except (AttributeError, OSError):
         return None  # Bytes in memory: all of it is there.
+
+
+def read_chunks(stream: BinaryIO, most: int) -> Iterator[list[Line]]:
+    """The lines of stdin, at most `most` at once, as soon as there is one."""
+    reader = LineReader(stream)
+    while lines := reader.take(most):
+        yield lines
+
+
+def with_prefixes(
+    chunks: Iterable[list[Line]], path: str | os.PathLike | None
+) -> Iterator[list[tuple[Line, str | None]]]:
+    """Puts each line together with its target prefix, in constant memory.
+
+    Args:
+        chunks: The lines of the input.
+        path: A UTF-8 file with a line for each line of the input, a blank one where nothing is
+            forced; or None, and all prefixes are None.
+
+    Yields:
+        Lists of `(line, prefix)`.
+
+    Raises:
+        InputError: The file cannot be read, does not have as many lines as the input, or is not
+            UTF-8. Lines before such a place are given first.
+    """
+    if path is None:
+        yield from ([(line, None) for line in lines] for lines in chunks)
+        return
+    try:
+        file = open(path, "rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    with file:
+        reader, number = LineReader(file, path), 0
+        rule = "there must be a target prefix for each line."
+        for lines in chunks:
+            while lines:
+                prefixes = [each.text for each in reader.take(len(lines))]
+                if not prefixes:
+                    raise InputError(
+                        f"{path}: ends after line {number}, but stdin has a line {number + 1}: "
+                        + rule
+                    )
+                number += len(prefixes)
+                yield list(zip(lines, prefixes, strict=False))
+                lines = lines[len(prefixes) :]
+        if reader.take(1):
+            raise InputError(
+                f"{path}: has a line {number + 1}, but stdin ended after line {number}: {rule}"
+            )

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from keras_transformer import config
-from keras_transformer.benchmark import corpus, table
+from keras_transformer.benchmark import decode, table
 from keras_transformer.benchmark.engines import choose_engines
 from keras_transformer.cli import run
 
@@ -44,16 +44,16 @@ def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
 
     def measured(**options):
         asked.append({**options, "log": None})
-        return {"told": "so"}
+        return {"seconds": 2}
 
-    monkeypatch.setattr(corpus, "benchmark_corpus", measured)
+    monkeypatch.setattr(decode, "benchmark_corpus", measured)
     monkeypatch.setattr(table, "table", lambda report: "a table")
     arguments = ["--model", "r", "--source", "s", "--beam-sizes", "2", "--batch-sizes", "8", "16"]
     assert run([*DECODE, *arguments, "--length-penalty", "0.5"]) == 0
     names = {"run_folder": "r", "source_file": "s", "beam_size": 2, "batch_sizes": [8, 16]}
     assert asked == [{**names, "length_penalty": 0.5, "log": None}]
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"told": "so"}
+    assert json.loads(captured.out) == {"seconds": 2}
     assert captured.err == "a table\n"
 
 

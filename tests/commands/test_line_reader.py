@@ -3,8 +3,10 @@ import time
 
 import pytest
 
+from keras_transformer.commands.line_reader import Line, LineReader, with_prefixes
 from keras_transformer.errors import InputError
-from keras_transformer.streaming.reader import LineReader
+
+CHUNKS = [[Line(1, "a", 2), Line(2, "b", 2)], [Line(3, "c", 2)]]
 
 
 def texts(lines):
@@ -37,7 +39,7 @@ def test_a_line_is_given_as_soon_as_it_is_there(pipe):
     assert reader.take(1024) == []
 
 
-def test_a_line_that_comes_in_pieces_is_waited_for(pipe, in_background):
+def test_a_line_that_comes_in_parts_is_waited_for(pipe, in_background):
     stream, sink = pipe
     sink.write(b"one\nt")
 
@@ -77,7 +79,7 @@ def test_a_fast_writer_fills_chunks_larger_than_the_pipe(pipe, in_background):
     assert max(sizes) > 100
 
 
-def test_a_byte_that_is_not_utf_8_is_told_after_the_lines_before_it():
+def test_a_byte_that_is_not_utf_8_is_reported_after_the_lines_before_it():
     reader = LineReader(io.BytesIO(b"one\nStra\xdfe\n"), "stdin")
     assert texts(reader.take(9)) == ["one"]
     with pytest.raises(InputError, match="^stdin, line 2: must be UTF-8.*0xdf at column 5.$"):
@@ -92,3 +94,44 @@ def test_a_terminal_that_does_not_block_is_asked_again():
             return self.answers.pop(0)
 
     assert texts(LineReader(Hesitating()).take(1)) == ["a"]
+
+
+def test_without_a_file_there_are_no_prefixes():
+    assert list(with_prefixes(CHUNKS, None)) == [
+        [(line, None) for line in chunk] for chunk in CHUNKS
+    ]
+
+
+def test_each_line_gets_its_own_prefix(tmp_path):
+    path = tmp_path / "prefixes"
+    path.write_bytes("Ä\n\nC".encode())
+    found = [[(line.text, prefix) for line, prefix in each] for each in with_prefixes(CHUNKS, path)]
+    assert found == [[("a", "Ä"), ("b", "")], [("c", "C")]]
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "message"),
+    [
+        (b"A\n", ["A"], "prefixes: ends after line 1, but stdin has a line 2: there must be"),
+        (b"A\nB\n", ["A", "B"], "ends after line 2, but stdin has a line 3"),
+        (b"", [], "ends after line 0, but stdin has a line 1"),
+        (b"A\nB\nC\nD\n", ["A", "B", "C"], "has a line 4, but stdin ended after line 3"),
+        (b"A\n\xff\nC\n", ["A"], "prefixes, line 2: must be UTF-8"),
+    ],
+)
+def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_one(
+    tmp_path, content, given, message
+):
+    path = tmp_path / "prefixes"
+    path.write_bytes(content)
+    received = []
+    with pytest.raises(InputError, match=message):
+        for pairs in with_prefixes(CHUNKS, path):
+            received += [prefix for _, prefix in pairs]
+    assert received == given
+
+
+def test_a_prefix_file_that_is_not_there_is_named(tmp_path):
+    for name in ("nowhere", "."):
+        with pytest.raises(InputError, match="cannot be read: "):
+            list(with_prefixes(CHUNKS, tmp_path / name))

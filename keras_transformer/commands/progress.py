@@ -4,19 +4,30 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from keras_transformer.commands.line_reader import Line
 
 
 class Progress:
     """A bar with sentences per second and, where the input's size is known, the time left.
 
     Args:
-        total: Bytes of the input; None where nobody knows.
+        total: Bytes of the input; None if unknown.
         shown: Whether there is a bar at all.
         file: Where it and messages are written; stderr by default.
-        apart: Whether the results go elsewhere. On one terminal with them, the bar makes room.
+        apart: Whether the results go elsewhere. On one terminal with them, the bar is cleared
+            before each.
     """
 
-    def __init__(self, total=None, shown=True, file=None, apart=True):
+    def __init__(
+        self,
+        total: int | None = None,
+        shown: bool = True,
+        file: TextIO | None = None,
+        apart: bool = True,
+    ):
         self._file = sys.stderr if file is None else file
         self._apart = apart
         self._sentences = 0
@@ -24,7 +35,7 @@ class Progress:
         self._bar = _bar(total, self._file) if shown else None
         self._drawn = shown
 
-    def advance(self, lines):
+    def advance(self, lines: Sequence[Line]) -> None:
         """Counts `Line`s that are done."""
         if self._bar is None:
             return
@@ -36,12 +47,12 @@ class Progress:
         self._bar.refresh()
         self._drawn = True
 
-    def log(self, message):
+    def log(self, message: str) -> None:
         """Writes a line of its own."""
         self.clear(always=True)
         print(f"keras-transformer: {message}", file=self._file, flush=True)
 
-    def clear(self, always=False):
+    def clear(self, always: bool = False) -> None:
         """Takes the bar away, until the next `advance`, for what is to be written there."""
         if self._drawn and (always or not self._apart):
             self._bar.clear()
@@ -55,8 +66,8 @@ class Progress:
             self._bar.close()
 
 
-def size_left(stream):
-    """Bytes from here to the end of a regular file; None for what has no end that is known."""
+def size_left(stream) -> int | None:
+    """Bytes from here to the end of a regular file; None if the end is unknown."""
     try:
         descriptor = stream.fileno()
         found = os.fstat(descriptor)
@@ -65,14 +76,6 @@ def size_left(stream):
         return max(found.st_size - os.lseek(descriptor, 0, os.SEEK_CUR), 0)
     except (AttributeError, OSError):
         return None
-
-
-def is_terminal(stream):
-    """Whether a person reads or types there."""
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError):
-        return False  # None or closed.
 
 
 def _bar(total, file):

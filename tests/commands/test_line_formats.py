@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from keras_transformer import Translation
-from keras_transformer.streaming.forms import as_json, as_list, as_scored_json, as_text
-from keras_transformer.streaming.reader import Line
+from keras_transformer.commands.line_formats import as_json, as_list, as_scored_json, as_text
+from keras_transformer.commands.line_reader import Line
 
 LINE = Line(7, "a b\u2028", 9)
 OTHER = Translation("y", -2.0, -3.0, tokens=("y",), token_log_probabilities=(-3.0,))
@@ -59,7 +59,7 @@ def test_a_number_that_json_does_not_know_is_null():
     assert found["log_probability"] is None
 
 
-def test_a_text_that_was_split_tells_its_parts():
+def test_a_text_that_was_split_shows_its_parts():
     joined = Translation.joined([BEST, OTHER])
     found = json.loads(as_json(LINE, joined))
     assert found["translation"] == "x\nz ü y"
@@ -68,7 +68,7 @@ def test_a_text_that_was_split_tells_its_parts():
 
 
 def test_a_scored_target_has_no_alternatives():
-    found = json.loads(as_scored_json((LINE, "y"), OTHER))
+    found = json.loads(as_scored_json(LINE, "y", OTHER))
     assert found["target"] == "y"
     assert set(found) == {"line", "source", "target", "score", "log_probability", "tokens"} | {
         "token_log_probabilities",

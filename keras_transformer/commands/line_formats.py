@@ -5,15 +5,18 @@ import math
 
 import numpy as np
 
+from keras_transformer.commands.line_reader import Line
+from keras_transformer.decoding import Translation
+
 _ALIGNMENT_DIGITS = 4
 
 
-def as_text(line, translation):
+def as_text(line: Line, translation: Translation) -> str:
     """The best translation."""
     return one_line(translation.text) + "\n"
 
 
-def as_list(line, translation):
+def as_list(line: Line, translation: Translation) -> str:
     """A line for each hypothesis: `number ||| translation ||| score`, counted from 0."""
     return "".join(
         f"{line.number - 1} ||| {one_line(each.text)} ||| {each.score:.4f}\n"
@@ -21,37 +24,36 @@ def as_list(line, translation):
     )
 
 
-def as_json(line, translation):
-    """One JSON object: see `record`."""
-    return _json_line({"line": line.number, "source": line.text, **record(translation)})
+def as_json(line: Line, translation: Translation) -> str:
+    """One JSON object: all that the translation holds."""
+    return _json_line({"line": line.number, "source": line.text, **_record(translation)})
 
 
-def as_scored_json(pair, scored):
+def as_scored_json(line: Line, target: str, scored: Translation) -> str:
     """One JSON object for a given target."""
-    line, target = pair
-    values = record(scored)
+    values = _record(scored)
     del values["translation"], values["alternatives"]
     return _json_line({"line": line.number, "source": line.text, "target": target, **values})
 
 
-FORMS = {"text": as_text, "list": as_list, "json": as_json}
-"""What `form` may be."""
+FORMATS = {"text": as_text, "list": as_list, "json": as_json}
+"""The formats of a translation by name."""
 
 
-def one_line(text):
+def one_line(text: str) -> str:
     """A text without line breaks, so that lines stay aligned."""
     return " ".join(text.splitlines())
 
 
-def record(translation):
-    """A `Translation` as a dict fit for JSON; no number in it is infinite or NaN."""
+def _record(translation):
+    # Fit for JSON: no number in it is infinite or NaN.
     values = {
         **_hypothesis(translation),
         "source_tokens": list(translation.source_tokens),
         "alternatives": [_hypothesis(each) for each in translation.alternatives],
     }
     if translation.parts:
-        values["parts"] = [record(part) for part in translation.parts]
+        values["parts"] = [_record(part) for part in translation.parts]
     return values
 
 

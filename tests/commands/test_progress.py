@@ -1,14 +1,13 @@
 import io
-import os
 import threading
 
-from keras_transformer.streaming.progress import Progress, is_terminal, size_left
-from keras_transformer.streaming.reader import Line
+from keras_transformer.commands.line_reader import Line
+from keras_transformer.commands.progress import Progress, size_left
 
 LINES = [Line(1, "a", 25), Line(2, "b", 25)]
 
 
-def test_the_bar_tells_sentences_their_rate_and_how_much_of_the_bytes_is_done():
+def test_the_bar_shows_sentences_their_rate_and_how_much_of_the_bytes_is_done():
     file, threads = io.StringIO(), threading.active_count()
     with Progress(100, file=file) as progress:
         progress.advance(LINES)
@@ -27,7 +26,7 @@ def test_without_a_size_it_counts():
     assert "%" not in file.getvalue() and "<" not in file.getvalue()
 
 
-def test_without_a_bar_only_messages_are_told():
+def test_without_a_bar_only_messages_are_written():
     file = io.StringIO()
     with Progress(100, shown=False, file=file) as progress:
         progress.advance(LINES)
@@ -36,7 +35,7 @@ def test_without_a_bar_only_messages_are_told():
     assert file.getvalue() == "keras-transformer: Look out.\n"
 
 
-def test_the_bar_makes_room_for_a_message_and_for_results_on_the_same_terminal():
+def test_the_bar_is_cleared_for_a_message_and_for_results_on_the_same_terminal():
     file = io.StringIO()
     with Progress(100, file=file, apart=False) as progress:
         for write in (lambda: progress.log("Look out."), progress.clear):
@@ -54,12 +53,3 @@ def test_only_a_regular_file_has_a_size_and_what_was_read_of_it_does_not_count(t
         assert size_left(file) == 3
     assert size_left(pipe[0]) is None
     assert size_left(io.BytesIO(b"12345")) is None
-
-
-def test_a_terminal_is_one():
-    master, slave = os.openpty()
-    with os.fdopen(slave, "w") as terminal:
-        assert is_terminal(terminal)
-    os.close(master)
-    for other in (io.StringIO(), None, terminal):  # The last is closed.
-        assert not is_terminal(other)

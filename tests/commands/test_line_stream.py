@@ -1,0 +1,290 @@
+import io
+import json
+import threading
+import tracemalloc
+import warnings
+
+import pytest
+
+from keras_transformer.commands.line_reader import Line
+from keras_transformer.commands.line_stream import (
+    chunk_size,
+    each_line,
+    score_lines,
+    translate_incrementally,
+    translate_lines,
+)
+from keras_transformer.commands.progress import Progress
+from keras_transformer.errors import InputError
+
+
+def translated(translator, source, **options):
+    output = io.StringIO()
+    translate_lines(translator, source, output, **options)
+    return output.getvalue()
+
+
+def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(translator, lines):
+    texts = [f"line {i}" for i in range(2500)]
+    result = translated(translator, lines(*texts), top_k=3)
+    assert result.splitlines() == [text.upper() for text in texts]
+    # The first call looks at the options.
+    assert [len(call) for call in translator.calls] == [0, 1024, 1024, 452]
+    assert translator.options == [{"beam_size": 4, "top_k": 3}] * 4
+
+
+def test_nothing_comes_out_of_nothing(translator, lines):
+    assert translated(translator, lines()) == ""
+
+
+def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pipe, in_background):
+    stream, sink = pipe
+    answered = threading.Semaphore(0)
+
+    class Output(io.StringIO):
+        def flush(self):
+            answered.release()
+
+    output = Output()
+    thread = in_background(lambda: translate_lines(translator, stream, output))
+    for text in ("one", "two", "three"):
+        sink.write(f"{text}\n".encode())
+        assert answered.acquire(timeout=10)
+        assert output.getvalue().endswith(f"{text.upper()}\n")
+    sink.close()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert translator.calls == [[], ["one"], ["two"], ["three"]]
+
+
+def test_memory_does_not_grow_with_the_input(translator):
+    content = (b"x" * 499 + b"\n") * 128
+
+    class Repeating(io.BytesIO):
+        reads = 0
+
+        def read1(self, size):
+            self.reads -= 1
+            return content if self.reads >= 0 else b""
+
+    class Counting:
+        lines = 0
+
+        def write(self, text):
+            self.lines += text.count("\n")
+
+        def flush(self):
+            translator.calls.clear()
+            translator.options.clear()
+
+    source, output, peaks = Repeating(), Counting(), []
+    tracemalloc.start()
+    try:
+        for reads in (24, 120):  # 1.5 MB, then 7.5 MB
+            source.reads = reads
+            tracemalloc.reset_peak()
+            translate_lines(translator, source, output)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert output.lines == (24 + 120) * 128
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_wrong_options_are_refused_before_anything_is_read(translator):
+    source = io.BytesIO(b"one\n")
+    with pytest.raises(InputError, match="^`beam_size` must be positive"):
+        translated(translator, source, beam_size=0)
+    assert source.tell() == 0
+
+
+def test_a_line_at_fault_is_named_and_those_before_it_are_written(translator, lines):
+    texts = [f"line {i}" for i in range(1, 1500)]
+    texts[1302] = "LONG"
+    output = io.StringIO()
+    with pytest.raises(InputError) as caught:
+        translate_lines(translator, lines(*texts), output)
+    assert str(caught.value) == "stdin, line 1303: Too long. Received: 99 tokens: 'LONG'"
+    assert output.getvalue().splitlines() == [text.upper() for text in texts[:1302]]
+
+
+def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
+    texts = [f"line {i}" for i in range(1100)]
+    path = tmp_path / "prefixes"
+    path.write_text("".join(f"{i}: \n" for i in range(1100)))
+    result = translated(translator, lines(*texts), target_prefixes=path)
+    assert result.splitlines() == [f"{i}: {text.upper()}" for i, text in enumerate(texts)]
+
+
+def test_what_the_engine_warns_of_is_one_line_beside_the_result(translator, lines):
+    shown = io.StringIO()
+    with Progress(shown=False, file=shown) as progress:
+        result = translated(translator, lines("a", "SPLIT"), progress=progress)
+    assert result == "A\nSPLIT\n"
+    assert shown.getvalue() == ("keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n")
+
+
+def test_the_bar_counts_what_is_written(translator, lines):
+    shown = io.StringIO()
+    with Progress(4, file=shown) as progress:
+        translated(translator, lines("a", "b"), progress=progress)
+    assert "100%|" in shown.getvalue() and "2 sentences, " in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("format", "start"), [("list", "0 ||| A ||| -1.5000\n"), ("json", '{"line": 1, "source": "a"')]
+)
+def test_other_formats(translator, lines, format, start):
+    assert translated(translator, lines("a", "b"), format=format).startswith(start)
+
+
+def numbered(*numbers):
+    return [(Line(number, "x", 2), None) for number in numbers]
+
+
+def no_log(message):
+    raise AssertionError(message)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "expected"), [(32, 1024), (1, 1024), (100, 1000), (1000, 1000), (2000, 2000)]
+)
+def test_a_chunk_is_whole_batches(batch_size, expected):
+    assert chunk_size(batch_size) == expected
+
+
+@pytest.mark.parametrize("bad", range(1, 8))
+def test_the_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
+    worked = []
+
+    def function(pairs):
+        numbers = [line.number for line, _ in pairs]
+        if bad in numbers:
+            place = numbers.index(bad) + 1
+            raise InputError(f"Too long. Received: 99 tokens, text {place}: 'x'")
+        worked.extend(numbers)
+        return [-number for number in numbers]
+
+    received = []
+    with pytest.raises(InputError) as caught:
+        for (line, _), result in each_line(function, numbered(1, 2, 3, 4, 5, 6, 7), "f", no_log):
+            received.append((line.number, result))
+    expected = list(range(1, bad))
+    assert received == [(number, -number) for number in expected]
+    assert worked == expected
+    assert str(caught.value) == f"f, line {bad}: Too long. Received: 99 tokens: 'x'"
+
+
+def test_warnings_are_logged_with_their_lines_each_time():
+    def function(pairs):
+        warnings.warn("two\nlines", stacklevel=2)
+        return pairs
+
+    logged = []
+    for pairs in (numbered(3, 4), numbered(5)):
+        list(each_line(function, pairs, "stdin", logged.append))
+    assert logged == ["stdin, lines 3 to 4: two lines", "stdin, line 5: two lines"]
+
+
+class Recorder(io.StringIO):
+    """Remembers what was there at each flush."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def flush(self):
+        self.seen.append(self.getvalue())
+
+
+def test_a_line_is_written_token_by_token(translator, lines):
+    output = Recorder()
+    translate_incrementally(translator, lines("a b", "", "c"), output, sampling=True)
+    assert output.seen == ["A", "A B", "A B\n", "A B\n\n", "A B\n\nC", "A B\n\nC\n"]
+    assert translator.options[-1] == {"sampling": True}
+
+
+def test_text_that_changes_is_written_anew_on_a_terminal(lines):
+    class Changing:
+        def stream(self, text):
+            return iter(["Ab", "Abx", "Ab cd", "Ab cde"])
+
+    output = io.StringIO()
+    translate_incrementally(Changing(), lines("a"), output, rewrite=True)
+    assert output.getvalue() == "Abx\r\x1b[KAb cde\n"
+
+
+def test_each_incremental_translation_has_its_prefix_and_its_number(translator, lines, tmp_path):
+    path = tmp_path / "prefixes"
+    path.write_text("x\n\nz\n")
+    output = io.StringIO()
+    with pytest.raises(InputError, match="^stdin, line 3: Too long. Received: 99 tokens: 'LONG'$"):
+        translate_incrementally(translator, lines("a", "b", "LONG"), output, target_prefixes=path)
+    assert output.getvalue() == "xA\nB\n"
+
+
+def test_wrong_options_of_an_incremental_translation_are_refused_before_anything_is_read(
+    translator, monkeypatch
+):
+    def refuse(text, **options):
+        raise InputError("Only one hypothesis can be streamed.")
+
+    monkeypatch.setattr(translator, "stream", refuse)
+    source = io.BytesIO(b"a\n")
+    with pytest.raises(InputError, match="^Only one"), Progress(shown=False) as progress:
+        translate_incrementally(translator, source, io.StringIO(), progress=progress, beam_size=3)
+    assert source.tell() == 0
+
+
+@pytest.fixture
+def files(tmp_path):
+    def files(sources, targets):
+        for name, texts in (("source", sources), ("target", targets)):
+            text = "".join(text + "\n" for text in texts)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / "source", tmp_path / "target"
+
+    return files
+
+
+def test_each_pair_is_a_json_object(translator, files):
+    output, shown = io.StringIO(), io.StringIO()
+    with Progress(file=shown) as progress:
+        paths = files(["a b", "c"], ["Ä B", "C"])
+        score_lines(translator, *paths, output, progress=progress, alignment=True)
+    first, second = map(json.loads, output.getvalue().splitlines())
+    assert first == {
+        "line": 1,
+        "source": "a b",
+        "target": "Ä B",
+        "score": -0.5,
+        "log_probability": -0.75,
+        "tokens": ["Ä", "B"],
+        "token_log_probabilities": [-0.25, -0.25],
+        "alignment": [[0.1235]],
+        "source_tokens": ["a", "b"],
+    }
+    assert (second["line"], second["target"]) == (2, "C")
+    assert "2 sentences" in shown.getvalue()
+
+
+def test_many_pairs_go_in_chunks(translator, files):
+    texts = [str(i) for i in range(1500)]
+    output = io.StringIO()
+    score_lines(translator, *files(texts, texts), output)
+    assert [json.loads(line)["line"] for line in output.getvalue().splitlines()] == list(
+        range(1, 1501)
+    )
+    assert [len(sources) for sources, _ in translator.calls] == [0, 1024, 476]
+
+
+def test_a_line_at_fault_is_named_with_its_files(translator, files):
+    output = io.StringIO()
+    with pytest.raises(InputError, match="source and .*target, line 3: Each must be short"):
+        score_lines(translator, *files("abcd", ["A", "B", "LONG", "D"]), output)
+    assert len(output.getvalue().splitlines()) == 2
+
+
+def test_files_that_are_not_aligned_are_refused(translator, files):
+    with pytest.raises(InputError, match="same number of lines"):
+        score_lines(translator, *files("ab", "A"), io.StringIO())
