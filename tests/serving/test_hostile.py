@@ -217,6 +217,6 @@ def test_a_normal_client_is_served_and_memory_is_bounded(server, attack, tmp_pat
     assert most - before < 150
     # What a slow client may take of the server's time, and the rest of a loaded machine's.
     assert seconds < READ_TIMEOUT + 18
-    assert milliseconds["p99"] < 2000
+    assert milliseconds["p99"] < 5000
     assert server.get("/readyz").status == 200
     assert "Traceback" not in server.log

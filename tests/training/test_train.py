@@ -120,12 +120,14 @@ def test_an_existing_run_is_not_overwritten_without_being_asked(finished):
 
 def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus):
     # `recipe.yaml` may be anybody's; the corpus, too, may lie there.
+    output = tmp_path / "output"
+    output.mkdir()
     for name in ("chapter.txt", "recipe.yaml", "train.de"):
-        (tmp_path / name).write_text("years of work")
+        (output / name).write_text("years of work")
         with pytest.raises(InputError, match=f"did not make: {name}"):
-            train(recipe(corpus), tmp_path, overwrite=True)
-        assert (tmp_path / name).read_text() == "years of work"
-        (tmp_path / name).unlink()
+            train(recipe(corpus), output, overwrite=True)
+        assert (output / name).read_text() == "years of work"
+        (output / name).unlink()
     (tmp_path / "file").write_text("years of work")
     with pytest.raises(InputError, match="must be a folder"):
         train(recipe(corpus), tmp_path / "file", overwrite=True)
