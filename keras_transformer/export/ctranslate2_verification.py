@@ -20,10 +20,11 @@ TIE = 1e-4
 _MAX_LENGTH = 128
 # What the live model searches at once, when a batch of 32 found another translation.
 _OTHER_SIZES = (8, 1)
-# A beam that is cut between two equals may find another translation after that, about as good. A
-# model of random weights has 3 of 207 such, 0.01 nats of 20 apart; Multi30k's 1,000 have none.
-_SHARE_OF_OTHERS = {"greedy": 0.0, "beam": 0.03}
-_MOST_REGRET = 0.05  # of such a translation, as a share of the live model's log-probability
+# Of a log-probability (1 nat at least): what float32 may round otherwise over a sentence.
+_SCORE_DIFFERENCE = 1e-3
+# A beam that is cut between two equals may go on to another translation, better or worse. What it
+# may lose on average, as a share of the live model's log-probability.
+_MEAN_REGRET = 0.01
 _PROCESS = Path(__file__).with_name("ctranslate2_process.py")
 
 
@@ -31,7 +32,8 @@ def verify_ctranslate2(folder, engine, beam_size=4, texts=None):
     """Translates with the exported folder in a fresh process, and with the live model.
 
     Greedy search and beam search, both without a length penalty, which the two engines define
-    differently. Where a translation differs, the live model scores what the export found.
+    differently. What the export says of each translation's probability must be what the live model
+    says of it; where a translation differs, it must also be about as probable as the live model's.
 
     Args:
         folder: Path of the folder.
@@ -58,11 +60,14 @@ def verify_ctranslate2(folder, engine, beam_size=4, texts=None):
     with child_process(_PROCESS, request, seconds, [folder]) as wait:
         answers = wait()
     for (name, size), answer in zip(sizes.items(), answers, strict=True):
-        found = compare(engine, texts, answer, size, max_length)
+        try:
+            found = compare(engine, texts, answer, size, max_length)
+        except VerificationError as error:
+            raise VerificationError(f"{name}: {error}") from None
         report[name] = {**found, "seconds": answer["seconds"]}
-        worst = max(found["different"], key=lambda each: each["regret"], default=None)
-        many = len(found["different"]) > _SHARE_OF_OTHERS[name] * len(texts)
-        if many or (worst and not worst["regret"] <= _MOST_REGRET):
+        most = _MEAN_REGRET if size > 1 else 0.0
+        if not found["mean_regret"] <= most or (size == 1 and found["different"]):
+            worst = max(found["different"], key=lambda each: each["nats"])
             raise VerificationError(
                 f"{name}: {len(found['different'])} of {len(texts)} translations differ between "
                 f"the live model and the export. The worst: {worst['export']!r:.120} instead of "
@@ -77,7 +82,7 @@ def compare(engine, texts, answer, beam_size, max_length):
     Args:
         engine: `ModelEngine`.
         texts: A list of strings.
-        answer: A dict of `pieces` and `translations`, an element for each text.
+        answer: A dict of `pieces`, `translations` and `scores`, an element for each text.
         beam_size: 1 is greedy search.
         max_length: Most tokens of a translation, its end included.
 
@@ -106,10 +111,24 @@ def compare(engine, texts, answer, beam_size, max_length):
         distance = _distance(ours, theirs, beam_size)
         each = {"source": texts[place], "live": ours.text, "export": theirs.text}
         each["nats"] = round(distance, 6)
-        each["regret"] = round(distance / max(abs(ours.log_probability), TIE), 6)
         (ties if abs(distance) <= TIE else different).append(each)
-    equal = len(texts) - len(left)
-    return {"sentences": len(texts), "equal": equal, "ties": ties, "different": different}
+        live[place] = theirs
+    for text, ours, score in zip(texts, live, answer["scores"], strict=True):
+        difference = abs(score - ours.log_probability)
+        if not difference <= _SCORE_DIFFERENCE * max(1.0, abs(ours.log_probability)):
+            raise VerificationError(
+                f"{ours.text!r:.120} for {text!r:.120} must be as probable as for the live model: "
+                f"{ours.log_probability:.4f} nats. Received: {score:.4f}."
+            )
+    lost = sum(max(each["nats"], 0.0) for each in different)
+    whole = sum(abs(each.log_probability) for each in first)
+    return {
+        "sentences": len(texts),
+        "equal": len(texts) - len(left),
+        "ties": ties,
+        "different": different,
+        "mean_regret": round(lost / max(whole, TIE), 6),
+    }
 
 
 def _live(engine, texts, beam_size, max_length, batch_size):

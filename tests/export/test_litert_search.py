@@ -64,7 +64,9 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     model, ids = make_model(rng, **fields), source_ids(rng)
     options = {"beam_size": beam_size, "n_best": n_best, "max_length": ROOM}
     live = traced(
-        lambda ids: search(model, ids, alpha=length_penalty, max_length_ratio=3.0, **options)
+        lambda ids: search(
+            model, ids, length_penalty=length_penalty, max_length_ratio=3.0, **options
+        )
     )(ids)
     run = Search(model, Options(beam_size, length_penalty, n_best, ROOM, ratio=3.0), LENGTH)
     found = traced(run.__call__)(ids)
