@@ -1,8 +1,8 @@
 """Translates with a CTranslate2 export where neither TensorFlow, Keras nor this package is.
 
 Run by its path, `python -P ctranslate2_process.py FOLDER REQUEST ANSWER`. REQUEST is a JSON file
-with `texts`, `beam_sizes` and `max_length`. ANSWER gets for each size a dict of `pieces`,
-`translations` and `scores` (log-probabilities), an element for each text, and `seconds`.
+with `texts`, `beam_sizes` and `max_length`. ANSWER gets for each size a dict of `pieces` and
+`translations`, an element for each text, and `seconds`.
 """
 
 import json
@@ -42,14 +42,12 @@ def main(folder, request_path, answer_path):
             # What the live model never chooses: padding and the beginning.
             suppress_sequences=[[target.id_to_piece(id)] for id in (0, 1)],
             max_batch_size=32,
-            return_scores=True,
         )
         pieces = [result.hypotheses[0] for result in results]
         answers.append(
             {
                 "pieces": pieces,
                 "translations": [target.decode(each) for each in pieces],
-                "scores": [result.scores[0] for result in results],
                 "seconds": round(time.perf_counter() - start, 3),
             }
         )

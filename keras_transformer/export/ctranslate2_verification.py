@@ -20,8 +20,6 @@ TIE = 1e-4
 _MAX_LENGTH = 128
 # What the live model searches at once, when a batch of 32 found another translation.
 _OTHER_SIZES = (8, 1)
-# Of a log-probability (1 nat at least): what float32 may round otherwise over a sentence.
-_SCORE_DIFFERENCE = 1e-3
 # A beam that is cut between two equals may go on to another translation, better or worse. What it
 # may lose on average, as a share of the live model's log-probability.
 _MEAN_REGRET = 0.01
@@ -32,8 +30,8 @@ def verify_ctranslate2(folder, engine, beam_size=4, texts=None):
     """Translates with the exported folder in a fresh process, and with the live model.
 
     Greedy search and beam search, both without a length penalty, which the two engines define
-    differently. What the export says of each translation's probability must be what the live model
-    says of it; where a translation differs, it must also be about as probable as the live model's.
+    differently. Where a translation differs, the live model scores what the export found: greedy
+    search must have met a tie, beam search may lose little on average.
 
     Args:
         folder: Path of the folder.
@@ -82,7 +80,7 @@ def compare(engine, texts, answer, beam_size, max_length):
     Args:
         engine: `ModelEngine`.
         texts: A list of strings.
-        answer: A dict of `pieces`, `translations` and `scores`, an element for each text.
+        answer: A dict of `pieces` and `translations`, an element for each text.
         beam_size: 1 is greedy search.
         max_length: Most tokens of a translation, its end included.
 
@@ -112,14 +110,6 @@ def compare(engine, texts, answer, beam_size, max_length):
         each = {"source": texts[place], "live": ours.text, "export": theirs.text}
         each["nats"] = round(distance, 6)
         (ties if abs(distance) <= TIE else different).append(each)
-        live[place] = theirs
-    for text, ours, score in zip(texts, live, answer["scores"], strict=True):
-        difference = abs(score - ours.log_probability)
-        if not difference <= _SCORE_DIFFERENCE * max(1.0, abs(ours.log_probability)):
-            raise VerificationError(
-                f"{ours.text!r:.120} for {text!r:.120} must be as probable as for the live model: "
-                f"{ours.log_probability:.4f} nats. Received: {score:.4f}."
-            )
     lost = sum(max(each["nats"], 0.0) for each in different)
     whole = sum(abs(each.log_probability) for each in first)
     return {

@@ -192,7 +192,7 @@ class _Attention:
 
     def project_output(self, heads):
         """As `MultiHeadAttention.project_output`."""
-        new, width = ops.shape(heads)[1], heads.shape[2] * heads.shape[3]
+        new, width = ops.shape(heads)[1], self._heads * (self._widths[1] or self._widths[0])
         outputs = self._outer(ops.reshape(heads, (-1, width)))
         return ops.reshape(outputs, (-1, new, outputs.shape[-1]))
 

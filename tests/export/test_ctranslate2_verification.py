@@ -42,9 +42,7 @@ def test_other_weights_are_found_and_nothing_is_left(make_engine, texts, tmp_pat
         bias.assign(kept)
 
     monkeypatch.setattr(ctranslate2_folder, "convert_to_ctranslate2", wrong)
-    with pytest.raises(
-        VerificationError, match="^greedy: .* must be as probable as for the live model"
-    ):
+    with pytest.raises(VerificationError, match="^greedy: .* of .* translations differ between"):
         ctranslate2_folder.export_ctranslate2(
             engine, tmp_path / "new", verification_texts=texts[:20]
         )
@@ -98,13 +96,9 @@ def test_a_difference_is_a_tie_where_rounding_may_have_decided(
     answer = {
         "pieces": [tokenizer.pieces(text) for text in found],
         "translations": found,
-        "scores": [live.described(text).log_probability for text in found],
     }
     report = ctranslate2_verification.compare(live, texts, answer, beam_size, 64)
     assert (report["equal"], len(report["ties"]), len(report["different"])) == kinds
-    with pytest.raises(VerificationError, match="'a man' .* must be as probable"):
-        wrong = {**answer, "scores": [-2.01, *answer["scores"][1:]]}
-        ctranslate2_verification.compare(live, texts, wrong, beam_size, 64)
     with pytest.raises(VerificationError, match="tokenizer must be the live model's"):
         wrong = {**answer, "translations": ["a man", "TWO DOGS", "a woman"]}
         ctranslate2_verification.compare(live, texts, wrong, beam_size, 64)
