@@ -267,10 +267,10 @@ class StackedLinear(NamedTuple):
 
     def __call__(self, inputs):
         """From `(rows, inputs)` to `(rows, outputs)`."""
-        shape = ops.shape(inputs)
+        shape, width = ops.shape(inputs), self.matrix.shape[0] * self.matrix.shape[2]
         inputs = ops.broadcast_to(inputs, (self.matrix.shape[0], *shape))
         outputs = ops.transpose(ops.matmul(inputs, self.matrix), (1, 0, 2))
-        return _biased(ops.reshape(outputs, (shape[0], -1)), self.bias)
+        return _biased(ops.reshape(outputs, (shape[0], width)), self.bias)
 
 
 class TableLinear(NamedTuple):
