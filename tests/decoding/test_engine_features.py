@@ -229,7 +229,7 @@ def test_after_a_warmup_nothing_is_compiled(varied):
 @pytest.mark.parametrize("variant, beam_size", [("pre_norm", 1), ("untied", 1), ("untied", 3)])
 @pytest.mark.parametrize("together", [1, 2])
 def test_kept_weights_give_the_same(varied, monkeypatch, variant, beam_size, together):
-    monkeypatch.setattr(stages, "FIRST_ROOM", 8)
+    monkeypatch.setattr(stages, "FIRST_CAPACITY", 8)
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
     model = varied(variant)
     sizes = dict(max_source_length=16, max_target_length=20)
@@ -252,7 +252,7 @@ def test_kept_weights_give_the_same(varied, monkeypatch, variant, beam_size, tog
 
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_a_single_sentence_goes_through_all_stages(varied, monkeypatch, beam_size):
-    monkeypatch.setattr(stages, "FIRST_ROOM", 8)
+    monkeypatch.setattr(stages, "FIRST_CAPACITY", 8)
     model, limits = varied("post_norm"), dict(max_source_length=16, max_target_length=20)
     engine = ModelEngine(model, SentenceTokenizer(), **limits)
     options = dict(min_length=18, max_length_ratio=20.0)
