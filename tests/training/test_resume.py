@@ -131,9 +131,12 @@ def test_the_run_has_epochs_that_are_not_the_best(unbroken):
 
 
 @pytest.mark.slow
-def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(trainer, unbroken, results):
+def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(
+    trainer, unbroken, results, tmp_path
+):
     expected = results(unbroken[0])
     for moment in unbroken[1]:
+        moment = shutil.copytree(moment, tmp_path / moment.name)
         begun = (moment / "recipe.yaml").exists()
         folder = trainer.train(moment, resume=begun, overwrite=not begun)
         assert results(folder) == expected, moment
@@ -156,7 +159,9 @@ def damage_middle(file):
 
 
 @pytest.mark.parametrize("damage", [damage_end, damage_middle])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(trainer, unbroken, ended, damage, capsys):
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    trainer, unbroken, ended, results, damage, capsys
+):
     damage(ended.checkpoint_file(ended.checkpoint_epochs()[-1]))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert "Trying the checkpoint before it." in capsys.readouterr().err
