@@ -163,7 +163,7 @@ BAD_INPUTS = {
     "a file where the run should go": (
         write("new", b"mine"),
         TRAIN,
-        "new: exists already",
+        "new: the output must be a folder",
     ),
     "nothing to resume": (
         nothing,
