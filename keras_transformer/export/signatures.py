@@ -62,17 +62,17 @@ class Signatures:
     Args:
         engine: `ModelEngine`.
         beam_size: Hypotheses that stay alive; 1 is greedy search.
-        alpha: Exponent of the GNMT length penalty.
+        length_penalty: Exponent of the GNMT length penalty.
     """
 
-    def __init__(self, engine, beam_size, alpha):
+    def __init__(self, engine, beam_size, length_penalty):
         import tensorflow as tf
 
         from keras_transformer.text.graph import GraphTokenizer
 
         self._tf = tf
         self._engine, self._beam_size = engine, beam_size
-        self._programs = Programs(engine, beam_size, alpha)
+        self._programs = Programs(engine, beam_size, length_penalty)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
         source, target = (
