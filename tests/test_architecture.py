@@ -144,6 +144,41 @@ def test_nothing_but_the_entry_point_imports_the_command_line():
     assert broken == []
 
 
+def module_name(path):
+    """`keras_transformer.layers` for `layers/__init__.py`."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_module_needs_itself_to_be_imported():
+    modules = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    needs = {}
+    for name, path in modules.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        needs[name] = set()
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.module in modules:
+                found = {f"{node.module}.{alias.name}" for alias in node.names}
+                needs[name] |= (found & modules.keys()) or {node.module}
+    # Whatever needs nothing that is left can be imported: nothing remains if there is no circle.
+    while free := {name for name, others in needs.items() if not others & needs.keys()}:
+        needs = {name: others for name, others in needs.items() if name not in free}
+    assert needs == {}
+
+
+def test_a_file_and_a_function_can_be_read_at_once():
+    long = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if len(text.splitlines()) > 420:
+            long.append(str(path))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if node.end_lineno - node.lineno + 1 > 55:
+                    long.append(f"{path}:{node.lineno} {node.name}")
+    assert long == []
+
+
 def tensorflow_imports(paths):
     return [
         (path, line, inside, name)
