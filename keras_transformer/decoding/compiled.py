@@ -109,14 +109,13 @@ class _JAX:
         # The weights are an argument: closed over, they would be constants of each program.
         @jax.jit
         def run(values, arguments):
-            if model is None:
-                return function(*arguments)
-            mapping = list(zip(model.variables, values, strict=True))
+            mapping = list(zip(getattr(model, "variables", ()), values, strict=True))
             with keras.StatelessScope(state_mapping=mapping):
                 return function(*arguments)
 
         self._model, self._jitted, self._kept = model, run, kept
 
     def __call__(self, *arguments):
-        variables = [] if self._model is None else self._model.variables
+        # A model need not be one of Keras': anything with a step can be searched.
+        variables = getattr(self._model, "variables", ())
         return self._jitted([each.value for each in variables], (*arguments, *self._kept))
