@@ -54,7 +54,7 @@ TOGETHER = (
     "tests/bulk/",
     "tests/training/test_train.py",
     "tests/decoding/test_engine_features.py",
-    "tests/decoding/test_stages.py",
+    "tests/decoding/test_scheduler.py",
     "tests/decoding/test_search.py",
     "tests/models/test_transformer.py",
     "tests/test_demo.py",

@@ -26,9 +26,9 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
-def penalty(length, alpha):
+def penalty(length, exponent):
     """Equation 14 of Wu et al. 2016."""
-    return ((5 + length) / (5 + 1)) ** alpha
+    return ((5 + length) / (5 + 1)) ** exponent
 
 
 def token_log_probabilities(scorer, row, ids):
@@ -102,7 +102,7 @@ class _Partial(NamedTuple):
 
 
 class _Ranking(NamedTuple):
-    alpha: float
+    length_penalty: float
     rules: Rules
     coverage: object  # from a sentence and ids to what is added to the score, or None
 
@@ -110,7 +110,7 @@ class _Ranking(NamedTuple):
         return each.total + self.rules.bonus(row, each.ids)
 
     def hypothesis(self, row, each):
-        score = self.total(row, each) / penalty(len(each.ids), self.alpha)
+        score = self.total(row, each) / penalty(len(each.ids), self.length_penalty)
         if self.coverage is not None:
             score += self.coverage(row, each.ids)
         return Hypothesis(*each, score)
@@ -151,7 +151,7 @@ def naive_beam(
     scorer,
     limits,
     beam_size,
-    alpha,
+    length_penalty,
     n_best,
     rules=ANYTHING,
     coverage=None,
@@ -164,7 +164,7 @@ def naive_beam(
     best `width` that do not end go on. Each of these takes `diversity` off its token's rank in
     the later groups of the sentence, which decides what is among the best and nothing else.
     """
-    ranking, width = _Ranking(alpha, rules, coverage), beam_size // num_groups
+    ranking, width = _Ranking(length_penalty, rules, coverage), beam_size // num_groups
     keys = [(row, group) for row in range(len(limits)) for group in range(num_groups)]
     alive, finished = {key: [_Partial()] for key in keys}, {key: [] for key in keys}
     for length in range(1, max(limits) + 1):
@@ -191,9 +191,9 @@ def naive_beam(
     return results
 
 
-def exhaustive_search(scorer, limits, alpha, n_best, rules=ANYTHING, coverage=None):
+def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING, coverage=None):
     """Looks at every sequence that there is: what ended, best first, then what did not."""
-    ranking, results = _Ranking(alpha, rules, coverage), []
+    ranking, results = _Ranking(length_penalty, rules, coverage), []
     for row, limit in enumerate(limits):
         finished, level = [], [_Partial()]
         for _ in range(limit):

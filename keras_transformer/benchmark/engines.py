@@ -18,7 +18,7 @@ import numpy as np
 from keras_transformer.benchmark.measure import MAX_POSITIONS
 from keras_transformer.benchmark.ours import Ours
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.shapes import pad
+from keras_transformer.decoding.compiled import pad
 from keras_transformer.errors import InputError, did_you_mean
 
 

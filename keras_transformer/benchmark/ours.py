@@ -6,8 +6,7 @@ from keras import ops
 from keras_transformer.benchmark.measure import MAX_POSITIONS
 from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import Beam, Constraints, Greedy, decode
-from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.shapes import pad_to_few_shapes
+from keras_transformer.decoding.compiled import Compiled, pad_to_few_shapes
 
 
 class Ours:

@@ -3,13 +3,16 @@
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.engine import ModelEngine
-from keras_transformer.decoding.greedy import Greedy
-from keras_transformer.decoding.hypotheses import Hypotheses, coverage_penalty, length_penalty
 from keras_transformer.decoding.loop import decode
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.results import (
+    Hypotheses,
+    Translation,
+    coverage_penalty,
+    length_penalty,
+)
+from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search import search
-from keras_transformer.decoding.translation import Translation
 
 __all__ = [
     "Beam",

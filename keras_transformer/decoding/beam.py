@@ -1,18 +1,21 @@
-"""Beam search with finished hypotheses kept apart, in one group or in several that differ."""
+"""Beam search with finished hypotheses kept apart, in one group or in several that differ.
 
-from typing import NamedTuple
+In the comments, rows = batch · groups and beams = groups · width.
+"""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
 from keras import KerasTensor, ops
 
 from keras_transformer import masks
 from keras_transformer.config import PAD_ID
-from keras_transformer.decoding.hypotheses import (
-    IMPOSSIBLE,
-    Hypotheses,
-    coverage_penalty,
-    length_penalty,
-)
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses
+from keras_transformer.decoding.results import coverage_penalty as coverage_penalty_of
+from keras_transformer.decoding.results import length_penalty as length_penalty_of
 from keras_transformer.selection import largest_of_rows, take_rows
 
 
@@ -21,16 +24,21 @@ class _Finished(NamedTuple):
     token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
     scores: KerasTensor  # float32 [batch, beams], best first; IMPOSSIBLE = an empty place
 
+    def picked(self, others, chosen):
+        """The `chosen` places of two lists of hypotheses, counted through both."""
+        pairs = zip(self, others, strict=True)
+        return _Finished(*(take_rows(ops.concatenate(pair, axis=1), chosen) for pair in pairs))
+
 
 class _BeamState(NamedTuple):
     totals: KerasTensor  # float32 [batch, beams]: what alive hypotheses are ranked by
     finished: _Finished
-    coverage: KerasTensor | tuple  # float32 [batch, beams, source], or ()
+    coverage: KerasTensor | tuple[()]  # float32 [batch, beams, source], or ()
 
     def extended(self, more):
-        ids, token_log_probabilities, scores = self.finished
-        finished = pad_tokens(ids, more), pad_tokens(token_log_probabilities, more), scores
-        return self._replace(finished=_Finished(*finished))
+        *by_token, scores = self.finished
+        by_token = (pad_tokens(each, more) for each in by_token)
+        return self._replace(finished=_Finished(*by_token, scores))
 
 
 class _Extensions(NamedTuple):
@@ -39,21 +47,18 @@ class _Extensions(NamedTuple):
     tokens: KerasTensor  # int32
     parents: KerasTensor  # int32: the hypothesis of the row that each one extends
     totals: KerasTensor  # float32: what they are ranked by; IMPOSSIBLE = there is none
-    gained: KerasTensor  # float32: the token's log-probability
 
     @property
     def exist(self):
         return self.totals > IMPOSSIBLE / 2
 
     def unfinished(self, count, end_id):
-        """The first `count` that do not end; a total of IMPOSSIBLE fills empty places."""
+        """The places of the first `count` that do not end, and their totals."""
         going_on = ops.cast(self.exist & (self.tokens != end_id), "int32")
         order = ops.arange(going_on.shape[1], dtype="int32")
-        rank = ops.cast(going_on * 4 * count - order, "float32")
-        _, kept = ops.top_k(rank, count)
-        found = _Extensions(*(take_rows(each, kept) for each in self))
-        totals = ops.where(take_rows(going_on, kept) > 0, found.totals, IMPOSSIBLE)
-        return found._replace(totals=totals)
+        _, kept = ops.top_k(ops.cast(going_on * 4 * count - order, "float32"), count)
+        totals = ops.where(take_rows(going_on, kept) > 0, take_rows(self.totals, kept), IMPOSSIBLE)
+        return kept, totals  # --> [rows, count] each; a total of IMPOSSIBLE is an empty place
 
 
 class Beam:
@@ -67,21 +72,16 @@ class Beam:
     coverage penalty is never above 0, so an unfinished one scores at most its present
     log-probability over the penalty of the limit. A sentence that stopped is frozen.
 
-    A logit bias takes part in the ranking (each token's is added to its log-probability) and
-    not in the log-probabilities that are returned.
+    A logit bias takes part in the ranking and not in the log-probabilities that are returned.
 
     Args:
-        beam_size: Hypotheses that stay alive.
-        length_penalty: Exponent of the length penalty, 0 or more; may be a traced scalar.
-        n_best: Hypotheses to return, at most `beam_size`.
-        coverage_penalty: Weight of the coverage penalty, 0 or more; may be a traced scalar.
+        beam_size: As in `DecodingOptions`, like `n_best` and the penalties (or traced scalars).
         attention: From the model's cache to the last step's attention to the source, float32
             `(batch, beams, source)`; without it there is no coverage penalty.
         source_mask: Bool `(batch, source)`, for the coverage penalty.
         num_groups: Groups of `beam_size / num_groups` hypotheses. A group takes
             `diversity_penalty` off the log-probability of a token for each hypothesis of an
             earlier group that just chose it; that decides what is kept, and is in no score.
-        diversity_penalty: See `num_groups`; may be a traced scalar.
 
     References: Wu et al. 2016, section 7 (arXiv:1609.08144), the penalties and the search;
     Vijayakumar et al. 2016 (arXiv:1610.02424), the groups.
@@ -89,26 +89,22 @@ class Beam:
 
     def __init__(
         self,
-        beam_size,
-        length_penalty=0.6,
-        n_best=1,
-        coverage_penalty=0.0,
-        attention=None,
-        source_mask=None,
-        num_groups=1,
-        diversity_penalty=0.5,
+        beam_size: int,
+        length_penalty: float | KerasTensor = DecodingOptions.length_penalty,
+        n_best: int = DecodingOptions.n_best,
+        coverage_penalty: float | KerasTensor = DecodingOptions.coverage_penalty,
+        attention: Callable[[Any], KerasTensor] | None = None,
+        source_mask: KerasTensor | None = None,
+        num_groups: int = DecodingOptions.num_groups,
+        diversity_penalty: float | KerasTensor = DecodingOptions.diversity_penalty,
     ):
-        self.beams = beam_size
-        self.width = beam_size // num_groups
-        self.num_groups = num_groups
-        self.length_penalty = length_penalty
-        self.n_best = n_best
-        self.coverage_penalty = coverage_penalty
-        self.attention = attention
-        self.source_mask = source_mask
+        self.beams, self.n_best = beam_size, n_best
+        self.num_groups, self.width = num_groups, beam_size // num_groups
+        self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
+        self.attention, self.source_mask = attention, source_mask
         self.diversity_penalty = diversity_penalty
 
-    def start(self, batch, capacity):
+    def start(self, batch, capacity: int) -> _BeamState:
         shape = (batch, self.beams)
         empty = _Finished(
             ops.full((*shape, capacity), PAD_ID, "int32"),
@@ -119,96 +115,130 @@ class Beam:
         # be found `width` times.
         first = ops.arange(self.beams, dtype="int32") % self.width == 0
         totals = ops.broadcast_to(ops.where(first, 0.0, IMPOSSIBLE), shape)
-        coverage = ()
-        if self.attention is not None:
-            coverage = ops.zeros((*shape, ops.shape(self.source_mask)[1]), "float32")
-        return _BeamState(totals, empty, coverage)
+        coverage = () if self.attention is None else (*shape, ops.shape(self.source_mask)[1])
+        return _BeamState(totals, empty, coverage and ops.zeros(coverage, "float32"))
 
-    def choose(self, state, logits, allowed, constraints):
-        # From here to the end of the function, the groups of a sentence are rows of their own.
-        rows, whole, before = self._rows, self._whole, state.strategy_state
-        running = rows(state.running)[:, :1]  # --> [rows, 1]
+    def choose(self, state: DecodingState, logits, allowed, constraints):
+        before, end_id = self._regrouped(state, self.width), constraints.end_id
+        logits, allowed = self._regrouped((logits, allowed), self.width)
         limits = ops.repeat(constraints.max_lengths, self.num_groups)  # --> [rows]
-        log_sums = rows(ops.logsumexp(logits, axis=-1))  # --> [rows, width]
-        tokens, parents, totals = self._extensions(
-            rows(allowed), rows(before.totals), log_sums, running, constraints.end_id
-        )  # --> [rows, 2 * width]
-        gained = _value_at(rows(logits), parents, tokens) - take_rows(log_sums, parents)
-        gained = ops.where(totals > IMPOSSIBLE / 2, gained, 0.0)
-        best = _Extensions(tokens, parents, totals, gained)  # --> [rows, 2 * width] each
-        coverage = ()
-        if self.attention is not None:
-            coverage = rows(before.coverage + self.attention(state.cache))
-        finished = self._finished(state, best, coverage, running, constraints.end_id)
+        running, beam = before.running[:, :1], before.strategy_state  # --> [rows, 1]
+        log_sums = ops.logsumexp(logits, axis=-1)  # --> [rows, width]
+        best = self._extensions(allowed, beam.totals - log_sums, running, end_id)
+        tokens, parents, _ = best  # --> [rows, 2 * width]
+        gained = _value_at(logits, parents, tokens) - take_rows(log_sums, parents)
+        gained = ops.where(best.exist, gained, 0.0)  # --> [rows, 2 * width]
+        coverage = beam.coverage
+        if self.attention is not None:  # --> [rows, width, source]
+            coverage = coverage + self._regrouped(self.attention(state.cache), self.width)
+        finished = self._finished(before, best, gained, coverage, end_id)
 
-        kept = best.unfinished(self.width, constraints.end_id)  # --> [rows, width] each
+        kept, totals = best.unfinished(self.width, end_id)  # --> [rows, width]
+        tokens, parents, gained = (take_rows(each, kept) for each in (tokens, parents, gained))
         # Where nothing at all is allowed, what is alive stays, without an end.
         moves = running & ops.any(best.exist, axis=1, keepdims=True)  # --> [rows, 1]
-        alive = ops.where(moves, kept.totals, rows(before.totals))
-        position = state.position + 1
-        can_win = (
-            self._best_possible(alive, position, limits, constraints)
-            > (finished.scores[:, min(self.n_best, self.width) - 1])
-        )
-        can_win = self._in_any_group(moves[:, 0] & can_win)  # --> [rows]
-        running = moves & ops.expand_dims((position < limits) & can_win, 1)
+        totals, position = ops.where(moves, totals, beam.totals), state.position + 1
+        worst_wanted = finished.scores[:, min(self.n_best, self.width) - 1]  # --> [rows]
+        can_win = self._best_possible(totals, position, limits, constraints) > worst_wanted
+        can_win = moves[:, 0] & can_win  # --> [rows]
+        if self.num_groups > 1:
+            # The later groups avoid what a group chooses: it goes on as long as they do.
+            in_any = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)  # --> [batch]
+            can_win = ops.repeat(in_any, self.num_groups)
+        running = moves & ops.expand_dims((position < limits) & can_win, 1)  # --> [rows, 1]
 
         def moved(after, old):
-            return whole(ops.where(ops.expand_dims(moves, 2), after, old))
+            return ops.where(ops.expand_dims(moves, 2), after, old)
 
-        def extended(values, new):
-            return moved(_extend(rows(values), kept.parents, new, state.position), rows(values))
+        def extended(values, new):  # --> [rows, width, capacity]
+            return moved(_extend(values, parents, new, state.position), values)
 
         if self.attention is not None:
-            coverage = moved(take_rows(coverage, kept.parents), rows(before.coverage))
-        finished = _Finished(*(whole(each) for each in finished))
-        state = DecodingState(
+            coverage = moved(take_rows(coverage, parents), beam.coverage)
+        after = DecodingState(
             position,
-            whole(kept.tokens),
-            extended(state.ids, kept.tokens),
-            extended(state.token_log_probabilities, kept.gained),
-            whole(ops.broadcast_to(running, ops.shape(alive))),
-            _BeamState(whole(alive), finished, coverage),
+            tokens,
+            extended(before.ids, tokens),
+            extended(before.token_log_probabilities, gained),
+            ops.broadcast_to(running, ops.shape(totals)),
+            _BeamState(totals, finished, coverage),
             state.cache,
         )
-        return state, self._parents_in_sentence(kept.parents)
+        first = ops.arange(self.beams, dtype="int32") // self.width * self.width  # of its group
+        parents = self._regrouped(parents, self.beams) + first  # --> [batch, beams]
+        return self._regrouped(after, self.beams), parents
 
-    def _finished(self, state, best, coverage, running, end_id):
+    def _extensions(self, allowed, offsets, running, end_id):
+        """The `2 · width` best extensions of each row; `allowed + offsets` is what they rank by.
+
+        Twice the width, because at most one extension of each hypothesis ends it: `width` of
+        them stay alive whatever ends.
+        """
+        if self.num_groups == 1:
+            return _best_of(allowed, allowed, offsets, 2 * self.width)
+        vocabulary, by_group = allowed.shape[2], (-1, self.num_groups, self.width)
+        allowed = ops.reshape(allowed, (*by_group, vocabulary))
+        offsets, running = ops.reshape(offsets, by_group), ops.reshape(running, by_group[:2])
+        found, times = [], 0.0
+        for group in range(self.num_groups):
+            values = allowed[:, group]  # --> [batch, width, vocabulary]
+            penalized = values - self.diversity_penalty * times
+            best = _best_of(penalized, values, offsets[:, group], 2 * self.width)
+            found.append(best)  # --> [batch, 2 * width] each
+            # What the group goes on with: of its best, the first that do not end.
+            exists = running[:, group : group + 1] & best.exist
+            goes_on = ops.cast(exists & (best.tokens != end_id), "int32")
+            goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
+            counted = ops.one_hot(ops.where(goes_on > 0, best.tokens, -1), vocabulary)
+            times = times + ops.sum(counted, axis=1, keepdims=True)  # --> [batch, 1, vocabulary]
+        stacked = (ops.stack(each, axis=1) for each in zip(*found, strict=True))
+        return _Extensions(*(ops.reshape(each, (-1, 2 * self.width)) for each in stacked))
+
+    def _finished(self, before, best, gained, coverage, end_id):
         """The finished hypotheses with those that end now, `_Finished` of `[rows, width]`."""
-        rows = self._rows
         # An end counts if it is among the best `width`.
-        tokens, parents, totals, gained = (each[:, : self.width] for each in best)
-        ended = running & (totals > IMPOSSIBLE / 2) & (tokens == end_id)
-        scores = totals / length_penalty(state.position + 1, self.length_penalty)
+        tokens, parents, totals = (each[:, : self.width] for each in best)
+        ended = before.running[:, :1] & (totals > IMPOSSIBLE / 2) & (tokens == end_id)
+        scores = totals / length_penalty_of(before.position + 1, self.length_penalty)
         if self.attention is not None:
-            scores = scores + take_rows(self._coverage_scores(coverage), parents)
+            mask = ops.repeat(self.source_mask, self.num_groups, axis=0)  # --> [rows, source]
+            scores = scores + take_rows(self._coverage_scores(coverage, mask), parents)
+        place, gained = before.position, gained[:, : self.width]
         new = _Finished(
-            _extend(rows(state.ids), parents, tokens, state.position),
-            _extend(rows(state.token_log_probabilities), parents, gained, state.position),
+            _extend(before.ids, parents, tokens, place),
+            _extend(before.token_log_probabilities, parents, gained, place),
             ops.where(ended, scores, IMPOSSIBLE),
         )
-        before = state.strategy_state.finished
-        return _merge(_Finished(*(rows(each) for each in before)), new)
+        finished = before.strategy_state.finished
+        both = ops.concatenate([finished.scores, new.scores], axis=1)  # --> [rows, 2 * width]
+        return finished.picked(new, ops.top_k(both, self.width)[1])
 
-    def _in_any_group(self, can_win):
-        # The later groups avoid what a group chooses: it goes on as long as they do.
-        if self.num_groups == 1:
-            return can_win
-        can_win = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)
-        return ops.repeat(can_win, self.num_groups)
+    def _best_possible(self, totals, position, limits, constraints):
+        """The best score that an unfinished hypothesis can still get, float32 `[rows]`."""
+        best = ops.max(totals, axis=1)
+        exists = best > IMPOSSIBLE / 2
+        at_limit = length_penalty_of(limits, self.length_penalty)
+        if constraints.logit_bias is not None:
+            # A bias above 0 may lift each token that is still to come, and a score above 0 is
+            # best with the smallest penalty.
+            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
+            best = best + gain * ops.cast(limits - position, "float32")
+            now = length_penalty_of(position + 1, self.length_penalty)
+            at_limit = ops.where(best > 0, now, at_limit)
+        return ops.where(exists, best / at_limit, IMPOSSIBLE)
 
-    def hypotheses(self, state, constraints):
+    def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
         """The finished hypotheses, then the unfinished ones."""
         beam = state.strategy_state
         # Less than the limit where nothing could follow.
         lengths = ops.sum(ops.cast(masks.padding_mask(state.ids), "int32"), axis=2)
-        scores = beam.totals / length_penalty(lengths, self.length_penalty)
+        scores = beam.totals / length_penalty_of(lengths, self.length_penalty)  # --> [batch, beams]
         if self.attention is not None:
-            scores = scores + self._coverage_scores(beam.coverage)
+            scores = scores + self._coverage_scores(beam.coverage, self.source_mask)
         # Where fewer hypotheses exist than beams, the others hold forbidden ids.
         scores = ops.where(beam.totals > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
         scores, order = ops.top_k(scores, self.beams)
-        exists = ops.expand_dims(scores > IMPOSSIBLE / 2, 2)
+        exists = ops.expand_dims(scores > IMPOSSIBLE / 2, 2)  # --> [batch, beams, 1]
         unfinished = _Finished(
             ops.where(exists, take_rows(state.ids, order), PAD_ID),
             ops.where(exists, take_rows(state.token_log_probabilities, order), 0.0),
@@ -216,90 +246,33 @@ class Beam:
         )
         # Between what ended and the empty places; `top_k` takes equal values from the left.
         behind = ops.full_like(scores, IMPOSSIBLE / 2)
-        rank = ops.concatenate([beam.finished.scores, behind], axis=1)
-        _, chosen = ops.top_k(rank, self.n_best)
-        best = _pick(beam.finished, unfinished, chosen)
-        return Hypotheses(
-            best.ids,
-            ops.sum(best.token_log_probabilities, axis=2),
-            best.scores,
-            best.token_log_probabilities,
+        rank = ops.concatenate([beam.finished.scores, behind], axis=1)  # --> [batch, 2 * beams]
+        best = beam.finished.picked(unfinished, ops.top_k(rank, self.n_best)[1])
+        log_probabilities = ops.sum(best.token_log_probabilities, axis=2)  # --> [batch, n_best]
+        return Hypotheses(best.ids, log_probabilities, best.scores, best.token_log_probabilities)
+
+    def _coverage_scores(self, coverage, mask):
+        return self.coverage_penalty * coverage_penalty_of(coverage, ops.expand_dims(mask, 1))
+
+    def _regrouped(self, structure, count):
+        """With `count` hypotheses a row: `width`, a row for each group, or `beams`."""
+        if self.num_groups == 1:
+            return structure
+        if isinstance(structure, DecodingState):
+            position, *of_hypotheses, cache = structure
+            return DecodingState(position, *self._regrouped(of_hypotheses, count), cache)
+        return keras.tree.map_structure(
+            lambda values: ops.reshape(values, (-1, count, *ops.shape(values)[2:])), structure
         )
 
-    def _extensions(self, allowed, totals, log_sums, running, end_id):
-        """The `2 · width` best extensions of each group, best first.
 
-        Twice the width, because at most one extension of each hypothesis ends it: `width` of
-        them stay alive whatever ends.
-        """
-        offsets = totals - log_sums
-        if self.num_groups == 1:
-            sums, parents, tokens = largest_of_rows(allowed, offsets, 2 * self.width)
-            return _as_ids(tokens), _as_ids(parents), ops.maximum(sums, IMPOSSIBLE)
-        vocabulary = allowed.shape[2]
-        by_group = (-1, self.num_groups, self.width)
-        allowed = ops.reshape(allowed, (*by_group, vocabulary))
-        offsets, running = ops.reshape(offsets, by_group), ops.reshape(running, by_group[:2])
-        chosen, times = [], 0.0
-        for group in range(self.num_groups):
-            values, offset = allowed[:, group], offsets[:, group]
-            penalized = values - self.diversity_penalty * times
-            _, parents, tokens = largest_of_rows(penalized, offset, 2 * self.width)
-            parents, tokens = _as_ids(parents), _as_ids(tokens)
-            sums = _value_at(values, parents, tokens) + take_rows(offset, parents)
-            chosen.append((tokens, parents, ops.maximum(sums, IMPOSSIBLE)))
-            # What the group goes on with: of its best, the first that do not end.
-            exists = running[:, group : group + 1] & (sums > IMPOSSIBLE / 2)
-            goes_on = ops.cast(exists & (tokens != end_id), "int32")
-            goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
-            counted = ops.one_hot(ops.where(goes_on > 0, tokens, -1), vocabulary)
-            times = times + ops.sum(counted, axis=1, keepdims=True)
-        return tuple(
-            self._rows(ops.concatenate(each, axis=1), 2) for each in zip(*chosen, strict=True)
-        )
-
-    def _best_possible(self, totals, position, limits, constraints):
-        """What the best unfinished hypothesis can score at most, float32 `(rows,)`."""
-        best = ops.max(totals, axis=1)
-        exists = best > IMPOSSIBLE / 2
-        at_limit = length_penalty(limits, self.length_penalty)
-        if constraints.logit_bias is not None:
-            # A bias above 0 may lift each token that is still to come, and a score above 0 is
-            # best with the smallest penalty.
-            gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
-            left = ops.cast(limits - position, "float32")
-            best = best + gain * left
-            at_limit = ops.where(
-                best > 0, length_penalty(position + 1, self.length_penalty), at_limit
-            )
-        return ops.where(exists, best / at_limit, IMPOSSIBLE)
-
-    def _coverage_scores(self, coverage):
-        mask = ops.expand_dims(self.source_mask, 1)
-        if self.num_groups > 1 and len(coverage.shape) == 3:
-            repeats = ops.shape(coverage)[0] // ops.shape(mask)[0]
-            mask = ops.repeat(mask, repeats, axis=0)
-        return self.coverage_penalty * coverage_penalty(coverage, mask)
-
-    def _rows(self, values, times=1):
-        """From `(batch, beams, …)` to `(batch · groups, width, …)`."""
-        if self.num_groups == 1:
-            return values
-        return ops.reshape(values, (-1, times * self.width, *ops.shape(values)[2:]))
-
-    def _whole(self, values):
-        """From `(batch · groups, width, …)` to `(batch, beams, …)`."""
-        if self.num_groups == 1:
-            return values
-        return ops.reshape(values, (-1, self.beams, *ops.shape(values)[2:]))
-
-    def _parents_in_sentence(self, parents):
-        first = ops.arange(self.beams, dtype="int32") // self.width * self.width
-        return self._whole(parents) + first
-
-
-def _as_ids(values):
-    return ops.cast(values, "int32")
+def _best_of(ranked, values, offsets, count):
+    """The `count` best `_Extensions` by `ranked + offsets`, with totals of `values + offsets`."""
+    sums, parents, tokens = largest_of_rows(ranked, offsets, count)
+    parents, tokens = ops.cast(parents, "int32"), ops.cast(tokens, "int32")
+    if ranked is not values:
+        sums = _value_at(values, parents, tokens) + take_rows(offsets, parents)
+    return _Extensions(tokens, parents, ops.maximum(sums, IMPOSSIBLE))
 
 
 def _value_at(values, rows, places):
@@ -312,16 +285,3 @@ def _value_at(values, rows, places):
 def _extend(values, parents, new, position):
     """`values[parents]` with `new` written at `position`."""
     return ops.slice_update(take_rows(values, parents), (0, 0, position), ops.expand_dims(new, 2))
-
-
-def _merge(finished, new):
-    """The best of two lists of finished hypotheses, as many as the first one holds."""
-    scores = ops.concatenate([finished.scores, new.scores], axis=1)
-    _, chosen = ops.top_k(scores, finished.scores.shape[1])
-    return _pick(finished, new, chosen)
-
-
-def _pick(first, second, chosen):
-    """The `chosen` places of two lists of hypotheses, counted through both."""
-    pairs = zip(first, second, strict=True)
-    return _Finished(*(take_rows(ops.concatenate(pair, axis=1), chosen) for pair in pairs))

@@ -1,29 +1,25 @@
-"""What a search may choose: lengths, forced beginnings, biases, no repeated n-grams."""
+"""Constraints of a search: lengths, forced beginnings, biases, no repeated n-grams."""
 
 from typing import NamedTuple
 
 from keras import KerasTensor, ops
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE, forbid
+from keras_transformer.decoding.results import IMPOSSIBLE
 
 
 class Constraints(NamedTuple):
-    """What the hypotheses of each sentence may hold.
-
-    The Python values decide what is traced: close over them, do not pass them to a compiled
-    function as arguments.
+    """Rules for the hypotheses of each sentence; the Python values decide what is traced.
 
     Attributes:
-        max_lengths: Int32 `(batch,)`: tokens that each sentence may have, its end included. The
+        max_lengths: Int32 `(batch,)`: tokens that each sentence may have, including EOS. The
             search loop stops there; `constrain` does not look at it.
-        min_lengths: Int32 `(batch,)`: tokens that it must have, its end included.
+        min_lengths: Int32 `(batch,)`: tokens that it must have, including EOS.
         prefixes: Int32 `(batch, prefix)`: ids that each target must begin with, padded with 0;
             a row of padding forces nothing.
         logit_bias: Float32 `(vocabulary,)`, in nats: added to the logits before choosing. Below
             `IMPOSSIBLE / 2` it bans the id.
-        no_repeat_ngram_size: No n-gram of this many tokens occurs twice in a hypothesis; 0 allows
-            all.
+        no_repeat_ngram_size: No n-gram of this many tokens occurs twice; 0 allows all.
         forbidden_ids: A tuple of ids that are never chosen.
         end_id: Id that ends a hypothesis; a negative one ends none.
     """
@@ -38,24 +34,17 @@ class Constraints(NamedTuple):
 
 
 def length_limits(lengths, ratio, margin, max_length):
-    """Tokens that each translation may have.
+    """Tokens that each translation may have: `ratio · lengths + margin`, up to `max_length`.
 
-    Args:
-        lengths: Int32 `(batch,)`, tokens of each source. A limit depends on the sentence's own
-            tokens alone, not on the padding that its batch-mates need.
-        ratio: Multiple of the source's tokens.
-        margin: Tokens more than that, a scalar or `(batch,)`.
-        max_length: No limit is larger.
-
-    Returns:
-        Int32 `(batch,)`; 0 for a source without tokens.
+    Int32 `(batch,)`, like the tokens of each source (not the padding that its batch-mates need),
+    and 0 for a source without tokens. The margin may be `(batch,)`.
     """
     limits = ops.cast(lengths, "float32") * ratio + ops.cast(margin, "float32")
     limits = ops.cast(limits, "int32")
     return ops.where(lengths > 0, ops.minimum(limits, max_length), 0)
 
 
-def constrain(logits, ids, position, constraints):
+def constrain(logits, ids, position, constraints: Constraints):
     """Takes what a hypothesis may not continue with out of the choice.
 
     A token forced by a prefix overrides all else: it alone is allowed, with its logit as it is.
@@ -63,15 +52,11 @@ def constrain(logits, ids, position, constraints):
 
     Args:
         logits: Float32 `(batch, beams, vocabulary)`. They stay what probabilities are computed
-            from; the result is only for choosing.
+            from; the result, `IMPOSSIBLE` for what is not allowed, is only for choosing.
         ids: Int32 `(batch, beams, capacity)`: what each hypothesis holds, in its first `position`
             places. The others are not looked at.
         position: Int scalar: tokens that each hypothesis holds, at most `capacity`.
         constraints: `Constraints`.
-
-    Returns:
-        Float32 `(batch, beams, vocabulary)`: `IMPOSSIBLE` where a token is not allowed. Where a
-        hypothesis may continue with nothing, as all its words are used up, all are.
     """
     _, min_lengths, prefixes, logit_bias, ngram_size, forbidden_ids, end_id = constraints
     vocabulary = ops.arange(logits.shape[-1], dtype="int32")
@@ -79,31 +64,23 @@ def constrain(logits, ids, position, constraints):
     if logit_bias is not None:
         logit_bias = ops.convert_to_tensor(logit_bias, "float32")
         allowed = ops.where(logit_bias < IMPOSSIBLE / 2, IMPOSSIBLE, allowed + logit_bias)
-    allowed = forbid(allowed, forbidden_ids)
+    for forbidden in forbidden_ids:
+        allowed = ops.where(vocabulary == forbidden, IMPOSSIBLE, allowed)
     if min_lengths is not None:
-        too_short = _per_sentence(position + 1 < min_lengths)
+        too_short = ops.expand_dims(position + 1 < min_lengths, (1, 2))  # --> [batch, 1, 1]
         allowed = ops.where(too_short & (vocabulary == end_id), IMPOSSIBLE, allowed)
     if ngram_size > 0:
         repeated = _repeated(ids, position, ngram_size, logits.shape[-1])
         allowed = ops.where(repeated, IMPOSSIBLE, allowed)
     if prefixes is not None:
-        token = _per_sentence(_token_at(prefixes, position))
+        batch, width = ops.shape(prefixes)
+        # One column of padding more: what each position past the end reads.
+        padded = ops.pad(prefixes, ((0, 0), (0, 1)))
+        token = ops.slice(padded, (0, ops.minimum(position, width)), (batch, 1))
+        token = ops.expand_dims(token, 1)  # --> [batch, 1, 1]
         forced = ops.where(vocabulary == token, logits, IMPOSSIBLE)
         allowed = ops.where(token != PAD_ID, forced, allowed)
     return allowed
-
-
-def _per_sentence(values):
-    """`(batch,)` against `(batch, beams, vocabulary)`."""
-    return ops.expand_dims(values, (1, 2))
-
-
-def _token_at(prefixes, position):
-    """`prefixes[:, position]`, and padding after their end. --> [batch]"""
-    batch, width = ops.shape(prefixes)
-    # One column of padding more: what each position past the end reads.
-    padded = ops.pad(prefixes, ((0, 0), (0, 1)))
-    return ops.slice(padded, (0, ops.minimum(position, width)), (batch, 1))[:, 0]
 
 
 def _repeated(ids, position, size, vocabulary_size):
@@ -111,9 +88,7 @@ def _repeated(ids, position, size, vocabulary_size):
 
     Each earlier place is compared with the last `size - 1` tokens, and what followed a match is
     scattered into a mask: nothing of `capacity` times the vocabulary is built. Padding is never
-    marked.
-
-    Reference: Paulus et al. 2017, section 2.5 (arXiv:1705.04304).
+    marked. Reference: Paulus et al. 2017, section 2.5 (arXiv:1705.04304).
     """
     batch, beams, capacity = ops.shape(ids)
     context = size - 1

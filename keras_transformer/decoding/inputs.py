@@ -1,32 +1,35 @@
-"""What an engine is given, checked and turned into ids: texts, prefixes, targets, seeds."""
+"""Checks the texts, prefixes, targets and seeds that an engine is given, and makes ids of them."""
 
+import itertools
+import re
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
 
 from keras_transformer.config import EOS_ID, UNK_ID
-from keras_transformer.decoding.splitting import split_text
 from keras_transformer.errors import InputError
 
-LONG_INPUT = ("refuse", "split", "truncate")
-"""What may be done with a text of more tokens than the model takes."""
+LongInput = Literal["refuse", "split", "truncate"]
+LONG_INPUT = get_args(LongInput)  # what may be done with a text of too many tokens
+
+_CLOSING = r"\"'”’»›)\]}」』）】》〉〕］"
+_SENTENCE_END = re.compile(
+    # The look-behind: a long run of dots is tried once, not once for each of its dots. German
+    # closes a quotation with what opens one elsewhere, French after a space that does not break.
+    rf"(?<![.!?…])[.!?…]++[{_CLOSING}“‘«‹]*+(?:[\u00a0\u202f][»›])?(?=\s)"
+    rf"|[。！？][。！？.!?…]*[{_CLOSING}]*"
+    r"|[\n\r\v\f\x85\u2028\u2029]"
+)
+_SHOWN_CHARACTERS = 40
 
 
-def source_ids(texts, tokenizer, limit, long_input, stacklevel=4):
-    """Ids of what is to be translated.
+def source_ids(
+    texts: Sequence[str], tokenizer, limit: int, long_input: LongInput
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of texts to be translated, including EOS, and the places of each text's parts in them.
 
-    Args:
-        texts: A list of strings.
-        tokenizer: The source's.
-        limit: Most tokens of a source, its end included.
-        long_input: One of `LONG_INPUT`: what happens to a longer text.
-        stacklevel: Of the warning that texts were split or cut.
-
-    Returns:
-        A list of lists of ids, and for each text the list of the places of its parts there: none
-        for a blank text (white space alone, or what the tokenizer takes no token from), several
-        for one that was split.
-
-    Raises:
-        InputError: A text is too long and not to be split or cut, or cannot be split.
+    A blank text (white space alone, or what the tokenizer takes no token from) has no part, one of
+    more than `limit` tokens that is split has several.
     """
     check_long_input(long_input)
     ids = tokenizer.tokenize(texts, add_eos=True)
@@ -34,24 +37,21 @@ def source_ids(texts, tokenizer, limit, long_input, stacklevel=4):
     for place, each in enumerate(ids):
         if each == [EOS_ID] or not texts[place].strip():
             continue
-        pieces = [each]
+        shortened = [each]
         if len(each) > limit:
             long.append(place)
             if long_input == "refuse":
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be split "
-                    f"(long_input='split'). Received: {len(each)} tokens, text {place + 1}: "
-                    f"{texts[place][:40]!r}…"
+                    f"(long_input='split'). Received: {_shown(each, texts, place)}"
                 )
-            pieces = _shortened(texts[place], each, tokenizer, limit, long_input)
-        parts[place] = list(range(len(sources), len(sources) + len(pieces)))
-        sources += pieces
+            shortened = _shortened(texts[place], each, tokenizer, limit, long_input)
+        parts[place] = list(range(len(sources), len(sources) + len(shortened)))
+        sources += shortened
     if long:
         done = "cut there" if long_input == "truncate" else "split at sentence ends"
-        warnings.warn(
-            f"{len(long)} of {len(texts)} texts are longer than {limit} tokens and were {done}.",
-            stacklevel=stacklevel,
-        )
+        message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
+        warnings.warn(f"{message} and were {done}.", stacklevel=3)
     return sources, parts
 
 
@@ -59,61 +59,77 @@ def _shortened(text, ids, tokenizer, limit, long_input):
     if long_input == "truncate":
         return [[*ids[: limit - 1], EOS_ID]]
 
-    def tokenize(part):
-        return tokenizer.tokenize([part], add_eos=True)[0]
+    def fits(part):
+        return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
 
-    parts = split_text(text, lambda part: len(tokenize(part)) <= limit)
-    return [ids for ids in map(tokenize, parts) if ids != [EOS_ID]]
+    every = tokenizer.tokenize(split_text(text, fits), add_eos=True)
+    return [ids for ids in every if ids != [EOS_ID]]
 
 
-def prefix_ids(prefixes, count, tokenizer, limit):
-    """Ids that each of `count` translations must begin with; `()` for nothing.
+def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Splits a text at the ends of its sentences into as few parts as possible.
 
-    Args:
-        prefixes: A list of strings, or `None`.
-        count: How many there must be.
-        tokenizer: The target's.
-        limit: Most tokens of a translation.
+    A sentence ends at `.`, `!`, `?` or `…` before a space, at `。`, `！` or `？`, each with the
+    quotes and brackets that close after it, and at a line break. A point after an abbreviation
+    counts as an end. Parts are filled one after the other, which gives the fewest where every
+    part of a text that fits also fits. None is blank; a sentence that does not fit is an error.
 
-    Raises:
-        InputError: There are not as many, or one is too long or has a character that the
-            vocabulary lacks: forced, it would be the unknown token.
+    >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
+    ['One. Two!', 'Three?']
     """
+    whole = text.strip()
+    if not whole:
+        return []
+    if fits(whole):
+        return [whole]
+    ends = [match.end() for match in _SENTENCE_END.finditer(whole)]
+    parts, part, start = [], "", 0
+    for sentence_start, end in itertools.pairwise([0, *ends, len(whole)]):
+        sentence = whole[sentence_start:end].strip()
+        if not sentence:
+            continue
+        longer = whole[start:end].strip()
+        if part and fits(longer):
+            part = longer
+            continue
+        if not fits(sentence):
+            raise InputError(
+                "Each sentence must fit by itself: texts are split only at . ! ? … 。 ！ ？ and at "
+                f"line breaks. Received: a sentence of {len(sentence)} characters that begins with "
+                f"{sentence[:_SHOWN_CHARACTERS]!r}."
+            )
+        if part:
+            parts.append(part)
+        part, start = sentence, sentence_start
+    return [*parts, part]
+
+
+def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int) -> list:
+    """Ids that each of `count` translations of up to `limit` tokens must begin with."""
     if prefixes is None:
         return [()] * count
     check_texts("target_prefixes", prefixes)
     if len(prefixes) != count:
-        raise InputError(
-            "There must be a target prefix for each text. "
-            f"Received: {len(prefixes)} prefixes and {count} texts."
-        )
+        given = f"{len(prefixes)} prefixes and {count} texts"
+        raise InputError(f"There must be a target prefix for each text. Received: {given}.")
     ids = tokenizer.tokenize(prefixes, add_eos=False)
     for place, each in enumerate(ids):
         if len(each) >= limit:
-            raise InputError(
-                f"A target prefix must have fewer tokens than a translation may, {limit}. "
-                f"Received: {len(each)} tokens, prefix {place + 1}."
-            )
-        if UNK_ID in each:
-            pieces = zip(each, tokenizer.pieces(prefixes[place]), strict=True)
-            unknown = dict.fromkeys(c for id, piece in pieces if id == UNK_ID for c in piece)
-            raise InputError(
-                "A target prefix must have only characters of the target vocabulary. "
-                f"Received: {', '.join(map(repr, unknown))} in {prefixes[place][:40]!r}, "
-                f"prefix {place + 1}."
-            )
+            rule = f"A target prefix must have fewer tokens than a translation may, {limit}."
+            raise InputError(f"{rule} Received: {len(each)} tokens, prefix {place + 1}.")
+        if UNK_ID in each:  # A character that the vocabulary lacks.
+            pairs = zip(each, tokenizer.pieces(prefixes[place]), strict=True)
+            unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
+            rule = "A target prefix must have only characters of the target vocabulary."
+            prefix = f"{prefixes[place][:_SHOWN_CHARACTERS]!r}, prefix {place + 1}"
+            raise InputError(f"{rule} Received: {', '.join(map(repr, unknown))} in {prefix}.")
     return ids
 
 
-def ids_and_texts(name, given, tokenizer, limit):
-    """Ids and texts of what is given as either.
-
-    Args:
-        name: Of the argument, for errors.
-        given: A list of strings, or of lists of ids.
-        tokenizer: Of that side.
-        limit: Most tokens, the end included.
-    """
+def ids_and_texts(
+    name: str, given: Sequence[str] | Sequence[Sequence[int]], tokenizer, limit: int
+) -> tuple[list[list[int]], list[str]]:
+    """Ids and texts of what is given as either, of at most `limit` tokens including EOS."""
     if given and not any(isinstance(each, str) for each in given):
         ids = [[int(each) for each in row] for row in given]
         texts = tokenizer.detokenize(ids)
@@ -122,51 +138,62 @@ def ids_and_texts(name, given, tokenizer, limit):
         ids, texts = tokenizer.tokenize(given, add_eos=True), given
     for place, each in enumerate(ids):
         if len(each) > limit:
-            raise InputError(
-                f"Each of `{name}` must have at most {limit} tokens. "
-                f"Received: {len(each)} tokens, text {place + 1}: {texts[place][:40]!r}…"
-            )
+            rule = f"Each of `{name}` must have at most {limit} tokens."
+            raise InputError(f"{rule} Received: {_shown(each, texts, place)}")
     return ids, texts
 
 
-def one_for_each(name, value, count):
+def _shown(ids, texts, place):
+    return f"{len(ids)} tokens, text {place + 1}: {texts[place][:_SHOWN_CHARACTERS]!r}…"
+
+
+def one_for_each(name: str, value: Any, count: int) -> list:
     """A list of `count` values from one value, or from a tuple of as many."""
     if not isinstance(value, tuple):
         return [value] * count
     if len(value) != count:
-        raise InputError(
-            f"There must be one `{name}`, or one for each text. "
-            f"Received: {len(value)} for {count} texts."
-        )
+        rule = f"There must be one `{name}`, or one for each text."
+        raise InputError(f"{rule} Received: {len(value)} for {count} texts.")
     return list(value)
 
 
-def check_texts(name, texts):
+def check_texts(name: str, texts: Any) -> None:
     """Raises an `InputError` unless `texts` is a list of strings."""
+    rule = f"`{name}` must be a list of strings."
     if isinstance(texts, str):
-        raise InputError(f"`{name}` must be a list of strings. Received: one string.")
+        raise InputError(f"{rule} Received: one string.")
     for text in texts:
         if not isinstance(text, str):
-            raise InputError(
-                f"`{name}` must be a list of strings. Received: one {type(text).__name__} in it."
-            )
+            raise InputError(f"{rule} Received: one {type(text).__name__} in it.")
 
 
-def check_long_input(value):
+def check_long_input(value: Any) -> None:
     """Raises an `InputError` unless `value` is one of `LONG_INPUT`."""
     if value not in LONG_INPUT:
-        raise InputError(
-            f"`long_input` must be one of {', '.join(LONG_INPUT)}. Received: long_input={value!r}."
-        )
+        rule = f"`long_input` must be one of {', '.join(LONG_INPUT)}."
+        raise InputError(f"{rule} Received: long_input={value!r}.")
 
 
-def check_bool(name, value):
+def check_bool(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is True or False."""
     if not isinstance(value, bool):
         raise InputError(f"`{name}` must be True or False. Received: {name}={value!r}.")
 
 
-def check_positive(name, value):
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer, and not True or False."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Raises an `InputError` unless `value` is an integer of 32 bits, `least` or more."""
+    if not is_integer(value) or not least <= value < 2**31:
+        ranges = {0: "an integer, 0 or more", 1: "a positive integer"}
+        expected = ranges.get(least, "an integer of 32 bits")
+        expected += ", below 2**31" if is_integer(value) and value > least else ""
+        raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")
+
+
+def check_positive(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+    check_integer(name, value, 1)

@@ -2,44 +2,35 @@
 
 The model is a function `step(ids, cache) -> (logits, cache)`: ids int32 `(batch, beams)`, logits
 float32 `(batch, beams, vocabulary)`. Anything that has one can be decoded.
-
-A strategy (`Greedy`, `Sampling`, `Beam`) has
-
-- `beams`: hypotheses that it extends at once for each sentence;
-- `start(batch, capacity)`: its own state, `()` or a NamedTuple with a method `extended(more)` that
-  makes room for more tokens;
-- `choose(state, logits, allowed, constraints)`: the next `DecodingState`, and for each hypothesis
-  the one of the same sentence that it continues (`None`: each continues itself);
-- `hypotheses(state, constraints)`: the `Hypotheses` found so far.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_transformer.config import BOS_ID, PAD_ID
 from keras_transformer.decoding.constraints import Constraints, constrain
-from keras_transformer.decoding.hypotheses import Hypotheses
+from keras_transformer.decoding.results import Hypotheses
 
-Step = Callable[[keras.KerasTensor, Any], tuple[keras.KerasTensor, Any]]
-Reorder = Callable[[Any, keras.KerasTensor], Any]
+Step = Callable[[KerasTensor, Any], tuple[KerasTensor, Any]]
+Reorder = Callable[[Any, KerasTensor], Any]
 
 
 class DecodingState(NamedTuple):
     """A search under way. Every shape is fixed."""
 
-    position: keras.KerasTensor  # int32 []: tokens written so far
-    newest: keras.KerasTensor  # int32 [batch, beams]: the last token of each hypothesis
-    ids: keras.KerasTensor  # int32 [batch, beams, capacity], padded with 0
-    token_log_probabilities: keras.KerasTensor  # float32 [batch, beams, capacity]
-    running: keras.KerasTensor  # bool [batch, beams]: whether a hypothesis goes on
+    position: KerasTensor  # int32 []: tokens written so far
+    newest: KerasTensor  # int32 [batch, beams]: the last token of each hypothesis
+    ids: KerasTensor  # int32 [batch, beams, capacity], padded with 0
+    token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
+    running: KerasTensor  # bool [batch, beams]: whether a hypothesis goes on
     strategy_state: Any
     cache: Any  # the model's
 
-    def extended(self, more):
-        """With zeros behind each hypothesis for `more` tokens; the model's cache stays."""
+    def extended(self, more: int) -> "DecodingState":
+        """With capacity for `more` tokens; the model's cache stays."""
         return self._replace(
             ids=pad_tokens(self.ids, more),
             token_log_probabilities=pad_tokens(self.token_log_probabilities, more),
@@ -48,28 +39,25 @@ class DecodingState(NamedTuple):
 
 
 class Strategy(Protocol):
-    """How the next token of each hypothesis is chosen; see above."""
+    """How the next token of each hypothesis is chosen: `Greedy`, `Sampling` or `Beam`.
+
+    `beams` hypotheses are extended at once for each sentence. `start` gives its own state, `()` or
+    a NamedTuple with `extended(more)` for more capacity. `choose` is given logits before and after
+    the constraints, `(batch, beams, vocabulary)`; it gives the next state, and for each hypothesis
+    the one of the same sentence that it continues, `(batch, beams)` (`None`: each itself).
+    """
 
     beams: int
 
     def start(self, batch, capacity: int) -> Any: ...
 
-    def choose(
-        self, state: DecodingState, logits, allowed, constraints: Constraints
-    ) -> tuple[DecodingState, keras.KerasTensor | None]: ...
+    def choose(self, state, logits, allowed, constraints) -> tuple[DecodingState, Any]: ...
 
     def hypotheses(self, state: DecodingState, constraints: Constraints) -> Hypotheses: ...
 
 
-def start(strategy: Strategy, cache, constraints: Constraints, capacity: int) -> DecodingState:
-    """The state before the first token.
-
-    Args:
-        strategy: `Greedy`, `Sampling` or `Beam`.
-        cache: What `step` needs for the first token of `strategy.beams` hypotheses.
-        constraints: `Constraints`.
-        capacity: Tokens that a hypothesis has room for.
-    """
+def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: int) -> DecodingState:
+    """The state before the first token, with capacity for that many; arguments as in `decode`."""
     batch, beams = ops.shape(constraints.max_lengths)[0], strategy.beams
     return DecodingState(
         position=ops.zeros((), "int32"),
@@ -87,20 +75,10 @@ def advance(
     step: Step,
     state: DecodingState,
     constraints: Constraints,
-    stop_at,
+    stop_at: int | KerasTensor,
     reorder: Reorder | None = None,
 ) -> DecodingState:
-    """Decodes until all hypotheses have ended or have `stop_at` tokens.
-
-    Args:
-        strategy: As in `start`.
-        step: `step(ids, cache) -> (logits, cache)`.
-        state: `DecodingState`.
-        constraints: `Constraints`.
-        stop_at: Integer scalar, at most the state's capacity.
-        reorder: `reorder(cache, parents) -> cache`, for a strategy whose hypotheses go on from
-            one another; parents int32 `(batch, beams)`.
-    """
+    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity."""
 
     def unfinished(*state):
         state = DecodingState(*state)
@@ -122,7 +100,7 @@ def advance(
 
 def decode(
     step: Step,
-    cache,
+    cache: Any,
     strategy: Strategy,
     constraints: Constraints,
     max_length: int,
@@ -131,21 +109,21 @@ def decode(
     """Decodes from the first token to the last.
 
     Args:
-        step: `step(ids, cache) -> (logits, cache)`.
+        step: See above.
         cache: What `step` needs for the first token of `strategy.beams` hypotheses.
         strategy: `Greedy`, `Sampling` or `Beam`.
-        constraints: `Constraints`. Each sentence has a limit of its own, so that its batch-mates
-            cannot change its result.
-        max_length: Tokens that the result has room for; no limit may be larger.
-        reorder: As in `advance`; beam search needs it.
+        constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
+        max_length: Tokens that the result has capacity for; no limit may be larger.
+        reorder: `reorder(cache, parents) -> cache` for a beam search, whose hypotheses go on from
+            one another; parents int32 `(batch, beams)`.
     """
     state = start(strategy, cache, constraints, max_length)
     state = advance(strategy, step, state, constraints, max_length, reorder)
     return strategy.hypotheses(state, constraints)
 
 
-def pad_tokens(values, more):
-    """`(batch, beams, capacity)` with zeros for `more` tokens behind."""
+def pad_tokens(values, more: int):
+    """`[batch, beams, capacity + more]`, with zeros behind."""
     return ops.pad(values, ((0, 0), (0, 0), (0, more)))
 
 

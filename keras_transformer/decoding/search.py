@@ -4,99 +4,72 @@ import math
 from typing import Any, Protocol
 
 import keras
-from keras import ops
+import numpy as np
+from keras import KerasTensor, ops
 
 from keras_transformer import masks
 from keras_transformer.decoding import loop
-from keras_transformer.decoding.arguments import SearchArguments, search_arguments
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
-from keras_transformer.decoding.greedy import Greedy
-from keras_transformer.decoding.hypotheses import Hypotheses
 from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.options import (
+    LENGTH_MARGIN,
+    DecodingOptions,
+    SearchArguments,
+    search_arguments,
+)
+from keras_transformer.decoding.results import Hypotheses
+from keras_transformer.decoding.sampling import Greedy, Sampling
 
 _CAPACITY_MULTIPLE = 16
 
 
 class SearchModel(Protocol):
-    """What a search needs of a model. `Transformer` has it; so may any other.
+    """A model that can be searched: it encodes `(batch, source)`, and has `step` as in `loop`.
 
-    Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to be run in
-    stages; `step_function(attention_layer, attention_heads, weights)` and `step_weights(layout)`
-    to lay weights out once before the loop; `cache.attention`, float32 `(batch, beams, source)`,
-    for a coverage penalty.
+    Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` for stages;
+    `step_function(attention_layer, attention_heads, weights)` and `step_weights(layout)` to lay
+    weights out before the loop; `cache.attention`, float32 `(batch, beams, source)`, for coverage.
     """
 
-    def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any:
-        """Encodes int32 `(batch, source)`; gives the cache for the first token."""
+    def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any: ...
 
-    def step(self, ids, cache) -> tuple[keras.KerasTensor, Any]:
-        """From int32 `(batch, beams)` to logits `(batch, beams, vocabulary)` and a cache."""
+    def step(self, ids, cache) -> tuple[KerasTensor, Any]: ...
 
 
 class Search:
-    """The compiled part of decoding, as functions to be compiled.
+    """The compiled part of decoding: functions to a state and the `Hypotheses` that it holds.
 
-    Args:
-        model: `SearchModel`.
-        options: `DecodingOptions`.
+    `weights` is what the model's `step_weights` gave, where that is kept.
     """
 
     def __init__(self, model: SearchModel, options: DecodingOptions):
-        self.model = model
-        self.options = options
+        self.model, self.options = model, options
 
-    def begin(self, arguments: SearchArguments, capacity, stop_at=None, weights=None):
-        """Encodes, and decodes until all have ended or have `stop_at` tokens.
-
-        Args:
-            arguments: `SearchArguments`.
-            capacity: Tokens that the state has room for.
-            stop_at: Integer scalar, `capacity` by default.
-            weights: What the model's `step_weights` gave, where that is kept.
-
-        Returns:
-            `DecodingState` and the `Hypotheses` that it holds.
-        """
-        cache = self.model.start_decoding(
-            arguments.source_ids,
-            capacity,
-            self.options.beams,
-            with_attention=self.options.with_coverage,
-        )
+    def begin(
+        self, arguments: SearchArguments, capacity, stop_at=None, weights=None
+    ) -> tuple[DecodingState, Hypotheses]:
+        """Encodes, and decodes until all have ended or have `stop_at` of `capacity` tokens."""
+        ids, options = arguments.source_ids, self.options  # ids: [batch, source]
+        cache = self.model.start_decoding(ids, capacity, options.beams, options.with_coverage)
         strategy, constraints = self._strategy(arguments), self._constraints(arguments)
-        state = loop.start(strategy, cache, constraints, capacity)
-        stop_at = capacity if stop_at is None else stop_at
-        return self._advance(strategy, constraints, state, stop_at, weights)
+        state = loop.start(strategy, cache, constraints, capacity)  # --> [batch, beams, capacity]
+        return self.proceed(state, arguments, capacity if stop_at is None else stop_at, weights)
 
-    def proceed(self, state: DecodingState, arguments: SearchArguments, stop_at, weights=None):
-        """Goes on from a state that `begin` or `proceed` left.
-
-        Args:
-            state: `DecodingState`.
-            arguments: As it was begun with.
-            stop_at: Integer scalar, at most the state's capacity.
-            weights: As in `begin`.
-
-        Returns:
-            As `begin`.
-        """
-        state = _with_static_beams(state, self.options.beams)
+    def proceed(
+        self, state: DecodingState, arguments: SearchArguments, stop_at, weights=None
+    ) -> tuple[DecodingState, Hypotheses]:
+        """Goes on from a state of either, up to `stop_at` tokens, at most its capacity."""
         strategy, constraints = self._strategy(arguments), self._constraints(arguments)
-        return self._advance(strategy, constraints, state, stop_at, weights)
+        state = _with_static_beams(state, strategy.beams)
+        step, reorder = self._step_function(state, weights), getattr(self.model, "reorder", None)
+        state = loop.advance(strategy, step, state, constraints, stop_at, reorder)
+        return state, strategy.hypotheses(state, constraints)  # --> [batch, n_best, capacity]
 
-    def extended(self, state: DecodingState, capacity) -> DecodingState:
-        """The state with room for more tokens."""
+    def extended(self, state: DecodingState, capacity: int) -> DecodingState:
+        """The state with capacity for more tokens."""
         more = capacity - ops.shape(state.ids)[2]
         return state.extended(more)._replace(cache=state.cache.extended(capacity))
-
-    def _advance(self, strategy, constraints, state, stop_at, weights):
-        step = self._step_function(state, weights)
-        reorder = getattr(self.model, "reorder", None)
-        state = loop.advance(strategy, step, state, constraints, stop_at, reorder)
-        return state, strategy.hypotheses(state, constraints)
 
     def _step_function(self, state, weights):
         if not hasattr(self.model, "step_function"):
@@ -110,35 +83,28 @@ class Search:
     def _strategy(self, arguments):
         options = self.options
         if options.sampling:
-            return Sampling(
-                arguments.seeds,
-                options.n_best,
-                temperature=arguments.temperature,
-                top_k=arguments.top_k,
-                top_p=arguments.top_p,
-                min_p=arguments.min_p,
-                length_penalty=arguments.length_penalty,
-            )
+            filters = arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p
+            return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty)
         if options.beam_size == 1:
             return Greedy(length_penalty=arguments.length_penalty)
         return Beam(
             options.beam_size,
-            length_penalty=arguments.length_penalty,
-            n_best=options.n_best,
-            coverage_penalty=arguments.coverage_penalty,
+            arguments.length_penalty,
+            options.n_best,
+            arguments.coverage_penalty,
             attention=(lambda cache: cache.attention) if options.with_coverage else None,
-            source_mask=masks.padding_mask(arguments.source_ids),
+            source_mask=masks.padding_mask(arguments.source_ids),  # --> [batch, source]
             num_groups=options.num_groups,
             diversity_penalty=arguments.diversity_penalty,
         )
 
     def _constraints(self, arguments):
-        lengths = _token_counts(arguments.source_ids)
+        lengths = _token_counts(arguments.source_ids)  # --> [batch]
         min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
         margin = arguments.max_length_margin
         if arguments.prefixes is not None:
             # What is forced comes on top of what may follow, up to the absolute limit.
-            margin = margin + ops.cast(_token_counts(arguments.prefixes), "float32")
+            margin = margin + ops.cast(_token_counts(arguments.prefixes), "float32")  # --> [batch]
         return Constraints(
             length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
             ops.maximum(min_lengths, arguments.min_length),
@@ -150,10 +116,10 @@ class Search:
 
 def search(
     model: SearchModel,
-    source_ids,
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    n_best: int = 1,
+    source_ids: np.ndarray | KerasTensor,
+    beam_size: int = DecodingOptions.beam_size,
+    length_penalty: float = DecodingOptions.length_penalty,
+    n_best: int = DecodingOptions.n_best,
     max_length: int = 256,
     **options,
 ) -> Hypotheses:
@@ -162,16 +128,10 @@ def search(
     Args:
         model: A `Transformer`, or any other `SearchModel`.
         source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
-        beam_size: Hypotheses that stay alive; 1 is greedy search.
-        length_penalty: Exponent of the length penalty. It ranks the hypotheses of a beam; of
-            greedy search it changes the score alone.
-        n_best: Hypotheses to return, at most `beam_size`.
+        beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
         max_length: Most tokens of a translation, whatever its source.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` that hold
             tensors (seeds, prefixes, temperatures…) instead of what the options give.
-
-    Returns:
-        `Hypotheses`.
 
     Raises:
         ValueError: The translations could be longer than the model's learned positions.
@@ -181,26 +141,22 @@ def search(
         for name in SearchArguments._fields
         if name in options and hasattr(options[name], "shape")
     }
-    checked = DecodingOptions(
-        beam_size=beam_size, length_penalty=length_penalty, n_best=n_best, **options
-    )
+    options |= {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
+    checked = DecodingOptions(**options)
     arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
-    longest = max_length if checked.max_length is None else checked.max_length
+    longest = checked.longest(max_length)
     capacity = _capacity(ops.shape(source_ids)[1], checked.max_length_ratio, longest)
     config = getattr(model, "config", None)
     if not isinstance(capacity, int) and getattr(config, "positions", None) == "learned":
         if longest > config.max_length:
-            raise ValueError(
-                "Decoding must end within the learned positions. Received: "
-                f"max_length={longest}, the model's max_length={config.max_length}."
-            )
+            given = f"max_length={longest}, the model's max_length={config.max_length}"
+            raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
     if arguments.prefixes is not None:
         capacity = _smaller(capacity + ops.shape(arguments.prefixes)[1], longest)
     return Search(model, checked).begin(arguments, capacity)[1]
 
 
-def _token_counts(ids):
-    """Tokens of each row that are not padding, int32 `(batch,)`."""
+def _token_counts(ids):  # --> [batch]
     return ops.sum(ops.cast(masks.padding_mask(ids), "int32"), axis=1)
 
 
@@ -218,10 +174,10 @@ def _capacity(padded_source_length, ratio, max_length):
     if ratio == math.inf:
         return max_length
     if isinstance(padded_source_length, int):
-        capacity = int(ratio * padded_source_length) + 10
+        tokens = int(ratio * padded_source_length)
     else:
-        capacity = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32") + 10
-    capacity = (capacity + _CAPACITY_MULTIPLE - 1) // _CAPACITY_MULTIPLE * _CAPACITY_MULTIPLE
+        tokens = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32")
+    capacity = -(-(tokens + LENGTH_MARGIN) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
     return _smaller(capacity, max_length)
 
 

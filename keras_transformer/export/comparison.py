@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.results import IMPOSSIBLE
 from keras_transformer.errors import VerificationError
 
 

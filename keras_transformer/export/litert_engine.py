@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import DecodingOptions, Translation
+from keras_transformer.decoding.compiled import bucket, pad
 from keras_transformer.decoding.inputs import check_positive, check_texts, source_ids
-from keras_transformer.decoding.shapes import bucket, pad
 from keras_transformer.errors import InputError
 from keras_transformer.export.fixed_options import check_fixed_options, encoded
 from keras_transformer.export.litert_file import FORMAT

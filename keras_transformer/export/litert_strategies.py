@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE
+from keras_transformer.decoding.results import IMPOSSIBLE
 
 
 class Options(NamedTuple):

@@ -4,7 +4,7 @@ import dataclasses
 import warnings
 
 from keras_transformer.config import EOS_ID, PAD_ID
-from keras_transformer.decoding.shapes import bucket, length_buckets, pad
+from keras_transformer.decoding.compiled import bucket, length_buckets, pad
 from keras_transformer.export.graph_batches import CHUNK_SIZE
 from keras_transformer.export.verification_texts import verification_batches
 

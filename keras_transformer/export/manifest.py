@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from keras_transformer.decoding.shapes import length_buckets
+from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.graph_batches import CHUNK_SIZE, ROWS
 from keras_transformer.files import MANIFEST

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.decoding import length_penalty, search
-from keras_transformer.decoding.forced import forced_targets
+from keras_transformer.decoding.scoring import score_targets
 
 
 class Programs:
@@ -64,7 +64,7 @@ class Programs:
         """From source and target ids to log-probabilities and scores, float32 `(rows,)`."""
 
         def score(source_ids, target_ids):
-            by_token, _ = forced_targets(self._model, source_ids, target_ids)
+            by_token, _ = score_targets(self._model, source_ids, target_ids)
             real = masks.padding_mask(target_ids)
             log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
             lengths = ops.sum(ops.cast(real, "int32"), axis=1)
@@ -77,7 +77,7 @@ class Programs:
         """From source and target ids to the alignment, float32 `(rows, target, source)`."""
 
         def align(source_ids, target_ids):
-            _, alignment = forced_targets(self._model, source_ids, target_ids)
+            _, alignment = score_targets(self._model, source_ids, target_ids)
             real = ops.expand_dims(masks.padding_mask(target_ids), 2)
             return ops.where(real, alignment, 0.0)
 

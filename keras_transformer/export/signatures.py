@@ -3,8 +3,8 @@
 import math
 
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE
-from keras_transformer.decoding.shapes import length_buckets
+from keras_transformer.decoding.compiled import length_buckets
+from keras_transformer.decoding.results import IMPOSSIBLE
 from keras_transformer.errors import InputError
 from keras_transformer.export.graph_batches import (
     in_chunks,

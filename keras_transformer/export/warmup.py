@@ -8,7 +8,7 @@ field by field as in TensorFlow Serving's `.proto` files, so that its Python pac
 
 import functools
 
-from keras_transformer.decoding.shapes import length_buckets
+from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.export.graph_batches import ROWS
 from keras_transformer.export.verification_texts import sample_texts
 

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from keras_transformer.decoding.shapes import length_buckets
+from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
 from keras_transformer.serving.columns import to_array, to_values

@@ -28,14 +28,19 @@ def compiled_search(varied):
     """`compiled_search(variant, beam_size, …)(source_ids)`: as XLA programs, kept for all tests."""
     programs = {}
 
-    def compiled_search(variant, beam_size=1, alpha=0.6, n_best=None):
-        key = (variant, beam_size, alpha, n_best)
+    def compiled_search(variant, beam_size=1, exponent=0.6, n_best=None):
+        key = (variant, beam_size, exponent, n_best)
         if key not in programs:
             model = varied(variant)
 
             def run(source_ids):
                 return search(
-                    model, source_ids, beam_size, alpha, n_best or beam_size, oracles.MAX_LENGTH
+                    model,
+                    source_ids,
+                    beam_size,
+                    exponent,
+                    n_best or beam_size,
+                    oracles.MAX_LENGTH,
                 )
 
             programs[key] = Compiled(model, run)

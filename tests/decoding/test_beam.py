@@ -7,28 +7,32 @@ import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, as_lists, check_equal
 from keras import ops
-from naive_search import EOS, exhaustive_search, log_probability, naive_beam, penalty
+from naive_search import EOS, exhaustive_search, naive_beam
 
 from keras_transformer.decoding import Beam, Constraints, Greedy, decode
 
-SENTENCES, VOCABULARY, ROOM = 29, 7, 11
-ALPHAS = (0.0, 0.6, 1.0, 2.0)
+# JAX compiles each eager loop: beams are proved there by test_beam_penalties.py, as one program.
+pytestmark = pytest.mark.tensorflow
+
+SENTENCES, VOCABULARY, CAPACITY = 29, 7, 11
 
 
-def run(model, limits, beam_size, room=ROOM, alpha=0.6, n_best=1, **constraints):
+def run(model, limits, beam_size, capacity=CAPACITY, length_penalty=0.6, n_best=1, **constraints):
     return decode(
         model.step,
         model.start(beam_size),
-        Beam(beam_size, length_penalty=alpha, n_best=n_best),
+        Beam(beam_size, length_penalty=length_penalty, n_best=n_best),
         Constraints(ops.convert_to_tensor(limits, "int32"), **constraints),
-        room,
+        capacity,
         model.reorder,
     )
 
 
 def run_greedy(model, limits, **constraints):
     limits = ops.convert_to_tensor(limits, "int32")
-    return decode(model.step, model.start(1), Greedy(), Constraints(limits, **constraints), ROOM)
+    return decode(
+        model.step, model.start(1), Greedy(), Constraints(limits, **constraints), CAPACITY
+    )
 
 
 def test_two_beams_find_what_one_passes_by():
@@ -41,7 +45,7 @@ def test_two_beams_find_what_one_passes_by():
         vocabulary=5,
     )
     ids, log_probabilities, scores, by_token = (
-        np.asarray(each) for each in run(model, [3], 2, room=3, alpha=1.0, n_best=2)
+        np.asarray(each) for each in run(model, [3], 2, capacity=3, length_penalty=1.0, n_best=2)
     )
     np.testing.assert_array_equal(ids, [[[4, EOS, 0], [3, EOS, 0]]])
     expected = [[math.log(0.4 * 0.9), math.log(0.5 * 0.4)]]
@@ -53,70 +57,49 @@ def test_two_beams_find_what_one_passes_by():
     np.testing.assert_allclose(scores, np.array(expected) * 6 / 7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("alpha, best", [(0.0, (EOS,)), (2.0, (3, 3, EOS))])
-def test_the_penalty_lets_a_longer_hypothesis_win(alpha, best):
+@pytest.mark.parametrize("length_penalty, best", [(0.0, (EOS,)), (2.0, (3, 3, EOS))])
+def test_the_penalty_lets_a_longer_hypothesis_win(length_penalty, best):
     # ln 0.3 = -1.20; ln 0.25 = -1.39, and -1.39 / (8 / 6)^2 = -0.78.
     model = HistoryModel.of_probabilities(
         {(): {EOS: 0.3, 3: 0.25, 4: 0.45}, (3,): {3: 1.0}, (3, 3): {EOS: 1.0}}
         | {(4,) * n: {3: 0.5, 4: 0.5} for n in range(1, 5)},
         vocabulary=5,
     )
-    assert as_lists(run(model, [3], 3, room=3, alpha=alpha))[0][0].ids == best
+    assert as_lists(run(model, [3], 3, capacity=3, length_penalty=length_penalty))[0][0].ids == best
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("n_best", [1, 5])
-def test_beam_as_wide_as_the_tree_finds_the_best_sequences(rng, alpha, n_best):
+@pytest.mark.parametrize("length_penalty, n_best", [(0.0, 5), (1.0, 1)])
+def test_beam_as_wide_as_the_tree_finds_the_best_sequences(rng, length_penalty, n_best):
     limits = [1 + row % 4 for row in range(SENTENCES)]
     # Four words and the end: the last of four steps has 4^3 hypotheses of 5 extensions each.
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    result = run(model, limits, 5 * 4**3, room=4, alpha=alpha, n_best=n_best)
-    check_equal(result, exhaustive_search(model, limits, alpha, n_best))
+    result = run(model, limits, 5 * 4**3, capacity=4, length_penalty=length_penalty, n_best=n_best)
+    check_equal(result, exhaustive_search(model, limits, length_penalty, n_best))
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("beam_size, n_best", [(1, 1), (2, 1), (3, 3), (4, 2)])
-def test_it_equals_a_search_that_never_stops_early(rng, alpha, beam_size, n_best):
-    limits = [1 + row % ROOM for row in range(SENTENCES)]
+@pytest.mark.parametrize(
+    "length_penalty, beam_size, n_best", [(0.0, 1, 1), (0.6, 2, 1), (1.0, 3, 3), (2.0, 4, 2)]
+)
+def test_it_equals_a_search_that_never_stops_early(rng, length_penalty, beam_size, n_best):
+    limits = [1 + row % CAPACITY for row in range(SENTENCES)]
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    result = run(model, limits, beam_size, alpha=alpha, n_best=n_best)
-    check_equal(result, naive_beam(model, limits, beam_size, alpha, n_best))
+    result = run(model, limits, beam_size, length_penalty=length_penalty, n_best=n_best)
+    check_equal(result, naive_beam(model, limits, beam_size, length_penalty, n_best))
 
 
-@pytest.mark.parametrize("end", [-3.0, 1.0, 3.0])
+@pytest.mark.parametrize("end", [-3.0, 3.0])
 def test_stopping_early_is_safe_whether_sentences_are_short_or_long(rng, end):
-    limits = [ROOM] * SENTENCES
+    limits = [CAPACITY] * SENTENCES
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY, scale=1.0, end=end)
-    result = run(model, limits, 4, alpha=2.0, n_best=4)
+    result = run(model, limits, 4, length_penalty=2.0, n_best=4)
     check_equal(result, naive_beam(model, limits, 4, 2.0, 4))
 
 
-def test_compiled_it_gives_the_same(rng, compiled):
-    limits = np.array([1 + row % ROOM for row in range(SENTENCES)], "int32")
-    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    result = compiled(lambda limits: run(model, limits, 3, n_best=3))(limits)
-    check_equal(result, naive_beam(model, limits.tolist(), 3, 0.6, 3))
-
-
 def test_a_beam_of_one_without_an_end_is_greedy_search(rng):
-    limits = [1 + row % ROOM for row in range(SENTENCES)]
+    limits = [1 + row % CAPACITY for row in range(SENTENCES)]
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
     greedy = run_greedy(model, limits, end_id=-1)
-    check_equal(run(model, limits, 1, alpha=0.0, end_id=-1), as_lists(greedy), 1e-5)
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_a_beam_of_one_is_never_worse_than_greedy_search(rng, alpha):
-    # It keeps the hypotheses that end beside the greedy one, so it may find a better one.
-    limits = [ROOM] * SENTENCES
-    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=1.0)
-    greedy = as_lists(run_greedy(model, limits))
-    ended = [row for row in range(SENTENCES) if EOS in greedy[row][0].ids]
-    assert len(ended) > SENTENCES // 2
-    ours = as_lists(run(model, limits, 1, alpha=alpha))
-    for row in ended:
-        ids, total, _ = greedy[row][0]
-        assert ours[row][0].score >= total / penalty(len(ids), alpha) - 1e-5
+    check_equal(run(model, limits, 1, length_penalty=0.0, end_id=-1), as_lists(greedy), 1e-5)
 
 
 def test_it_stops_when_no_hypothesis_can_still_win(step_by_step):
@@ -127,7 +110,7 @@ def test_it_stops_when_no_hypothesis_can_still_win(step_by_step):
     with step_by_step:
         for n_best, steps in ((1, 1), (2, 5)):
             model = HistoryModel.of_probabilities(after, vocabulary=5)
-            run(model, [5], 2, alpha=0.0, n_best=n_best)
+            run(model, [5], 2, length_penalty=0.0, n_best=n_best)
             assert model.calls == steps
 
 
@@ -139,30 +122,10 @@ def test_it_goes_on_while_the_penalty_could_still_turn_the_order(step_by_step):
         vocabulary=5,
     )
     with step_by_step:
-        best = as_lists(run(model, [ROOM], 2, alpha=2.0))[0][0]
+        best = as_lists(run(model, [CAPACITY], 2, length_penalty=2.0))[0][0]
     assert best.ids == (3, 3, EOS)
     # ln 0.1 / (16 / 6)^2 = -0.32: the other one could have won until the limit.
-    assert model.calls == ROOM
-
-
-def test_finished_hypotheses_keep_the_score_of_their_own_length(rng):
-    limits = [ROOM] * SENTENCES
-    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    results = as_lists(run(model, limits, 4, alpha=1.0, n_best=4))
-    ended = [(row, each) for row in range(SENTENCES) for each in results[row] if EOS in each.ids]
-    assert len({len(each.ids) for _, each in ended}) > 5
-    for row, (ids, total, score) in ended:
-        assert ids.index(EOS) == len(ids) - 1
-        assert total == pytest.approx(log_probability(model, row, ids), abs=1e-4)
-        assert score == pytest.approx(total / penalty(len(ids), 1.0), abs=1e-4)
-
-
-def test_hypotheses_are_in_order_and_differ(rng):
-    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=2.0)
-    for hypotheses in as_lists(run(model, [ROOM] * SENTENCES, 5, n_best=5)):
-        scores = [each.score for each in hypotheses if EOS in each.ids]
-        assert len(scores) == 5 and scores == sorted(scores, reverse=True)
-        assert len({each.ids for each in hypotheses}) == 5
+    assert model.calls == CAPACITY
 
 
 def test_unfinished_hypotheses_come_after_all_finished_ones():
@@ -175,7 +138,7 @@ def test_unfinished_hypotheses_come_after_all_finished_ones():
         },
         vocabulary=5,
     )
-    (found,) = as_lists(run(model, [2], 5, room=2, alpha=0.0, n_best=5))
+    (found,) = as_lists(run(model, [2], 5, capacity=2, length_penalty=0.0, n_best=5))
     assert [each.ids for each in found] == [(3, EOS), (EOS,), (3, 3), (4, 3), (3, 4)]
     expected = [0.002, 0.001, 0.42 - 0.002, 0.399, 0.18]
     np.testing.assert_allclose([math.exp(each.score) for each in found], expected, rtol=1e-5)
@@ -193,7 +156,7 @@ def test_forbidden_ids_are_never_chosen_and_keep_their_probability(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
     model.logits[:, :, [0, 1, 5]] += 3.0
     model = HistoryModel(model.logits)
-    limits = [ROOM] * SENTENCES
+    limits = [CAPACITY] * SENTENCES
     check_equal(run(model, limits, 3, n_best=3), naive_beam(model, limits, 3, 0.6, 3))
     for forbidden in ((0, 1, 5), (0, 1)):
         found = as_lists(run(model, limits, 3, n_best=3, forbidden_ids=forbidden))
@@ -205,7 +168,7 @@ def test_places_for_which_no_hypothesis_exists_stay_empty(rng):
     # Two words and a limit of one: three sequences. Of two: seven.
     limits = [1, 2]
     model = HistoryModel.random(rng, 2, 5)
-    found = as_lists(run(model, limits, 11, room=3, n_best=11))
+    found = as_lists(run(model, limits, 11, capacity=3, n_best=11))
     expected = exhaustive_search(model, limits, 0.6, 11)
     assert [len(each) for each in expected] == [3, 7]
     for ours, theirs in zip(found, expected, strict=True):
@@ -213,17 +176,8 @@ def test_places_for_which_no_hypothesis_exists_stay_empty(rng):
         assert {each.ids for each in ours[len(theirs) :]} == {()}
 
 
-def test_batch_mates_change_nothing(rng):
-    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
-    limits = [1 + row % ROOM for row in range(SENTENCES)]
-    together = as_lists(run(model, limits, 3, n_best=3))
-    for row in (3, 7, 19):
-        alone = HistoryModel(model.logits[row : row + 1])
-        check_equal(run(alone, limits[row : row + 1], 3, n_best=3), [together[row]], 1e-6)
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_logits_of_nan_give_ids_in_range(beam_size):
+def test_logits_of_nan_give_ids_in_range():
+    beam_size = 3
     model = HistoryModel(np.full((2, 1009, VOCABULARY), np.nan))
-    ids = np.asarray(run(model, [3, 3], beam_size, room=3, n_best=beam_size).ids)
+    ids = np.asarray(run(model, [3, 3], beam_size, capacity=3, n_best=beam_size).ids)
     assert ids.min() >= 0 and ids.max() < VOCABULARY

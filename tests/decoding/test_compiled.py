@@ -5,10 +5,15 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
-from decoding_oracles import as_lists, check_equal, varied_sources
 
-from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.decoding.compiled import (
+    Compiled,
+    bucket,
+    length_buckets,
+    pad,
+    pad_to_few_shapes,
+    row_count,
+)
 
 
 def doubled_embeddings():
@@ -39,16 +44,6 @@ def test_a_shape_seen_before_is_not_traced_again():
     assert len(traced) == 1
 
 
-def test_a_program_is_counted_once_whatever_kind_of_array_comes():
-    doubled = Compiled(None, lambda ids: 2 * ids)
-    for ids in (np.ones((2, 3), "int32"), keras.ops.ones((2, 3), "int32")):
-        np.testing.assert_array_equal(doubled(ids), np.full((2, 3), 2))
-    assert len(doubled.programs) == 1
-    doubled(np.ones((2, 3), "float32"))
-    doubled(np.ones((3, 3), "int32"))
-    assert len(doubled.programs) == 3
-
-
 def test_changed_weights_are_seen_without_tracing_again():
     model, run, traced = doubled_embeddings()
     ids = np.array([[1, 5]], "int32")
@@ -57,18 +52,6 @@ def test_changed_weights_are_seen_without_tracing_again():
         model.set_weights([np.full((11, 3), value)])
         np.testing.assert_array_equal(run(ids)["doubled"], np.full((1, 2, 3), 2 * value))
     assert len(traced) == 1
-
-
-def test_a_search_follows_its_model_through_changes(varied):
-    other = varied("pre_norm")
-    model = type(other)(other.config)
-    options = dict(beam_size=2, n_best=2, max_length=7)
-    run = Compiled(model, lambda ids: search(model, ids, **options))
-    expected = as_lists(search(other, varied_sources(), **options))
-    before = as_lists(run(varied_sources()))
-    assert all(a[0].ids != b[0].ids for a, b in zip(before, expected, strict=True))
-    model.set_weights(other.get_weights())
-    check_equal(run(varied_sources()), expected, 1e-5)
 
 
 def test_a_backend_that_has_no_compiler_is_refused(monkeypatch):
@@ -86,13 +69,6 @@ def counted(function):
         return function(*arguments)
 
     return Compiled(None, run), traced
-
-
-def test_programs_are_the_shapes_that_were_asked_for():
-    run, _ = counted(lambda values: 2 * values)
-    for shape in ((2, 3), (2, 5), (2, 3), (7, 3), (2, 5)):
-        np.testing.assert_array_equal(run(np.ones(shape, "int32")), np.full(shape, 2))
-    assert len(run.programs) == 3
 
 
 @pytest.mark.tensorflow
@@ -128,3 +104,40 @@ def test_structures_may_have_places_without_a_value():
     np.testing.assert_array_equal(run(Pair(ones, ones), number), 6 * ones)
     np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
     assert len(run.programs) == 2
+
+
+def test_ten_lengths_reach_to_512():
+    assert length_buckets(512) == [16, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+    assert len(length_buckets(4096)) == 16
+
+
+@pytest.mark.parametrize("longest", [2, 13, 16, 17, 100, 129, 1023])
+def test_the_longest_length_is_the_last_bucket_and_nothing_is_larger(longest):
+    buckets = length_buckets(longest)
+    assert buckets[-1] == longest and buckets == sorted(set(buckets))
+
+
+@pytest.mark.parametrize("longest", [16, 300, 512])
+def test_padding_is_at_most_half_as_much_again_from_32_tokens_on(longest):
+    buckets = length_buckets(longest)
+    for length in range(1, longest + 1):
+        padded = bucket(length, buckets)
+        assert length <= padded
+        assert padded <= max(16, 1.5 * length) or length < 32
+
+
+def test_rows_are_padded_to_a_power_of_two():
+    assert [row_count(n) for n in (1, 2, 3, 4, 5, 31, 32, 33)] == [1, 2, 4, 4, 8, 32, 32, 64]
+
+
+def test_padded_rows_hold_their_ids_and_padding_alone():
+    ids = [[5, 7, 11], [3], [13, 17]]
+    np.testing.assert_array_equal(
+        pad(ids, 4, 5), [[5, 7, 11, 0, 0], [3, 0, 0, 0, 0], [13, 17, 0, 0, 0], [0] * 5]
+    )
+    assert pad(ids, 4, 5).dtype == "int32"
+
+
+def test_a_batch_gets_one_of_the_few_shapes_and_is_no_wider_than_the_longest_source():
+    assert pad_to_few_shapes([[7], [7], [3] * 17]).shape == (4, 32)
+    assert pad_to_few_shapes([[3] * 12], 13).shape == (1, 13)

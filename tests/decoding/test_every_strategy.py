@@ -1,9 +1,7 @@
-"""Every strategy with every constraint on a real Transformer: scores, batch-mates, padding."""
+"""Sampling and a diverse beam with every constraint on a real Transformer; see test_search.py."""
 
 import math
 
-import decoding_oracles as oracles
-import keras
 import numpy as np
 import pytest
 from decoding_oracles import (
@@ -16,20 +14,17 @@ from decoding_oracles import (
 )
 from naive_search import BOS, EOS, PAD, Rules, penalty
 
-from keras_transformer.decoding.arguments import search_arguments
-from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.options import DecodingOptions, search_arguments
 from keras_transformer.decoding.search import Search
+
+# The same operations run on JAX in test_beam_penalties.py, test_search.py and test_sampling.py.
+pytestmark = pytest.mark.tensorflow
 
 BANNED, LONGEST = (5, 12), 17
 LENGTHS = dict(min_length=2, min_length_ratio=0.7, length_penalty=1.0)
 STRATEGIES = {
-    "greedy": DecodingOptions(beam_size=1, no_repeat_ngram_size=2, **LENGTHS),
     "sampling": DecodingOptions(
         sampling=True, n_best=3, temperature=1.2, top_p=0.95, no_repeat_ngram_size=3, **LENGTHS
-    ),
-    "beam": DecodingOptions(
-        beam_size=3, n_best=3, coverage_penalty=0.3, no_repeat_ngram_size=2, **LENGTHS
     ),
     "groups": DecodingOptions(
         beam_size=4,
@@ -67,17 +62,14 @@ def inputs_of(source, prefixes=None):
 
 
 def search_of(model, name):
-    """`run(source_ids, prefixes, seeds)`, in whatever way is quick."""
     options = STRATEGIES[name]
-    search = Search(model, options)
 
     def run(source_ids, prefixes, seeds):
         values = bias().astype("float32")
         arguments = search_arguments(options, source_ids, LONGEST, seeds, prefixes, values)
-        return search.begin(arguments, LONGEST)[1]
+        return Search(model, options).begin(arguments, LONGEST)[1]
 
-    # JAX would compile each eager loop anew.
-    return Compiled(model, run) if keras.backend.backend() == "jax" else run
+    return run
 
 
 @pytest.fixture(params=STRATEGIES)
@@ -112,7 +104,7 @@ def test_scores_are_those_of_full_passes(varied, strategy):
     best = [hypotheses[0] for hypotheses in as_lists(found)]
     # A logit bias is in the score of what ranks by it.
     ranked = [
-        each.log_probability + (rules.bonus(row, each.ids) if name in ("beam", "groups") else 0)
+        each.log_probability + (rules.bonus(row, each.ids) if name == "groups" else 0)
         for row, each in enumerate(best)
     ]
     expected = [
@@ -159,24 +151,3 @@ def test_batch_mates_and_padding_change_nothing(strategy):
     assert {each.ids for found in mixed[-2:] for each in found} == {()}
     alone = run(source[4:5, :5], prefixes[4:5], seeds[4:5])
     check_equal(alone, together[4:5], 1e-5)
-
-
-@pytest.mark.parametrize("name", ["sampling", "groups"])
-def test_in_bfloat16_batch_mates_change_nothing(name):
-    # The others are in test_search.py.
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    model = oracles.varied_transformer("pre_norm")
-    assert model.compute_dtype == "bfloat16"
-    run, (source, prefixes, seeds) = search_of(model, name), inputs_of(varied_sources())
-    found = run(source, prefixes, seeds)
-    assert {str(np.asarray(each).dtype) for each in found[1:]} == {"float32"}
-    together = as_lists(found)
-    assert len({len(each[0].ids) for each in together}) >= 4
-    others, other_prefixes, other_seeds = inputs_of(
-        varied_sources(seed=1)[::-1].copy(), PREFIXES[::-1]
-    )
-    for theirs, ours in ((others, source), (other_prefixes, prefixes), (other_seeds, seeds)):
-        theirs[3:8] = ours[3:8]
-    # The same shapes round alike, so the scores are equal too.
-    again = as_lists(run(others, other_prefixes, other_seeds))
-    check_equal(again[3:8], together[3:8], 1e-6)

@@ -1,10 +1,49 @@
-"""From ids and scores to translations."""
+"""Penalties by hand; from ids and scores to translations; split texts put together."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
-from keras_transformer.decoding.hypotheses import IMPOSSIBLE, Hypotheses
-from keras_transformer.decoding.results import Results
+from keras_transformer.decoding import Hypotheses, Translation
+from keras_transformer.decoding.results import (
+    IMPOSSIBLE,
+    best_translation,
+    coverage_penalty,
+    length_penalty,
+)
+
+
+@pytest.mark.parametrize(
+    "length, exponent, expected",
+    [(1, 0.6, 1.0), (7, 1, 2.0), (13, 2, 9.0), (19, 0.5, 2.0), (29, 0, 1.0)],
+)
+def test_the_penalty_is_a_power_of_five_plus_length_over_six(length, exponent, expected):
+    # (5 + 7) / 6 = 2, (5 + 13) / 6 = 3, (5 + 19) / 6 = 4
+    assert float(length_penalty(length, exponent)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_source_token_attended_to_less_than_once_costs_its_logarithm():
+    coverage = np.array([[0.5, 1.0, 0.25, 3.0, 0.125]], "float32")
+    everything = np.ones((1, 5), bool)
+    # ln 1/2 + 0 + ln 1/4 + 0 + ln 1/8 = -6 ln 2; more than once earns nothing.
+    expected = -6 * np.log(2)
+    np.testing.assert_allclose(coverage_penalty(coverage, everything), [expected], rtol=1e-6)
+    padded = np.array([[True, True, True, True, False]])
+    np.testing.assert_allclose(coverage_penalty(coverage, padded), [expected / 2], rtol=1e-6)
+    assert float(coverage_penalty(coverage, ~everything)[0]) == 0.0
+
+
+def test_a_source_token_never_attended_to_costs_much_but_not_infinitely_much():
+    coverage, mask = np.zeros((2, 3), "float32"), np.array([[True, False, True]])
+    np.testing.assert_allclose(coverage_penalty(coverage, mask), [2 * np.log(1e-6)] * 2, rtol=1e-6)
+
+
+def test_the_coverage_of_each_hypothesis_is_its_own():
+    coverage = np.array([[[1.0, 1.0], [0.5, 1.0], [0.5, 0.5]], [[0.5, 0.25]] * 3], "float32")
+    mask = np.array([[[True, True]], [[False, True]]])
+    expected = np.array([[0, -1, -2], [-2, -2, -2]]) * np.log(2)
+    np.testing.assert_allclose(coverage_penalty(coverage, mask), expected, rtol=1e-6, atol=1e-7)
 
 
 class Letters:
@@ -20,37 +59,62 @@ class Letters:
         return ["".join(self.pieces_of([i for i in row if i != 2])) for row in rows]
 
 
+TOKENIZERS = Letters("A"), Letters("a")
+
+
 def hypotheses(ids, scores):
     ids = np.array(ids, "int32")
     by_token = np.where(ids > 0, -0.5, 0.0).astype("float32")
     return Hypotheses(ids, by_token.sum(axis=1), np.array(scores, "float32"), by_token)
 
 
-@pytest.fixture
-def results():
-    return Results(Letters("A"), Letters("a"))
-
-
-def test_the_best_comes_with_its_alternatives_and_without_padding(results):
-    found = hypotheses([[5, 6, 2, 0], [7, 2, 0, 0]], [-0.75, -1.0])
-    best = results.best(found, [8, 5, 2])
+def test_the_best_comes_with_its_alternatives_and_without_padding():
+    found = hypotheses([[5, 6, 2, 0], [7, 0, 2, 0]], [-0.75, -1.0])
+    best = best_translation(found, [8, 5, 2], TOKENIZERS)
     assert (best.text, best.score, best.log_probability) == ("ab", -0.75, -1.5)
     assert best.tokens == ("a", "b", "</s>") and best.ids == (5, 6, 2)
     assert best.token_log_probabilities == (-0.5, -0.5, -0.5)
     assert best.source_tokens == ("D", "A", "</s>")
     (other,) = best.alternatives
-    assert (other.text, other.score, other.ids) == ("c", -1.0, (7, 2))
+    assert (other.score, other.ids) == (-1.0, (7, 0, 2))  # padding inside is part of it
 
 
-def test_places_that_no_hypothesis_took_are_left_out(results):
+def test_places_that_no_hypothesis_took_are_left_out():
     found = hypotheses([[5, 2], [0, 0], [0, 0]], [-0.5, IMPOSSIBLE, IMPOSSIBLE])
-    assert results.best(found, [5, 2]).alternatives == ()
+    assert best_translation(found, [5, 2], TOKENIZERS).alternatives == ()
 
 
-def test_a_padding_id_inside_a_translation_is_part_of_it(results):
-    assert results.best(hypotheses([[5, 0, 6, 0]], [-1.0]), [2]).ids == (5, 0, 6)
-
-
-def test_an_empty_translation_has_no_tokens(results):
-    best = results.best(hypotheses([[0, 0]], [0.0]), [])
+def test_an_empty_translation_has_no_tokens():
+    best = best_translation(hypotheses([[0, 0]], [0.0]), [], TOKENIZERS)
     assert (best.text, best.tokens, best.log_probability) == ("", (), 0.0)
+
+
+def hypothesis(text, score, shape=(1, 1), value=1.0):
+    return Translation(text, score, score, alignment=np.full(shape, value, "float32"))
+
+
+def test_the_best_of_a_split_text_are_the_best_sums_of_its_parts():
+    # Sums: a+c 3, a+d 3.5, b+c 4, b+d 4.5; of other orders 3.25 and 4.25.
+    first = dataclasses.replace(hypothesis("a", -1), alternatives=(hypothesis("b", -2),))
+    second = dataclasses.replace(hypothesis("c", -2), alternatives=(hypothesis("d", -2.5),))
+    whole = Translation.joined([first, second])
+    assert [(each.text, each.score) for each in (whole, *whole.alternatives)] == [
+        ("a c", -3),
+        ("a d", -3.5),
+    ]
+    assert whole.parts == (first, second)
+
+
+def test_samples_of_a_split_text_are_joined_one_by_one():
+    first = dataclasses.replace(hypothesis("a", -9), alternatives=(hypothesis("b", -1),))
+    second = dataclasses.replace(hypothesis("c", -9), alternatives=(hypothesis("d", -1),))
+    whole = Translation.joined([first, second], sampling=True)
+    assert [each.text for each in (whole, *whole.alternatives)] == ["a c", "b d"]
+
+
+def test_no_token_of_a_part_attends_to_another_part():
+    whole = Translation.joined([hypothesis("a", 0, (2, 3), 0.5), hypothesis("b", 0, (1, 2), 0.7)])
+    np.testing.assert_allclose(
+        whole.alignment, [[0.5, 0.5, 0.5, 0, 0], [0.5, 0.5, 0.5, 0, 0], [0, 0, 0, 0.7, 0.7]]
+    )
+    assert Translation.joined([Translation("a", 0), hypothesis("b", 0)]).alignment is None

@@ -1,4 +1,4 @@
-"""Sampling: how often each sequence comes, and what a sample depends on."""
+"""Greedy search against a naive one; how often each sample comes, and what it depends on."""
 
 import collections
 
@@ -13,13 +13,68 @@ from decoding_oracles import (
     varied_sources,
 )
 from keras import ops
-from naive_search import ANYTHING, Rules, naive_greedy, penalty, sequence_probabilities
+from naive_search import ANYTHING, EOS, Rules, naive_greedy, penalty, sequence_probabilities
 
-from keras_transformer.decoding import Sampling, search
+from keras_transformer.decoding import Constraints, Greedy, Sampling, decode, search
 
-VOCABULARY, ROOM, DRAWS = 5, 3, 4001
+VOCABULARY, CAPACITY, DRAWS = 5, 3, 4001
+SENTENCES, WORDS, LONGEST = 31, 7, 11  # of greedy search
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 PROGRAMS = []  # compiled once for all tests
+
+
+def run_greedy(model, limits, capacity=LONGEST, **constraints):
+    limits = ops.convert_to_tensor(limits, "int32")
+    return decode(
+        model.step, model.start(1), Greedy(), Constraints(limits, **constraints), capacity
+    )
+
+
+def test_greedy_search_takes_the_most_probable_token_even_where_that_ends_badly():
+    model = HistoryModel.of_probabilities(
+        {(): {3: 0.5, 4: 0.4, EOS: 0.1}, (3,): {EOS: 0.4, 4: 0.3, 3: 0.3}, (4,): {EOS: 1.0}},
+        {(): {EOS: 0.6, 3: 0.4}},
+        vocabulary=5,
+    )
+    ids, log_probabilities, scores, by_token = (
+        np.asarray(each) for each in run_greedy(model, [3, 3], capacity=3)
+    )
+    np.testing.assert_array_equal(ids, [[[3, EOS, 0]], [[EOS, 0, 0]]])
+    np.testing.assert_allclose(np.exp(log_probabilities), [[0.5 * 0.4], [0.6]], rtol=1e-6)
+    np.testing.assert_array_equal(scores, log_probabilities)
+    np.testing.assert_allclose(np.exp(by_token), [[[0.5, 0.4, 1.0]], [[0.6, 1.0, 1.0]]], rtol=1e-6)
+
+
+def test_greedy_search_equals_a_search_that_scores_every_prefix_anew(rng, compiled):
+    model = HistoryModel.random(rng, SENTENCES, WORDS)
+    limits = [1 + row % LONGEST for row in range(SENTENCES)]
+    expected = naive_greedy(model, limits)
+    assert len({len(each[0].ids) for each in expected if EOS in each[0].ids}) > 5
+    assert any(EOS not in each[0].ids for each in expected)
+    check_equal(run_greedy(model, limits), expected)
+    check_equal(
+        compiled(lambda limits: run_greedy(model, limits))(np.array(limits, "int32")), expected
+    )
+
+
+@pytest.mark.tensorflow
+def test_another_id_can_be_the_end(rng):
+    model = HistoryModel.random(rng, SENTENCES, WORDS)
+    limits = [LONGEST] * SENTENCES
+    endless = [each[0].ids for each in as_lists(run_greedy(model, limits, end_id=-1))]
+    assert {len(ids) for ids in endless} == {LONGEST}
+    cut = [ids[: ids.index(5) + 1] if 5 in ids else ids for ids in endless]
+    assert [each[0].ids for each in as_lists(run_greedy(model, limits, end_id=5))] == cut
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("chosen", [[3, 4, EOS]])
+def test_greedy_search_stops_as_soon_as_all_have_ended(step_by_step, chosen):
+    after = {tuple(chosen[:i]): {token: 1.0} for i, token in enumerate(chosen)}
+    model = HistoryModel.of_probabilities(after, {(): {EOS: 1.0}}, vocabulary=5)
+    with step_by_step:
+        run_greedy(model, [LONGEST, LONGEST])
+    assert model.calls == len(chosen)
 
 
 @pytest.fixture
@@ -36,14 +91,14 @@ def draw(compiled, tree):
         def strategy(seeds, **options):
             return Sampling(seeds, 3, length_penalty=1.0, **options)
 
-        PROGRAMS.append(search_program(compiled, tree, strategy, ROOM, 2, sentences=DRAWS))
+        PROGRAMS.append(search_program(compiled, tree, strategy, CAPACITY, 2, sentences=DRAWS))
 
     def draw(rules=ANYTHING, **options):
         options = {"seeds": np.arange(DRAWS, dtype="int32")} | NEUTRAL | options
         every = rules._replace(
             min_lengths=rules.min_lengths * DRAWS, prefixes=rules.prefixes * DRAWS, ngram_size=2
         )
-        return PROGRAMS[0](tree, [ROOM] * DRAWS, every, **options)[0]
+        return PROGRAMS[0](tree, [CAPACITY] * DRAWS, every, **options)[0]
 
     return draw
 
@@ -53,9 +108,7 @@ def draw(compiled, tree):
     [
         {},
         {"temperature": 0.5},
-        {"temperature": 1.7},
         {"top_k": 2},
-        {"top_p": 0.6},
         {"min_p": 0.6},
         {"temperature": 1.3, "top_k": 2, "top_p": 0.55, "min_p": 0.1},
     ],
@@ -67,7 +120,7 @@ def draw(compiled, tree):
 )
 def test_sequences_come_as_often_as_they_are_probable(tree, draw, rules, options):
     probabilities = sequence_probabilities(
-        tree, 0, ROOM, rules._replace(ngram_size=2), **(NEUTRAL | options)
+        tree, 0, CAPACITY, rules._replace(ngram_size=2), **(NEUTRAL | options)
     )
     assert sum(probabilities.values()) == pytest.approx(1.0)
     drawn = as_lists(draw(rules, **options))
@@ -92,7 +145,7 @@ def test_scores_are_the_models_own_whatever_the_draws_were_made_with(tree, draw)
 
 
 def test_a_temperature_near_zero_gives_greedy_search(tree, draw):
-    (expected,) = naive_greedy(tree, [ROOM], Rules(ngram_size=2))
+    (expected,) = naive_greedy(tree, [CAPACITY], Rules(ngram_size=2))
     for samples in as_lists(draw(temperature=1e-6)):
         assert {sample.ids for sample in samples} == {expected[0].ids}
 
@@ -128,13 +181,7 @@ def test_a_sample_depends_on_its_own_seed_alone(draw):
     assert len({tuple(samples) for samples in as_lists(draw(seeds=others))[4::7]}) == 1
 
 
-def test_more_samples_keep_the_first_ones(compiled, tree, draw):
-    seeds = np.arange(DRAWS, dtype="int32")
-    run = search_program(compiled, tree, lambda seeds: Sampling(seeds, 2), ROOM, 2, sentences=DRAWS)
-    two = np.asarray(run(tree, [ROOM] * DRAWS, seeds=seeds)[0].ids)
-    np.testing.assert_array_equal(two, np.asarray(draw().ids)[:, :2])
-
-
+@pytest.mark.tensorflow
 def test_a_search_samples_a_transformer_with_one_seed_for_all_sentences(varied):
     # TensorFlow and JAX give the same samples: see test_search.py.
     options = dict(sampling=True, seed=11, n_best=3, temperature=0.9)

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer.decoding.shapes import length_buckets, pad_to_few_shapes
+from keras_transformer.decoding.compiled import length_buckets, pad_to_few_shapes
 from keras_transformer.export import graph_batches
 
 tf = pytest.importorskip("tensorflow")

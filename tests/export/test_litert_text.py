@@ -3,7 +3,7 @@ import pytest
 
 from keras_transformer import Tokenizer
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding.shapes import pad
+from keras_transformer.decoding.compiled import pad
 from keras_transformer.errors import InputError
 from keras_transformer.export.litert_file import convert, join
 from keras_transformer.export.litert_process import tokenizer_operations

@@ -1,23 +1,24 @@
-"""The model over given targets: log-probabilities of their tokens, and the alignment."""
+"""Teacher forcing: the log-probabilities of given targets, and their alignment to the source."""
 
+from collections.abc import Sequence
+
+import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.config import BOS_ID
-from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.shapes import bucket, length_buckets, pad, row_count
+from keras_transformer.decoding.compiled import Compiled, bucket, length_buckets, pad, row_count
 from keras_transformer.models.decoding_cache import mean_of_heads
 
 
-def forced_targets(model, source_ids, target_ids, layer=-1, heads=None):
+def score_targets(model: keras.Model, source_ids, target_ids, layer=-1, heads=None):
     """Scores targets in one pass, without a search.
 
     Args:
         model: `Transformer`.
         source_ids: Int32 `(batch, source)`, padded with 0.
-        target_ids: Int32 `(batch, target)`: no beginning-of-sentence id; the end, then padding.
-        layer: The decoder block that the alignment is taken from.
-        heads: A tuple of the heads whose mean it is; all by default.
+        target_ids: Int32 `(batch, target)`: no beginning-of-sentence id; EOS, then padding.
+        layer: As `attention_layer` in `DecodingOptions`, like `heads`.
 
     Returns:
         Log-probabilities of the target's tokens, float32 `(batch, target)`, not masked; and the
@@ -25,58 +26,32 @@ def forced_targets(model, source_ids, target_ids, layer=-1, heads=None):
     """
     batch = ops.shape(target_ids)[0]
     begin = ops.full((batch, 1), BOS_ID, "int32")
-    read = ops.concatenate([begin, target_ids[:, :-1]], axis=1)
+    read = ops.concatenate([begin, target_ids[:, :-1]], axis=1)  # --> [batch, target]
     logits, attention = model.call_with_attention(source_ids, read)
     chosen = ops.take_along_axis(logits, ops.expand_dims(target_ids, 2), axis=2)[..., 0]
     return chosen - ops.logsumexp(logits, axis=2), mean_of_heads(attention[layer], heads)
 
 
-class ForcedTargets:
-    """`forced_targets`, compiled, over any number of pairs.
+class TeacherForcedScorer:
+    """`score_targets`, compiled, over any number of pairs; with or without the alignment."""
 
-    Args:
-        model: `Transformer`.
-        layer: As in `forced_targets`.
-        heads: As in `forced_targets`.
-        alignment: Whether alignments are wanted.
-        max_source_length: Longest source, tokens.
-        max_target_length: Longest target, tokens.
-        with_xla: As for `Compiled`.
-    """
-
-    def __init__(
-        self,
-        model,
-        layer,
-        heads,
-        alignment,
-        max_source_length,
-        max_target_length,
-        with_xla=True,
-    ):
+    def __init__(self, model, layer, heads, alignment: bool, max_lengths, with_xla: bool = True):
         def run(source_ids, target_ids):
-            scored = forced_targets(model, source_ids, target_ids, layer, heads)
+            scored = score_targets(model, source_ids, target_ids, layer, heads)
             return scored if alignment else scored[:1]
 
         self._run = Compiled(model, run, with_xla=with_xla)
-        self._buckets = length_buckets(max_source_length), length_buckets(max_target_length)
+        self._buckets = [length_buckets(each) for each in max_lengths]  # of source and target
 
     @property
-    def compilations(self):
+    def compilations(self) -> int:
         """Programs that XLA has compiled for it."""
         return self._run.compilations
 
-    def run(self, pairs, batch_size):
-        """Scores pairs in batches of similar length.
+    def run(self, pairs: Sequence[tuple[list, list]], batch_size: int) -> list[tuple]:
+        """Scores pairs of source and target ids, including EOS, in batches of similar length.
 
-        Args:
-            pairs: A list of (source ids, target ids), lists of integers; no beginning of the
-                sentence, but its end.
-            batch_size: Most pairs in one call.
-
-        Returns:
-            For each pair, in order: a list of log-probabilities, and the alignment, a float32
-            array `(target, source)`, or `None`.
+        For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
         """
         results = [([], None)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: tuple(map(len, pairs[i])), reverse=True)

@@ -1,19 +1,75 @@
-"""Stages of growing capacity: the same results as in one piece, few programs, full batches."""
+"""Batches of few shapes, stages that give what one piece gives, full batches, kept programs."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
+import keras
 import numpy as np
 import pytest
 from decoding_oracles import as_lists, check_equal, varied_sources
 
-from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding import stages as stages_module
-from keras_transformer.decoding.arguments import search_arguments
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import DecodingOptions, scheduler, search
+from keras_transformer.decoding.compiled import pad
+from keras_transformer.decoding.options import search_arguments
+from keras_transformer.decoding.scheduler import Batch, Job, Scheduler, Stages, batches
 from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.shapes import pad
-from keras_transformer.decoding.stages import Batch, Stages
+
+LENGTHS = (3, 17, 5, 40, 11, 2, 19)
+JOBS = [Job(f"s{i}", [7 + i] * length, 100 + i, ()) for i, length in enumerate(LENGTHS)]
+
+
+def made(jobs=JOBS, batch_size=3, **options):
+    return list(batches(jobs, DecodingOptions(**options), batch_size, (50, 29), 13))
+
+
+def test_batches_go_by_falling_length_and_are_padded_to_few_shapes():
+    found = made()
+    assert [batch.keys for batch in found] == [["s3", "s6", "s1"], ["s4", "s2", "s0"], ["s5"]]
+    # 40 tokens go into 48 columns, 11 and 2 into 16; 3 sentences into 4 rows, the last one too.
+    assert [batch.arguments.source_ids.shape for batch in found] == [(4, 48), (4, 16), (4, 16)]
+    assert found[0].arguments.source_ids[1].tolist() == [13] * 19 + [0] * 29
+    assert not found[0].arguments.source_ids[3].any()
+    assert not found[2].arguments.source_ids[1:].any()
+
+
+def test_seeds_go_with_their_sentences():
+    first, second, third = made(sampling=True, beam_size=1)
+    assert first.arguments.seeds.tolist() == [103, 106, 101, 0]
+    assert third.arguments.seeds.tolist() == [105, 0, 0, 0]
+    assert all(batch.arguments.seeds is None for batch in made())
+
+
+def test_prefixes_go_with_their_sentences_in_a_multiple_of_16_columns():
+    jobs = [
+        job._replace(prefix=(5,) * (17 if job.key == "s2" else i % 2)) for i, job in enumerate(JOBS)
+    ]
+    first, second, third = made(jobs)
+    assert {batch.arguments.prefixes.shape for batch in (first, second, third)} == {(4, 32)}
+    # s4, s2 and s0, and a row of padding.
+    assert np.count_nonzero(second.arguments.prefixes, axis=1).tolist() == [0, 17, 0, 0]
+    assert np.count_nonzero(first.arguments.prefixes, axis=1).tolist() == [1, 0, 1, 0]
+    assert made()[0].arguments.prefixes is None
+
+
+def test_a_bias_and_banned_ids_become_one_row_over_the_vocabulary():
+    batch = made(banned_ids=(4, 6), logit_bias=((5, 1.5), (6, 2.0), (7, float("-inf"))))[0]
+    bias = batch.arguments.logit_bias
+    assert bias.shape == (13,)
+    assert bias[5] == 1.5
+    assert (bias[[4, 6, 7]] < -1e29).all() and np.isfinite(bias).all()
+    assert not bias[[0, 1, 2, 3, 8, 9, 10, 11, 12]].any()
+    assert made()[0].arguments.logit_bias is None
+
+
+@pytest.mark.parametrize("count, rows", [(1, 1), (2, 2), (3, 4), (7, 8)])
+def test_rows_are_a_power_of_two_of_the_sentences_there_are(count, rows):
+    (batch,) = made(JOBS[:count], batch_size=64)
+    assert len(batch.arguments.source_ids) == rows
+
 
 LONGEST = 23
 # Capacities of 6, 12, 23.
@@ -23,7 +79,7 @@ FIRST_CAPACITY = 6
 @pytest.fixture(scope="module", autouse=True)
 def small_capacities():
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(stages_module, "FIRST_CAPACITY", FIRST_CAPACITY)
+        monkeypatch.setattr(scheduler, "FIRST_CAPACITY", FIRST_CAPACITY)
         yield
 
 
@@ -64,10 +120,8 @@ def in_stages(model, source, options, rows):
     return type(rows[0])(*fields), stages
 
 
-# All that a state may hold grows in one of these; see test_loop.py for each by itself.
+# All that a state may hold grows in one of these; greedy search is below, each in test_loop.py.
 OPTIONS = {
-    "greedy": dict(beam_size=1),
-    "beam": dict(beam_size=3, n_best=3),
     "groups, coverage and n-grams": dict(
         beam_size=4, num_groups=2, n_best=4, coverage_penalty=0.3, no_repeat_ngram_size=2
     ),
@@ -92,7 +146,8 @@ def test_stages_give_what_one_piece_gives(varied, name):
 
 def test_sentences_that_go_on_are_put_together(greedy, whole, monkeypatch):
     source, ran = varied_sources(13), []
-    begin, proceed = greedy._functions(3)
+    batch, *_ = batches_of(source, greedy._search.options, 3)
+    begin, proceed = greedy._functions(batch)
 
     class Counted:
         programs = proceed.programs
@@ -112,6 +167,7 @@ def test_sentences_that_go_on_are_put_together(greedy, whole, monkeypatch):
     assert len(ran) == expected and ran.count(3) >= len(ran) - 3
 
 
+@pytest.mark.tensorflow
 def test_batches_that_are_decoded_at_once_change_nothing(greedy, monkeypatch):
     source, options = varied_sources(13), greedy._search.options
     assert greedy._workers == 1
@@ -125,6 +181,7 @@ def test_batches_that_are_decoded_at_once_change_nothing(greedy, monkeypatch):
             np.testing.assert_allclose(found.scores, alone[place].scores, atol=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_what_a_stage_leaves_is_not_held_for_sentences_that_have_ended(greedy, whole):
     lengths = (whole != 0).sum(axis=1)
     chosen = np.argsort(lengths)[[0, -2, -1]]
@@ -153,7 +210,7 @@ import numpy as np
 from decoding_oracles import varied_transformer, VOCABULARY
 from test_engine import NumberTokenizer
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.decoding.shapes import length_buckets
+from keras_transformer.decoding.compiled import length_buckets
 
 engine = ModelEngine(
     varied_transformer("post_norm"), NumberTokenizer(), max_source_length=64, max_target_length=40
@@ -191,3 +248,78 @@ def test_5000_sentences_of_mixed_length_compile_no_more_than_promised(tmp_path):
         if name.endswith("before_optimizations.txt") and "_run_" in name
     ]
     assert len(written) == counted <= promised
+
+
+@pytest.fixture
+def tiny():
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    return Transformer(
+        TransformerConfig(11, model_dim=4, num_heads=2, intermediate_dim=3, **layers)
+    )
+
+
+def test_options_that_are_no_part_of_a_program_share_it(tiny):
+    programs, plain = Scheduler(tiny, (16, 16)), DecodingOptions(beam_size=3)
+    for change in (
+        {"length_penalty": 1.3},
+        {"max_length": 7},
+        {"min_length": 2},
+        {"banned_ids": (5,)},
+        {"max_length_ratio": 1.1},
+    ):
+        same = DecodingOptions(beam_size=3, **change)
+        assert programs.stages(same) is programs.stages(plain)
+    for change in (
+        {"beam_size": 2},
+        {"n_best": 2},
+        {"coverage_penalty": 0.1},
+        {"no_repeat_ngram_size": 2},
+        {"beam_size": 1, "sampling": True},
+    ):
+        other = DecodingOptions(**{"beam_size": 3, **change})
+        assert programs.stages(other) is not programs.stages(plain)
+        assert programs.stages(other) is programs.stages(other)
+    first_head = DecodingOptions(attention_heads=(0,))
+    assert programs.scorer(plain, True) is programs.scorer(plain, True)
+    assert programs.scorer(plain, True) is not programs.scorer(plain, False)
+    assert programs.scorer(plain, True) is not programs.scorer(first_head, True)
+    assert programs.compilations == 0
+
+
+SHORT = np.array([[5, 7, 2]], "int32")
+
+
+def found_with(programs, size):
+    options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
+    batch = Batch([0], search_arguments(options, SHORT, 6))
+    ((_, found),) = programs.stages(options).run([batch])
+    return found
+
+
+@pytest.mark.tensorflow
+def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
+    few, many = (Scheduler(tiny, (8, 6), most=most) for most in (1, 64))
+    first = few.stages(DecodingOptions(beam_size=1, no_repeat_ngram_size=2))
+    kept = []
+    for size in (2, 3):
+        found, wanted = found_with(few, size), found_with(many, size)
+        np.testing.assert_array_equal(found.ids, wanted.ids)
+        np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-5)
+    assert few.stages(DecodingOptions(beam_size=1, no_repeat_ngram_size=2)) is first
+    assert (few.compilations, many.compilations) == (1, 2)
+    for size in range(3, 33):
+        options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
+        kept.append(weakref.ref(few.stages(options)))
+    gc.collect()
+    assert 0 < sum(each() is not None for each in kept) < 10
+    assert few.compilations == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX frees what it compiled")
+def test_where_programs_can_be_freed_the_oldest_is(tiny):
+    few = Scheduler(tiny, (8, 6), most=1)
+    for size in (2, 3, 3):
+        found_with(few, size)
+    assert few.compilations == 2
+    found_with(few, 2)
+    assert few.compilations == 3
