@@ -1,8 +1,9 @@
 """What a Transformer is made of: sizes, rates and switches, checked once."""
 
 import dataclasses
+from collections.abc import Sequence
 
-from keras_transformer.errors import did_you_mean
+from keras_transformer.errors import InputError, did_you_mean
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids that every tokenizer, loss and search of this package agrees on."""
@@ -188,15 +189,22 @@ def _check_activation(name):
         )
 
 
-def check_rate(name, value):
+def check_rate(name: str, value: object) -> None:
     """Raises `ValueError` unless `value` is a probability below one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
 
 
-def check_choice(name, value, choices):
-    """Raises `ValueError` unless `value` is one of `choices`."""
+def check_positive(**sizes: float) -> None:
+    """Raises `ValueError` for a size that is not positive."""
+    for name, size in sizes.items():
+        if size <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
     if value not in choices:
-        raise ValueError(
+        raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
         )

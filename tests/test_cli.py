@@ -337,11 +337,11 @@ def test_help_and_a_usage_error_load_no_library(arguments, code, tmp_path):
 IMPORT_TENSORFLOW = """
     import os, sys
     from keras_transformer import cli
-    from keras_transformer.commands import demo
+    from keras_transformer.commands import train
     def load(*arguments, **options):
         import tensorflow
         {then}
-    demo._demo = load
+    train._demo = load
     sys.argv = ["keras-transformer", {arguments}]
     sys.exit(cli.run())
 """

@@ -4,7 +4,7 @@ import functools
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -31,7 +31,7 @@ _MATRIX = "matrix product"
 
 
 def benchmark_decode(
-    preset: str | None = "transformer_base",
+    preset: str = "transformer_base",
     vocabulary_size: int = 8000,
     length: int = 32,
     steps: int = 32,
@@ -65,10 +65,7 @@ def benchmark_decode(
     check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
     chosen, not_installed = choose_engines(engines)
     use_threads(threads)
-    if model is None:
-        model = random_model(preset, vocabulary_size)
-    else:
-        preset = None
+    given, model = model, random_model(preset, vocabulary_size) if model is None else model
     _check_sizes(model.config, length, steps)
     made = {}
     for name, engine in chosen.items():
@@ -84,7 +81,7 @@ def benchmark_decode(
             rows.append(_row(model.config, made, reference, source_ids, beam_size, steps, rounds))
     return {
         "benchmark": "decode",
-        "preset": preset,
+        "preset": preset if given is None else None,
         "config": model.config.to_dict(),
         "length": length,
         "steps": steps,
@@ -254,3 +251,77 @@ def _same(ours, theirs):
     if ours is None:
         return None
     return round(sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours), 4)
+
+
+def table(report: dict[str, Any]) -> str:
+    """A report as an aligned Markdown table, and below it what one must know to read it."""
+    rows = list(_corpus_rows(report) if report["benchmark"] == "corpus" else _decode_rows(report))
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in (rows[0], ["-" * (width - 1) + ":" for width in widths], *rows[1:]):
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_reading_aid(report)])
+
+
+def _decode_rows(report):
+    reference = report.get("reference", "ours")
+    header = ["sentences", "search"]
+    for name in report["notes"]:
+        header += [name] if name == reference else [name, "ratio"]
+    yield [*header, "matrix product", "our share"]
+    for row in report["rows"]:
+        cells = [str(row["batch"]), _search(row["beam_size"])]
+        for name in report["notes"]:
+            engine = row["engines"][name]
+            cells.append(_number(engine["tokens_per_second"], ",.0f"))
+            cells += [] if name == reference else [_number(engine["ratio"], ".2f")]
+        cells.append(_number(row["matrix_product_gflops_per_second"], ",.0f"))
+        cells.append(_number(row["ours_share_of_matrix_product"], ".0%"))
+        yield cells
+
+
+def _corpus_rows(report):
+    yield ["engine", "batch", "seconds", "sentences/s", "ratio", "same as ours"]
+    for name, engine in report["engines"].items():
+        rate = engine["sentences_per_second"]
+        yield [
+            name,
+            str(engine["batch_size"]),
+            _number(report["sentences"] / rate, ",.2f"),
+            _number(rate, ",.1f"),
+            _number(engine["ratio"], ".2f"),
+            _number(engine["same_as_ours"], ".1%"),
+        ]
+
+
+def _reading_aid(report) -> Iterator[str]:
+    turns = (
+        f"medians of {report['rounds']} rounds in turns, {report['threads']} threads; "
+        f"a ratio above 1 says that {report.get('reference', 'ours')} is faster."
+    )
+    if report["benchmark"] == "corpus":
+        yield (
+            f"{report['sentences']:,} sentences of {report['source']}, "
+            f"{_search(report['beam_size'])}, length penalty {report['length_penalty']}; {turns}"
+        )
+    else:
+        yield (
+            f"Tokens per second, {report['preset'] or 'a model given'}, sources of "
+            f"{report['length']} tokens, {report['steps']} forced steps; {turns} "
+            "Matrix product: float32 GFLOP/s of this machine in the same rounds."
+        )
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    yield f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."
+    for name, note in report["notes"].items():
+        yield f"- {name}: {note}."
+    for name, extra in report["not_installed"].items():
+        yield f'- not installed: {name} (pip install "keras_transformer[{extra}]").'
+
+
+def _search(beam_size):
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def _number(value, form):
+    return "" if value is None else format(value, form)

@@ -61,12 +61,12 @@ class EncoderBlock(Block):
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        inputs: keras.KerasTensor,
+        padding_mask: keras.KerasTensor | None = None,
+        attention_mask: keras.KerasTensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(inputs.shape)
         mask = masks.combine(masks.key_mask(padding_mask), masks.with_heads_axis(attention_mask))
         scores = [] if return_attention_scores else None
