@@ -23,6 +23,7 @@ TEST = [
     "hypothesis>=6.170,<7",
     # The formatter's output changes with its minor version.
     "ruff>=0.17.5,<0.18",
+    "mypy>=2.4,<2.5",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,

@@ -1,6 +1,7 @@
 """What is told to users in one line."""
 
 import difflib
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
@@ -22,7 +23,7 @@ class TrainingError(RuntimeError):
     """
 
 
-def did_you_mean(name, known, cutoff=0.6):
+def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
     Args:

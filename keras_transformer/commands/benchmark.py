@@ -5,11 +5,11 @@ import json
 import pathlib
 import sys
 
-from keras_transformer.commands.arguments import add_options, given
+from keras_transformer.commands.arguments import Row, add_options, given
 from keras_transformer.errors import InputError
 
 _FORCED_ALONE = ("preset", "vocabulary_size", "length", "steps")
-_ROWS = (
+_ROWS: tuple[Row, ...] = (
     ("preset", str, "NAME", "default: transformer_base"),
     ("vocabulary_size", int, "N", "default: 8000"),
     ("length", int, "N", "tokens of a source; default: 32"),

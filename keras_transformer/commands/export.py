@@ -3,11 +3,11 @@
 import argparse
 import json
 
-from keras_transformer.commands.arguments import add_model, add_options, given
+from keras_transformer.commands.arguments import Row, add_model, add_options, given
 from keras_transformer.errors import InputError
 
 # The options by the formats that have them.
-_ROWS = {
+_ROWS: dict[str, tuple[Row, ...]] = {
     "saved_model, tflite": (
         ("beam_size", int, "N", "default: the run's"),
         ("length_penalty", float, "A", "default: the run's"),

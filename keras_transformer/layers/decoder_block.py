@@ -90,7 +90,7 @@ class DecoderBlock(Block):
         cross_mask = masks.combine(
             masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
         )
-        scores = [] if return_attention_scores else None
+        scores: list | None = [] if return_attention_scores else None
 
         def attend(x):
             return self._attend(
@@ -111,7 +111,7 @@ class DecoderBlock(Block):
             return self.feed_forward(x, training=training)
 
         outputs = self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
-        return (outputs, *scores) if return_attention_scores else outputs
+        return outputs if scores is None else (outputs, *scores)
 
     def step(
         self,
@@ -142,7 +142,7 @@ class DecoderBlock(Block):
         """
         self._check_encoder_sequence(cross_key_value)
         sublayers = self if sublayers is None else sublayers
-        written = scores = None
+        written, scores = cache, None
 
         def attend(x):
             nonlocal written
