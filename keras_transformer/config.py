@@ -1,4 +1,4 @@
-"""What a Transformer is made of: sizes, rates and switches, checked once."""
+"""The configuration of a Transformer: sizes, rates and switches, checked once."""
 
 import dataclasses
 from collections.abc import Sequence

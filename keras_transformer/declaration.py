@@ -65,7 +65,7 @@ def properties(schema: dict[str, Any], *path: str) -> dict[str, Any]:
 
 
 def expected(schema: dict[str, Any]) -> str:
-    """What an option with this schema must be: `"an integer of at least 1, or null"`."""
+    """The values that an option of this schema may have: `"an integer of at least 1, or null"`."""
     if "anyOf" in schema:
         return ", or ".join(expected(each) for each in schema["anyOf"])
     if "enum" in schema:

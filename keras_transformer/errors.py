@@ -1,11 +1,11 @@
-"""What is told to users in one line."""
+"""Errors that end in one line for the user."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """A user's mistake, told in one line: what, where, and what was expected.
+    """A user's mistake, in one line: what, where, and what was expected.
 
     The command line prints the message alone and exits with code 2; Python callers
     can catch it as a `ValueError`.

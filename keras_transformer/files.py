@@ -251,7 +251,7 @@ def owner_of_export(folder: Path) -> Callable[[str], bool]:
 
 
 def _content(output):
-    """What lies in a folder, without what an interrupted `staged_folder` left there."""
+    """The content of a folder without the remains of an interrupted `staged_folder`."""
     names = _temporary_names(output)
     return [path for path in output.iterdir() if not path.name.startswith(names)]
 

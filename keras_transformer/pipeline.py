@@ -1,4 +1,4 @@
-"""What is done with a finished run: evaluate it, export it."""
+"""Finished runs: evaluate them, export them."""
 
 import os
 import pathlib

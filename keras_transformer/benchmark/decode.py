@@ -48,7 +48,6 @@ def benchmark_decode(
     Args (the others are options of `keras-transformer benchmark decode`):
         length: Tokens of a source, including EOS.
         steps: Tokens of a translation; no id ends a sentence.
-        engines: Names, of `engines.ENGINES`; all by default.
         model: A `Transformer` to take instead of a preset's with random weights.
         log: Function called with a line for each step of the work.
 
@@ -57,9 +56,6 @@ def benchmark_decode(
         ours (without it, to that of the first engine, the `reference`); the share of the matrix
         product is that of our floating-point operations per second in the machine's own rate,
         measured in the same rounds.
-
-    Raises:
-        InputError: An option is out of range, or TensorFlow runs with other threads.
     """
     check_positive(length=length, steps=steps, rounds=rounds, vocabulary_size=vocabulary_size)
     check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
@@ -67,10 +63,8 @@ def benchmark_decode(
     use_threads(threads)
     given, model = model, random_model(preset, vocabulary_size) if model is None else model
     _check_sizes(model.config, length, steps)
-    made = {}
-    for name, engine in chosen.items():
-        log(f"making {name}")
-        made[name] = engine(model, threads)
+    log(f"making {', '.join(chosen)}")
+    made = {name: engine(model, threads) for name, engine in chosen.items()}
     # What the others are compared with: this package's search, or the first that was named.
     reference = "ours" if "ours" in chosen else next(iter(chosen))
     rows = []
@@ -102,30 +96,18 @@ def benchmark_corpus(
     engines: Sequence[str] | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Seconds that each engine needs for a text, once it is warm.
+    """Seconds that each engine needs for a text, once it is warm; as `benchmark_decode`.
 
-    Args (the others as in `benchmark_decode`):
-        run_folder: Path of a run folder.
-        source_file: Path of a source text, UTF-8, plain or `.gz`. Blank lines are left out.
-        length_penalty: Exponent of the length penalty; the recipe's by default.
-        batch_sizes: Each engine takes the one of these that it is fastest with.
-        engines: Names, of `engines.FOR_A_CORPUS`; all of them by default.
-
-    Returns:
-        A dict fit for JSON; a `ratio` is the median of the rounds' ratios of a peer's time to
-        ours, `same_as_ours` the share of sentences with the same translation.
-
-    Raises:
-        InputError: The run, the file or an option is not what it must be.
+    Blank lines are left out. Each engine takes the batch size that it is fastest with; the length
+    penalty is the recipe's by default. `same_as_ours` is the share of sentences with the same
+    translation.
     """
     from keras_transformer.training import RunFolder
 
     check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
     chosen, not_installed = choose_engines(engines, corpus=True)
     folder = RunFolder.existing(run_folder)
-    sentences = [line for line in read_lines(source_file) if line.strip()]
-    if not sentences:
-        raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
+    sentences = _sentences(source_file)
     if length_penalty is None:
         length_penalty = folder.recipe().decoding.length_penalty
     DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
@@ -151,13 +133,27 @@ def benchmark_corpus(
             name: {
                 "batch_size": sizes[name],
                 "sentences_per_second": round(len(sentences) / statistics.median(times), 2),
-                "ratio": None if name == "ours" else ratio(seconds.get("ours"), times),
-                "same_as_ours": None if name == "ours" else _same(texts.get("ours"), texts[name]),
+                **_beside_ours(name, seconds, texts),
                 "seconds": [round(each, 4) for each in times],
             }
             for name, times in seconds.items()
         },
     }
+
+
+def _sentences(source_file):
+    sentences = [line for line in read_lines(source_file) if line.strip()]
+    if not sentences:
+        raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
+    return sentences
+
+
+def _beside_ours(name, seconds, texts):
+    if name == "ours" or "ours" not in seconds:
+        return {"ratio": None, "same_as_ours": None}
+    pairs = list(zip(texts["ours"], texts[name], strict=True))
+    same = sum(ours == theirs for ours, theirs in pairs) / len(pairs)
+    return {"ratio": ratio(seconds["ours"], seconds[name]), "same_as_ours": round(same, 4)}
 
 
 def _circumstances(rounds, threads, chosen, not_installed):
@@ -245,12 +241,6 @@ def _fastest(translate, batch_sizes):
         found.append((time.perf_counter() - start, batch_size, call, texts))
     _, batch_size, call, texts = min(found, key=lambda each: each[0])
     return call, batch_size, texts
-
-
-def _same(ours, theirs):
-    if ours is None:
-        return None
-    return round(sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours), 4)
 
 
 def table(report: dict[str, Any]) -> str:

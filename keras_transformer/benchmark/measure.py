@@ -77,10 +77,8 @@ def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float
     return seconds
 
 
-def ratio(ours: Sequence[float] | None, peer: Sequence[float]) -> float | None:
-    """Median over the rounds of how many times faster ours is; `None` without ours."""
-    if ours is None:
-        return None
+def ratio(ours: Sequence[float], peer: Sequence[float]) -> float:
+    """Median over the rounds of how many times faster ours is."""
     return round(statistics.median(b / a for a, b in zip(ours, peer, strict=True)), 3)
 
 

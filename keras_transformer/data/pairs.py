@@ -71,7 +71,7 @@ class DropCount:
 
 @dataclasses.dataclass(frozen=True)
 class PairReport:
-    """What became of the pairs: `total` seen, `kept`, and `dropped` by reason.
+    """The fate of the pairs: `total` seen, `kept`, and `dropped` by reason.
 
     Each dropped pair is counted once, under the first reason that applies. `dropped` has the
     reasons that occurred, `str(report)` is a text of a few lines.

@@ -1,4 +1,4 @@
-"""What the encoder's and the decoder's block have in common."""
+"""The common base of the encoder's and the decoder's block."""
 
 from collections.abc import Callable
 from typing import Any

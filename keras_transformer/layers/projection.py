@@ -1,4 +1,4 @@
-"""What the layers that project their inputs are made of."""
+"""Parts of the layers that project their inputs."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a Transformer remembers between decoding steps."""
+"""The state of a Transformer between decoding steps."""
 
 from typing import NamedTuple
 

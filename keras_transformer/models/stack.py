@@ -1,4 +1,4 @@
-"""What the encoder's and the decoder's stack have in common."""
+"""The common base of the encoder and the decoder."""
 
 from typing import Any
 

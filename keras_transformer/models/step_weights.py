@@ -30,7 +30,7 @@ class BlockWeights(NamedTuple):
 
 
 class StepWeights(NamedTuple):
-    """What `bind` makes a step of."""
+    """All laid-out weights of a step: the argument of `bind`."""
 
     blocks: tuple[BlockWeights, ...]
     output: tuple  # the projection from rows to logits, or `()` for the layer itself

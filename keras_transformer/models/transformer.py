@@ -242,7 +242,7 @@ class Transformer(keras.Model):
     def call_with_attention(
         self, source_ids: keras.KerasTensor, target_ids: keras.KerasTensor
     ) -> tuple[keras.KerasTensor, tuple[keras.KerasTensor, ...]]:
-        """What `call` gives, and what each block attends to in the source.
+        """As `call`, with the attention of each block to the source.
 
         Args:
             source_ids: Integer `(batch, source)`.
