@@ -381,13 +381,3 @@ def test_what_tensorflow_writes_while_it_fails_to_load_is_shown(tmp_path):
     done = new_process(code, tmp_path)
     assert done.returncode != 0
     assert "a reason" in done.stderr and "no such symbol" in done.stderr
-
-
-def test_the_import_alone_lets_keras_load_a_saved_model(tmp_path):
-    save_model(Transformer(TransformerConfig(23, 16, 2, 16, 1, 1)), tmp_path / "model.keras")
-    code = """
-        import keras_transformer
-        import keras
-        print(type(keras.models.load_model("model.keras")).__name__)
-    """
-    assert new_process(code, tmp_path).stdout == "Transformer\n"

@@ -76,7 +76,8 @@ def add_declared(
         kind, metavar = kinds.get(name, (plain, metavar))
         said = defaults.get(name, default)
         end = "" if said is None else f"; default: {said}"
-        add_options(group, (name, None if kind is bool else kind, metavar, meaning + end))
+        help = (meaning + end).replace("%", "%%")
+        add_options(group, (name, None if kind is bool else kind, metavar, help))
 
 
 def add_options(group: Any, *rows: Row) -> None:

@@ -12,13 +12,9 @@ from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
 
-EMPTY, OVER_LONG, RATIO, DUPLICATE = (
-    "empty side",
-    "over-long side",
-    "extreme length ratio",
-    "exact duplicate",
-)
-"""Why a pair is dropped, in the order in which the reasons are tried."""
+# Why a pair is dropped, in the order in which the reasons are tried.
+_REASONS = ("empty side", "over-long side", "extreme length ratio", "exact duplicate")
+_EMPTY, _OVER_LONG, _RATIO, _DUPLICATE = _REASONS
 
 _LINES_NAMED = 5
 # Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
@@ -30,14 +26,11 @@ _CHUNK = 50_000
 def read_pairs(
     source: str | os.PathLike, target: str | os.PathLike | None = None
 ) -> tuple[list[str], list[str]]:
-    """Parallel text from two aligned files or from one file of two tab-separated columns.
+    """The lines of two aligned files, or of one file of two tab-separated columns.
 
     Args:
         source: Path of the source lines, or of the two-column file when `target` is None.
         target: Path of the target lines, as many as `source` has.
-
-    Returns:
-        `(source_lines, target_lines)`, two lists of one length.
 
     Raises:
         InputError: As `read_lines`; the line counts differ; or a line of the two-column file
@@ -249,11 +242,11 @@ def _reasons(source_tokens, target_tokens, max_length, max_length_ratio):
     shorter = np.minimum(source_tokens, target_tokens)
     longer = np.maximum(source_tokens, target_tokens)
     conditions = [shorter == 0, longer + 1 > max_length]
-    choices = [EMPTY, OVER_LONG]
+    choices = [_EMPTY, _OVER_LONG]
     if max_length_ratio is not None:
         conditions.append((longer > _RATIO_NEEDS_TOKENS) & (longer > max_length_ratio * shorter))
-        choices.append(RATIO)
-    # object: DUPLICATE, longer than the other names, must fit in afterwards.
+        choices.append(_RATIO)
+    # object: the longest name, that of a duplicate, must fit in afterwards.
     return np.select(conditions, choices, default="").astype(object)
 
 
@@ -262,13 +255,13 @@ def _mark_duplicates(reasons, source_texts, target_texts):
     for index in np.flatnonzero(reasons == ""):
         pair = (source_texts[index], target_texts[index])
         if pair in seen:
-            reasons[index] = DUPLICATE
+            reasons[index] = _DUPLICATE
         seen.add(pair)
 
 
 def _report(reasons):
     dropped = {}
-    for reason in (EMPTY, OVER_LONG, RATIO, DUPLICATE):
+    for reason in _REASONS:
         lines = np.flatnonzero(reasons == reason) + 1
         if len(lines):
             dropped[reason] = DropCount(len(lines), tuple(lines[:_LINES_NAMED].tolist()))
