@@ -23,6 +23,7 @@ TEST = [
     "hypothesis>=6.170,<7",
     # The formatter's output changes with its minor version.
     "ruff>=0.17.5,<0.18",
+    "mypy>=2.4,<2.5",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,
@@ -46,7 +47,7 @@ setup(
     ],
     # One top-level name: `training` or `export` in site-packages would overwrite other projects'.
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
-    package_data={"keras_transformer.serving": ["page.html"]},
+    package_data={"keras_transformer": ["py.typed"], "keras_transformer.serving": ["page.html"]},
     python_requires=">=3.11,<3.13",
     # The lower bounds are what the tests ran with; the upper ones stop before an untested series.
     install_requires=[

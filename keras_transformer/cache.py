@@ -21,29 +21,33 @@ class KeyValue(NamedTuple):
     value: keras.KerasTensor
 
     @classmethod
-    def empty(cls, batch, heads, capacity, key_dim, value_dim, dtype):
+    def empty(
+        cls,
+        batch: int | keras.KerasTensor,
+        heads: int,
+        capacity: int,
+        key_dim: int,
+        value_dim: int,
+        dtype: str,
+    ) -> "KeyValue":
         """Zeros at `capacity` positions."""
         return cls(
             ops.zeros((batch, heads, key_dim, capacity), dtype),
             ops.zeros((batch, heads, capacity, value_dim), dtype),
         )
 
-    def write(self, entries, position):
+    def write(self, entries: "KeyValue", position: int | keras.KerasTensor) -> "KeyValue":
         """A copy in which `entries` stand at `position` and after it.
 
         The shape never changes: a cache that grew by concatenation would make XLA compile
         a new program at each step.
-
-        Args:
-            entries: `KeyValue` of fewer positions.
-            position: Integer scalar, the first position to overwrite.
         """
         return KeyValue(
             ops.slice_update(self.key, (0, 0, 0, position), entries.key),
             ops.slice_update(self.value, (0, 0, position, 0), entries.value),
         )
 
-    def extended(self, capacity):
+    def extended(self, capacity: int) -> "KeyValue":
         """A copy with `capacity` positions, the new ones zeros behind the others."""
         more = capacity - ops.shape(self.value)[2]
         return KeyValue(

@@ -11,55 +11,47 @@ import errno
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from typing import NoReturn
 
-from keras_transformer.commands import (
-    benchmark,
-    demo,
-    evaluate,
-    export,
-    score,
-    serve,
-    train,
-    translate,
-)
-from keras_transformer.commands.quiet import silence_tensorflow
+from keras_transformer.commands import benchmark, evaluate, export, serve, train, translate
 from keras_transformer.errors import InputError, TrainingError, VerificationError
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
     sys.exit(run(arguments))
 
 
-def run(arguments=None):
+def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Args:
-        arguments: List of strings, `sys.argv[1:]` by default.
+        arguments: `sys.argv[1:]` by default.
 
     Returns:
         The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(arguments).parse_args(arguments)
-    # What is left are a command's own options, most of them arguments of the library.
+    # The rest are a command's own options, most of them arguments of the library.
     if not vars(options).pop("verbose", False):
-        silence_tensorflow()
+        _silence_tensorflow()
     if sys.stdout is None:  # Closed by whoever started us.
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *place: _print_error(message)
         code = _call(options)
     try:
         sys.stdout.flush()
     except OSError as error:
         # Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code or _told(error)
+        return code or _exit_for_os_error(error)
     return code
 
 
@@ -68,32 +60,28 @@ def _call(options):
     try:
         options.command(options)
     except InputError as error:
-        return _tell(error, 2)
+        return _print_error(error, 2)
     except (TrainingError, VerificationError) as error:
-        return _tell(error, 1)
+        return _print_error(error, 1)
     except OSError as error:
-        return _told(error)
+        return _exit_for_os_error(error)
     except KeyboardInterrupt:
-        return _tell("interrupted", 130)
+        return _print_error("interrupted", 130)
     return 0
 
 
-def _told(error):
+def _exit_for_os_error(error):
     if isinstance(error, BrokenPipeError):
         return 141
-    if error.errno not in _NO_ROOM:
+    if error.errno not in _DISK_FULL:
         raise error
-    return _tell(f"cannot write: {error.strerror}.", 2)
+    return _print_error(f"cannot write: {error.strerror}.", 2)
 
 
-def _tell(message, code):
+def _print_error(message, code=None):
     with contextlib.suppress(BrokenPipeError):
         print(f"keras-transformer: {' '.join(str(message).split())}", file=sys.stderr)
     return code
-
-
-def _show_warning(message, *place):
-    _tell(message, None)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -115,7 +103,61 @@ def _parser(arguments):
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, train, translate, score, evaluate, export, benchmark):
-        command.add_command(commands)
+    train.add_commands(commands)
+    translate.add_command(commands)
+    evaluate.add_commands(commands)
+    export.add_command(commands)
+    benchmark.add_command(commands)
     serve.add_command(commands, with_options="serve" in arguments)
     return parser
+
+
+def _silence_tensorflow():
+    """Silences all but TensorFlow's errors, unless the user has set `TF_CPP_MIN_LOG_LEVEL`.
+
+    Child processes inherit the level. What the C++ side writes before it reads that level, while
+    it is loaded and looks for a GPU, is kept back by the import itself.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _TensorFlowFinder())
+
+
+class _TensorFlowFinder:
+    """Finds `tensorflow`, to be loaded by `_load_quietly`."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "tensorflow":
+            return None
+        import importlib.util
+
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            load = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: _load_quietly(load, module)
+        return spec
+
+
+def _load_quietly(load, module):
+    """Keeps back what is written to file descriptor 2, unless something went wrong."""
+    import glob
+    import tempfile
+
+    stderr, wrong = os.dup(2), True
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            load(module)
+            found = module.config.list_physical_devices("GPU")
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+            # A GPU that cannot be used is an error; none at all is not.
+            wrong = not found and not hidden and glob.glob("/dev/nvidia[0-9]*")
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            if wrong:
+                kept.seek(0)
+                os.write(2, kept.read())

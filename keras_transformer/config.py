@@ -1,39 +1,32 @@
-"""What a Transformer is made of: sizes, rates and switches, checked once."""
+"""The configuration of a Transformer: sizes, rates and switches, checked once."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from keras_transformer.errors import did_you_mean
+from keras_transformer.errors import InputError, did_you_mean
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids that every tokenizer, loss and search of this package agrees on."""
 
+
+def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
+    return dict(
+        model_dim=model_dim,
+        num_heads=num_heads,
+        intermediate_dim=intermediate_dim,
+        num_encoder_layers=layers,
+        num_decoder_layers=layers,
+        dropout=dropout,
+    )
+
+
 _PRESETS = {
     # Wu et al. 2021 (arXiv:2105.14462): the small model for Multi30k.
-    "transformer_tiny": dict(
-        model_dim=128,
-        num_heads=4,
-        intermediate_dim=256,
-        num_encoder_layers=4,
-        num_decoder_layers=4,
-        dropout=0.3,
-    ),
+    "transformer_tiny": _sizes(128, 4, 256, layers=4, dropout=0.3),
     # Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows "base" and "big".
-    "transformer_base": dict(
-        model_dim=512,
-        num_heads=8,
-        intermediate_dim=2048,
-        num_encoder_layers=6,
-        num_decoder_layers=6,
-        dropout=0.1,
-    ),
-    "transformer_big": dict(
-        model_dim=1024,
-        num_heads=16,
-        intermediate_dim=4096,
-        num_encoder_layers=6,
-        num_decoder_layers=6,
-        dropout=0.3,
-    ),
+    "transformer_base": _sizes(512, 8, 2048, layers=6, dropout=0.1),
+    "transformer_big": _sizes(1024, 16, 4096, layers=6, dropout=0.3),
 }
 
 
@@ -81,8 +74,8 @@ class TransformerConfig:
     dropout: float = 0.1
     normalize_first: bool = False
     activation: str = "relu"
-    tie_embeddings: str = "all"
-    positions: str = "sinusoidal"
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     target_vocabulary_size: int | None = None
     attention_dropout: float = 0.0
     feed_forward_dropout: float = 0.0
@@ -99,26 +92,17 @@ class TransformerConfig:
             "num_decoder_layers",
             "max_length",
         ):
-            _check_positive_integer(name, getattr(self, name))
+            _check(name, getattr(self, name), "a positive integer", int)
         if self.target_vocabulary_size is not None:
-            _check_positive_integer("target_vocabulary_size", self.target_vocabulary_size)
+            _check("target_vocabulary_size", self.target_vocabulary_size, "a positive integer", int)
         for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
             check_rate(name, getattr(self, name))
-        if not isinstance(self.normalize_first, bool):
-            raise ValueError(
-                "`normalize_first` must be true or false. "
-                f"Received: normalize_first={self.normalize_first!r}."
-            )
+        _check("normalize_first", self.normalize_first, "true or false", bool)
         check_choice("tie_embeddings", self.tie_embeddings, ("all", "decoder", "none"))
         check_choice("positions", self.positions, ("sinusoidal", "learned"))
         _check_activation(self.activation)
         epsilon = self.layer_norm_epsilon
-        number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
-        if not number or not 0 < epsilon < float("inf"):
-            raise ValueError(
-                "`layer_norm_epsilon` must be a positive number. "
-                f"Received: layer_norm_epsilon={epsilon!r}."
-            )
+        _check("layer_norm_epsilon", epsilon, "a positive number", (int, float))
         if self.model_dim % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide `model_dim`. "
@@ -135,27 +119,27 @@ class TransformerConfig:
             )
 
     @property
-    def key_dim(self):
+    def key_dim(self) -> int:
         """Width of one attention head."""
         return self.model_dim // self.num_heads
 
     @property
-    def output_vocabulary_size(self):
+    def output_vocabulary_size(self) -> int:
         """Number of target ids, whether the vocabulary is shared or not."""
         return self.target_vocabulary_size or self.vocabulary_size
 
     @classmethod
-    def from_preset(cls, preset, vocabulary_size, **fields):
+    def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
         """A preset's configuration, with any field replaced by name."""
         check_choice("preset", preset, tuple(_PRESETS))
         return cls(vocabulary_size=vocabulary_size, **{**_PRESETS[preset], **fields})
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """Plain values alone, fit for JSON and YAML."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields):
+    def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
         """The inverse of `to_dict`; an unknown field is a `ValueError`."""
         unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
@@ -163,9 +147,11 @@ class TransformerConfig:
         return cls(**fields)
 
 
-def _check_positive_integer(name, value):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+def _check(name, value, rule, kind):
+    # A bool is an int to Python, but no number to a reader.
+    right_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if not right_kind or kind is not bool and not 0 < value < float("inf"):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
 # `glu` halves the width, `threshold` needs arguments; the others are no activations.
@@ -188,15 +174,22 @@ def _check_activation(name):
         )
 
 
-def check_rate(name, value):
+def check_rate(name: str, value: object) -> None:
     """Raises `ValueError` unless `value` is a probability below one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
 
 
-def check_choice(name, value, choices):
-    """Raises `ValueError` unless `value` is one of `choices`."""
+def check_positive(**sizes: float) -> None:
+    """Raises `ValueError` for a size that is not positive."""
+    for name, size in sizes.items():
+        if size <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
     if value not in choices:
-        raise ValueError(
+        raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
         )

@@ -5,6 +5,8 @@ The words of an error, of `--help` and of the commented recipe come from the sam
 
 import contextlib
 import reprlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pydantic
 
@@ -30,19 +32,14 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 80
 
 
-def option(default, meaning, **limits):
+def option(default: Any, meaning: str, **limits: Any) -> Any:
     """A field: its default, what it means and in which unit, and its range as pydantic names it."""
     return pydantic.Field(default, description=meaning, **{"strict": True, **limits})
 
 
 @contextlib.contextmanager
-def checked(declared, where=""):
-    """Turns pydantic's findings into an `InputError` of one line.
-
-    Args:
-        declared: The class whose values are read in the block.
-        where: What the line begins with.
-    """
+def checked(declared: type, where: str = "") -> Iterator[None]:
+    """Turns what pydantic finds about a class's values into an `InputError` of one line."""
     try:
         yield
     except pydantic.ValidationError as error:
@@ -51,18 +48,13 @@ def checked(declared, where=""):
         raise InputError(where + _line(found, schema_of(declared))) from None
 
 
-def schema_of(declared):
+def schema_of(declared: type) -> dict[str, Any]:
     """The JSON schema of a declared class, as a dict."""
     return pydantic.TypeAdapter(declared).json_schema()
 
 
-def properties(schema, *path):
-    """The options of a section: a dict from name to its schema.
-
-    Args:
-        schema: As `schema_of` gives it.
-        *path: The keys that lead to the section.
-    """
+def properties(schema: dict[str, Any], *path: str) -> dict[str, Any]:
+    """The schemas of a section's options by name; `path` are the keys that lead to the section."""
     section = schema
     for key in path:
         section = section.get("properties", {}).get(key, {})
@@ -72,12 +64,8 @@ def properties(schema, *path):
     return section.get("properties", {})
 
 
-def expected(schema):
-    """What a value must be, in words: `"an integer of at least 1, or null"`.
-
-    Args:
-        schema: The JSON schema of one option.
-    """
+def expected(schema: dict[str, Any]) -> str:
+    """The values that an option of this schema may have: `"an integer of at least 1, or null"`."""
     if "anyOf" in schema:
         return ", or ".join(expected(each) for each in schema["anyOf"])
     if "enum" in schema:
@@ -89,7 +77,7 @@ def expected(schema):
     return _TYPES[schema.get("type", "object")] + (f" {least}{limits}" if limits else "")
 
 
-def check_keys(values, known, where, section=""):
+def check_keys(values: Iterable[str], known: Iterable[str], where: str, section: str = "") -> None:
     """Raises `InputError` for a key that is not known, naming the nearest that is."""
     for key in values:
         if key not in known:
@@ -113,7 +101,7 @@ def _line(found, schema):
     return f"{name} must be {expected(wanted)}. Received: {received(found['input'])}."
 
 
-def received(value):
+def received(value: object) -> str:
     """A value as an error shows it: cut short, for it can be of any size."""
     try:
         return _REPR.repr(value)

@@ -1,5 +1,6 @@
 """The whole way on built-in data: dates written out in many languages -> 2026-11-20."""
 
+import os
 import pathlib
 import sys
 import time
@@ -45,7 +46,7 @@ _EXAMPLES = (
 )
 
 
-def run_demo(output, overwrite=False):
+def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
     """Makes data, trains, evaluates on held-out dates, exports, translates with the export.
 
     Args:

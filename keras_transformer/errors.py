@@ -1,10 +1,11 @@
-"""What is told to users in one line."""
+"""Errors that end in one line for the user."""
 
 import difflib
+from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """A user's mistake, told in one line: what, where, and what was expected.
+    """A user's mistake, in one line: what, where, and what was expected.
 
     The command line prints the message alone and exits with code 2; Python callers
     can catch it as a `ValueError`.
@@ -22,7 +23,7 @@ class TrainingError(RuntimeError):
     """
 
 
-def did_you_mean(name, known, cutoff=0.6):
+def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
     Args:

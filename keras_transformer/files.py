@@ -12,7 +12,9 @@ import os
 import secrets
 import shutil
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from keras_transformer.errors import InputError
 
@@ -27,8 +29,8 @@ _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "confi
 }
 
 
-def read_lines(path):
-    """The lines of a UTF-8 file, without their line ends.
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """The lines of a UTF-8 file, at least one, without their line ends.
 
     Lines end at `"\\n"` or `"\\r\\n"` alone. Other separators that Unicode knows (U+2028, a form
     feed, ...) stay inside their line: splitting there would shift one file of an aligned pair
@@ -37,32 +39,24 @@ def read_lines(path):
     Args:
         path: A plain file, or a gzip file when the name ends in `.gz`.
 
-    Returns:
-        A list of strings, at least one.
-
     Raises:
         InputError: The file is missing, unreadable, empty, not gzip although named so, or not
             UTF-8; the message names the line of the first wrong byte.
     """
     path = os.fspath(path)
     content = _read_bytes(path)
-    if not content:
-        raise InputError(f"{path}: the file is empty; expected one sentence a line.")
     try:
-        # A byte order mark is text only when it stands first, so decode before removing it.
-        text = content.decode("utf-8")
+        # A byte order mark is no text where it stands first, so decode before removing it.
+        text = content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{path}, line {line}: expected UTF-8 text. "
             f"Received: byte=0x{content[error.start]:02x} ({error.reason})."
         ) from None
-    lines = text.removeprefix("\ufeff").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
+    if not text:
         raise InputError(f"{path}: the file is empty; expected one sentence a line.")
-    return [line.removesuffix("\r") for line in lines]
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def _read_bytes(path):
@@ -82,21 +76,12 @@ def _read_bytes(path):
 
 
 @contextlib.contextmanager
-def replaced_file(path):
+def replaced_file(path: str | os.PathLike) -> Iterator[Path]:
     """Gives a temporary path that takes the name `path` when the block succeeds.
 
     What the block wrote is synced before it is renamed, and the folder after: once this returns,
-    the file outlives a loss of power. Any exception leaves `path` as it was.
-
-    Args:
-        path: The file to make or to replace. Its folder must exist.
-
-    Yields:
-        `pathlib.Path` of the temporary file, `.NAME.partial.SUFFIX`: the suffix stays, because
-        some writers choose a format by it.
-
-    Raises:
-        OSError: The file cannot be written.
+    the file outlives a loss of power. Any exception leaves `path` as it was. The temporary file
+    is `.NAME.partial.SUFFIX`: some writers choose a format by the suffix.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.partial{path.suffix}")
@@ -108,35 +93,24 @@ def replaced_file(path):
         temporary.unlink(missing_ok=True)
 
 
-def rename_durably(source, target):
-    """Gives a synced file another name, under which it outlives a loss of power.
+def rename_durably(source: str | os.PathLike, target: str | os.PathLike) -> None:
+    """Gives a synced file another name on the same file system, where it outlives a loss of power.
 
-    Args:
-        source: Path of the file.
-        target: Its new path on the same file system; a file there is replaced.
-
-    Raises:
-        OSError: It cannot be renamed.
+    A file of that name is replaced.
     """
     os.replace(source, target)
     _sync(Path(target).parent)
 
 
-def write_whole(path, content):
-    """Writes a file that is there whole and durably, or not at all.
-
-    Args:
-        path: The file to make or to replace.
-        content: Text, written as UTF-8, or bytes.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
+    """Writes a file, of bytes or of UTF-8, that is there whole and durably, or not at all."""
     with replaced_file(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
-def empty_folder(folder, own, marker=None):
+def empty_folder(
+    folder: str | os.PathLike, own: Callable[[str], bool], marker: str | None = None
+) -> None:
     """Removes the files of a folder if all of them may be removed, or none.
 
     Args:
@@ -157,13 +131,8 @@ def empty_folder(folder, own, marker=None):
         (folder / path).rmdir()
 
 
-def check_own(folder, own):
-    """Raises `InputError` for the first file of a folder of which `own` is not true.
-
-    Args:
-        folder: Path of the folder.
-        own: As for `empty_folder`.
-    """
+def check_own(folder: str | os.PathLike, own: Callable[[str], bool]) -> None:
+    """Raises `InputError` for the first file of a folder of which `own` is not true."""
     for path in _files_and_folders(folder)[0]:
         if not own(path):
             raise InputError(
@@ -185,7 +154,7 @@ def _files_and_folders(folder):
 
 
 @contextlib.contextmanager
-def staged_folder(output, overwrite=False):
+def staged_folder(output: str | os.PathLike, overwrite: bool = False) -> Iterator[Path]:
     """Gives a temporary folder that takes the name `output` when the block succeeds.
 
     All that the block wrote is synced before the folder is renamed. Any exception,
@@ -199,9 +168,6 @@ def staged_folder(output, overwrite=False):
         output: Path of the folder to make, or of an empty one. Missing parents are made.
         overwrite: Whether an earlier export may be replaced, if nothing else is in its folder.
 
-    Yields:
-        `pathlib.Path` of the temporary folder, `.NAME.partial-…`.
-
     Raises:
         InputError: `output` exists and may not be replaced, or cannot be written.
     """
@@ -210,12 +176,12 @@ def staged_folder(output, overwrite=False):
     _check_output(output, overwrite)
     stays = output.is_dir() and (os.path.ismount(output) or not _content(output))
     # Elsewhere beside the output, because a rename is atomic within one file system only.
-    staging = _temporary(output if stays else output.parent, output, "partial")
+    parent, unique = output if stays else output.parent, f"{os.getpid()}-{secrets.token_hex(4)}"
+    staging, replaced = (parent / f"{name}{unique}" for name in _temporary_names(output))
     try:
         staging.mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
-    replaced = _temporary(staging.parent, output, "replaced")
     try:
         yield staging
         for path in [*staging.rglob("*"), staging]:
@@ -274,15 +240,8 @@ def _check_output(output, overwrite):
     check_own(output, owner_of_export(output))
 
 
-def owner_of_export(folder):
-    """Which files an export made, as `empty_folder` wants to know.
-
-    Args:
-        folder: Path of an exported folder.
-
-    Returns:
-        A function from a file's path in the folder to a bool.
-    """
+def owner_of_export(folder: Path) -> Callable[[str], bool]:
+    """Says of a file's path in an exported folder whether the export made it."""
     try:
         listed = set(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -292,17 +251,13 @@ def owner_of_export(folder):
 
 
 def _content(output):
-    """What lies in a folder, without what an interrupted `staged_folder` left there."""
+    """The content of a folder without the remains of an interrupted `staged_folder`."""
     names = _temporary_names(output)
     return [path for path in output.iterdir() if not path.name.startswith(names)]
 
 
 def _temporary_names(output):
     return f".{output.name}.partial-", f".{output.name}.replaced-"
-
-
-def _temporary(parent, output, role):
-    return parent / f".{output.name}.{role}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _sync(path):
@@ -314,7 +269,7 @@ def _sync(path):
         os.close(descriptor)
 
 
-def is_terminal(stream) -> bool:
+def is_terminal(stream: Any) -> bool:
     """Whether a person reads or types at a stream, which may be None or closed."""
     try:
         return stream.isatty()

@@ -1,12 +1,16 @@
 """Label-smoothed cross-entropy over the real tokens of a batch."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.config import PAD_ID, check_rate
 
 
-def token_losses(labels, logits, label_smoothing=0.0):
+def token_losses(
+    labels: keras.KerasTensor, logits: keras.KerasTensor, label_smoothing: float = 0.0
+) -> keras.KerasTensor:
     """Cross-entropy of each position against a smoothed one-hot distribution.
 
     The target distribution gives `1 - label_smoothing` to the label and spreads
@@ -35,7 +39,9 @@ def token_losses(labels, logits, label_smoothing=0.0):
     return losses
 
 
-def real_token_weights(labels, ignore_id, sample_weight=None):
+def real_token_weights(
+    labels: keras.KerasTensor, ignore_id: int, sample_weight: keras.KerasTensor | None = None
+) -> keras.KerasTensor:
     """1 for each label that counts, 0 for each that is ignored, times the sample weight.
 
     Args:
@@ -83,7 +89,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(
-        self, label_smoothing=0.1, ignore_id=PAD_ID, name="smoothed_cross_entropy", **kwargs
+        self,
+        label_smoothing: float = 0.1,
+        ignore_id: int = PAD_ID,
+        name: str = "smoothed_cross_entropy",
+        **kwargs: Any,
     ):
         kwargs.pop("reduction", None)  # the division by the number of tokens is the reduction
         super().__init__(name=name, reduction="sum", **kwargs)
@@ -100,7 +110,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         return self(y_true, y_pred)
 
-    def sum_and_count(self, y_true, y_pred, sample_weight=None):
+    def sum_and_count(
+        self,
+        y_true: keras.KerasTensor,
+        y_pred: keras.KerasTensor,
+        sample_weight: keras.KerasTensor | None = None,
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         """The sum of the losses and the number (weight) of the tokens, float32 scalars.
 
         Whoever adds up several batches or hosts divides once, at the end.

@@ -4,25 +4,20 @@ One meaning everywhere. A padding mask is `(batch, length)`, True = a real token
 attention mask is broadcastable to `(batch, heads, query, key)`. `None` = all is visible.
 """
 
+import keras
 from keras import ops
 
 from keras_transformer.config import PAD_ID
 
 
-def padding_mask(ids, pad_id=PAD_ID):
-    """Marks the real tokens of `ids`.
-
-    Args:
-        ids: Integer `(batch, length)`.
-        pad_id: The id that fills short rows.
-
-    Returns:
-        Bool `(batch, length)`, True = a real token.
-    """
+def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
+    """Marks the real tokens of integer `ids` `(batch, length)`: bool of that shape."""
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(query_length, key_length=None):
+def causal_mask(
+    query_length: int | keras.KerasTensor, key_length: int | keras.KerasTensor | None = None
+) -> keras.KerasTensor:
     """Lets each query see the keys up to its own position.
 
     For three positions, rows are queries and columns are keys:
@@ -44,29 +39,15 @@ def causal_mask(query_length, key_length=None):
     return ops.expand_dims(ops.greater_equal(queries, keys), (0, 1))
 
 
-def key_mask(mask):
-    """Turns a padding mask over the keys into an attention mask.
-
-    Args:
-        mask: Bool `(batch, key)` or `None`.
-
-    Returns:
-        Bool `(batch, 1, 1, key)`, or `None` for `None`.
-    """
+def key_mask(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
+    """From a padding mask `(batch, key)` to an attention mask `(batch, 1, 1, key)`."""
     return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), (1, 2))
 
 
-def with_heads_axis(mask):
+def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
     """Brings an attention mask to four axes, `(batch, heads, query, key)`.
 
-    Args:
-        mask: Bool `(query, key)`, `(batch, query, key)`, `(batch, heads, query, key)` or `None`.
-
-    Returns:
-        Bool with four axes, or `None` for `None`.
-
-    Raises:
-        ValueError: The mask has another number of axes.
+    It has the axes `(query, key)`, `(batch, query, key)` or all four; others are a `ValueError`.
     """
     if mask is None:
         return None
@@ -84,7 +65,7 @@ def with_heads_axis(mask):
     )
 
 
-def combine(*masks):
+def combine(*masks: keras.KerasTensor | None) -> keras.KerasTensor | None:
     """The mask of what every given mask allows; `None` when all of them are `None`."""
     combined = None
     for mask in masks:

@@ -1,4 +1,8 @@
-"""Loss, token accuracy and perplexity, over real tokens only."""
+"""Loss, token accuracy and perplexity, over real tokens only.
+
+Each is updated with `y_true`, integer `(batch, length)`, `y_pred`, logits
+`(batch, length, vocabulary)`, and `sample_weight`, `(batch,)` or `(batch, length)`.
+"""
 
 import keras
 from keras import ops
@@ -11,7 +15,7 @@ from keras_transformer.selection import first_argmax
 class _TokenMean(keras.metrics.Metric):
     """A sum and a count over real tokens; subclasses say what is summed."""
 
-    def __init__(self, ignore_id=PAD_ID, name=None, dtype=None):
+    def __init__(self, ignore_id: int = PAD_ID, name: str | None = None, dtype: str | None = None):
         super().__init__(name=name, dtype=dtype)
         self.ignore_id = ignore_id
         # float32 whatever the policy: bfloat16 cannot count past 256.
@@ -51,9 +55,6 @@ class TokenLoss(_TokenMean):
         ignore_id: Label that does not count.
         name: Name in the logs.
 
-    Update arguments: `y_true` integer `(batch, length)`, `y_pred` logits
-    `(batch, length, vocabulary)`, `sample_weight` `(batch,)` or `(batch, length)`.
-
     Returns:
         Float32 scalar in nats a token; 0 before any real token.
 
@@ -61,7 +62,13 @@ class TokenLoss(_TokenMean):
         ValueError: `label_smoothing` is outside [0, 1).
     """
 
-    def __init__(self, label_smoothing=0.1, ignore_id=PAD_ID, name="loss", dtype=None):
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        ignore_id: int = PAD_ID,
+        name: str = "loss",
+        dtype: str | None = None,
+    ):
         super().__init__(ignore_id, name, dtype)
         check_rate("label_smoothing", label_smoothing)
         self.label_smoothing = label_smoothing
@@ -81,14 +88,11 @@ class TokenAccuracy(_TokenMean):
         ignore_id: Label that does not count.
         name: Name in the logs.
 
-    Update arguments: `y_true` integer `(batch, length)`, `y_pred` logits
-    `(batch, length, vocabulary)`, `sample_weight` `(batch,)` or `(batch, length)`.
-
     Returns:
         Float32 scalar in [0, 1]; 0 before any real token.
     """
 
-    def __init__(self, ignore_id=PAD_ID, name="token_accuracy", dtype=None):
+    def __init__(self, ignore_id: int = PAD_ID, name: str = "token_accuracy", dtype=None):
         super().__init__(ignore_id, name, dtype)
 
     def _values(self, labels, logits):
@@ -103,14 +107,11 @@ class Perplexity(_TokenMean):
         ignore_id: Label that does not count.
         name: Name in the logs.
 
-    Update arguments: `y_true` integer `(batch, length)`, `y_pred` logits
-    `(batch, length, vocabulary)`, `sample_weight` `(batch,)` or `(batch, length)`.
-
     Returns:
         Float32 scalar, 1 or more; 1 before any real token.
     """
 
-    def __init__(self, ignore_id=PAD_ID, name="perplexity", dtype=None):
+    def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity", dtype=None):
         super().__init__(ignore_id, name, dtype)
 
     def _values(self, labels, logits):

@@ -1,6 +1,9 @@
-"""What is done with a finished run: evaluate it, export it."""
+"""Finished runs: evaluate them, export them."""
 
+import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
@@ -9,16 +12,23 @@ from keras_transformer.training import RunFolder, evaluate
 from keras_transformer.translator import Translator
 
 _VERIFICATION_SENTENCES = 300
+FilePath = str | os.PathLike
 
 
-def evaluate_model(model, source, reference, save=None, **options):
+def evaluate_model(
+    model: FilePath,
+    source: FilePath,
+    reference: FilePath,
+    save: FilePath | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     """Translates a file and scores the translations.
 
     Args:
-        model: Path of a run folder or an export.
-        source: Path of the source text, UTF-8, plain or `.gz`.
-        reference: Path of its translation, aligned line by line.
-        save: Path to write the translations to.
+        model: FilePath of a run folder or an export.
+        source: FilePath of the source text, UTF-8, plain or `.gz`.
+        reference: FilePath of its translation, aligned line by line.
+        save: FilePath to write the translations to.
         **options: As `Translator.translate`.
 
     Returns:
@@ -39,22 +49,22 @@ def evaluate_model(model, source, reference, save=None, **options):
 
 
 def export_run(
-    run,
-    output,
-    beam_size=None,
-    length_penalty=None,
-    verify_with=None,
-    overwrite=False,
-    signatures=None,
-):
+    run: FilePath,
+    output: FilePath,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    verify_with: FilePath | None = None,
+    overwrite: bool = False,
+    signatures: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Exports a run folder as a verified SavedModel.
 
     Args:
-        run: Path of the run folder.
-        output: Path of the folder to make.
+        run: FilePath of the run folder.
+        output: FilePath of the folder to make.
         beam_size: The recipe's by default.
         length_penalty: The recipe's by default.
-        verify_with: Path of a source text to compare with the model on; by default the run's
+        verify_with: FilePath of a source text to compare with the model on; by default the run's
             validation text, where it is still at its place.
         overwrite: Replace an export that is there.
         signatures: Names of the signatures; all by default.
@@ -67,19 +77,11 @@ def export_run(
     """
     from keras_transformer.export import export_saved_model
 
-    folder = RunFolder.existing(run)
-    recipe = folder.recipe()
-    beam_size = recipe.decoding.beam_size if beam_size is None else beam_size
-    if length_penalty is None:
-        length_penalty = recipe.decoding.length_penalty
+    folder, texts, search = _read_run(run, verify_with)
+    given = {"beam_size": beam_size, "length_penalty": length_penalty, "signatures": signatures}
+    search |= {name: value for name, value in given.items() if value is not None}
     report = export_saved_model(
-        folder.engine(),
-        output,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        verification_texts=_verification_texts(recipe, verify_with),
-        overwrite=overwrite,
-        **({} if signatures is None else {"signatures": signatures}),
+        folder.engine(), output, verification_texts=texts, overwrite=overwrite, **search
     )
     return {
         "output": report.folder,
@@ -88,40 +90,24 @@ def export_run(
     }
 
 
-def export_litert(run, output, verify_with=None, overwrite=False, **options):
-    """Exports a run folder as verified LiteRT files.
+def export_litert(
+    run: FilePath,
+    output: FilePath,
+    verify_with: FilePath | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Exports a run folder as verified LiteRT files, as `export_run` a SavedModel.
 
-    Args:
-        run: Path of the run folder.
-        output: Path of the folder to make.
-        verify_with: As in `export_run`.
-        overwrite: Replace an export that is there.
-        **options: As `export.export_litert`; beam size and length penalty are the recipe's by
-            default.
-
-    Returns:
-        A dict fit for JSON: what was exported and what the verification found.
-
-    Raises:
-        InputError: The run or an option is not what it must be, or the extra `litert` is not
-            installed.
+    The other options are those of `export.export_litert`. Raises `InputError` also where the extra
+    `litert` is not installed.
     """
     from keras_transformer.export import export_litert
 
-    folder = RunFolder.existing(run)
-    recipe = folder.recipe()
-    defaults = {
-        "beam_size": recipe.decoding.beam_size,
-        "length_penalty": recipe.decoding.length_penalty,
-    }
+    folder, texts, search = _read_run(run, verify_with)
+    options = {"verification_texts": texts, "overwrite": overwrite, **search, **options}
     try:
-        report = export_litert(
-            folder.engine(),
-            output,
-            verification_texts=_verification_texts(recipe, verify_with),
-            overwrite=overwrite,
-            **{**defaults, **options},
-        )
+        report = export_litert(folder.engine(), output, **options)
     except ImportError as error:
         raise InputError(f"{error}") from error
     return {
@@ -132,36 +118,33 @@ def export_litert(run, output, verify_with=None, overwrite=False, **options):
     }
 
 
-def export_ctranslate2(run, output, verify_with=None, overwrite=False):
-    """Exports a run folder as a CTranslate2 model with its tokenizers.
+def export_ctranslate2(
+    run: FilePath, output: FilePath, verify_with: FilePath | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Exports a run folder as a CTranslate2 model with its tokenizers, verified, as `export_run`.
 
     The folder can be used alone: `model.bin` and the vocabularies are what
     `ctranslate2.Translator` reads, the SentencePiece models have the names that the run gives
-    them, `README.md` shows both together.
-
-    Args:
-        run: Path of the run folder.
-        output: Path of the folder to make.
-        verify_with: As in `export_run`.
-        overwrite: Replace an export that is there.
-
-    Returns:
-        A dict fit for JSON: what was exported and what the verification found.
-
-    Raises:
-        InputError: The run is not what it must be, has something that CTranslate2 does not, or
-            the extra `peers` is not installed.
+    them, `README.md` shows both together. Raises `InputError` also where the run has something that
+    CTranslate2 does not, or the extra `peers` is not installed.
     """
     from keras_transformer.export.ctranslate2_folder import export_ctranslate2
 
-    folder = RunFolder.existing(run)
-    texts = _verification_texts(folder.recipe(), verify_with)
+    folder, texts, _ = _read_run(run, verify_with)
+    options = {"overwrite": overwrite, "verification_texts": texts}
     try:
-        return export_ctranslate2(
-            folder.engine(), output, overwrite=overwrite, verification_texts=texts
-        )
+        return export_ctranslate2(folder.engine(), output, **options)
     except ImportError as error:
         raise InputError(f"{error}") from error
+
+
+def _read_run(run, verify_with):
+    """A run folder, texts to verify an export with, and its recipe's options of a search."""
+    folder = RunFolder.existing(run)
+    recipe = folder.recipe()
+    decoding = recipe.decoding
+    search = {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty}
+    return folder, _verification_texts(recipe, verify_with), search
 
 
 def _verification_texts(recipe, verify_with):

@@ -31,27 +31,21 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     0.00625
     """
 
-    def __init__(self, model_dim, warmup_steps=4000, scale=1.0):
+    def __init__(self, model_dim: int, warmup_steps: int = 4000, scale: float = 1.0):
         super().__init__()
-        for name, value in (
-            ("model_dim", model_dim),
-            ("warmup_steps", warmup_steps),
-            ("scale", scale),
-        ):
+        values = {"model_dim": model_dim, "warmup_steps": warmup_steps, "scale": scale}
+        for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
                 raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}.")
         self.model_dim = model_dim
         self.warmup_steps = warmup_steps
         self.scale = scale
 
-    def __call__(self, step):
+    def __call__(self, step: int | keras.KerasTensor) -> keras.KerasTensor:
         step = ops.cast(step, "float32") + 1.0
         growing = step * float(self.warmup_steps) ** -1.5
         return self.scale * self.model_dim**-0.5 * ops.minimum(ops.rsqrt(step), growing)
 
     def get_config(self):
-        return {
-            "model_dim": self.model_dim,
-            "warmup_steps": self.warmup_steps,
-            "scale": self.scale,
-        }
+        steps = {"warmup_steps": self.warmup_steps, "scale": self.scale}
+        return {"model_dim": self.model_dim, **steps}

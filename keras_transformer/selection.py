@@ -1,9 +1,10 @@
 """Choosing the largest entries of long rows, in ways that XLA compiles well."""
 
+import keras
 from keras import ops
 
 
-def first_argmax(values):
+def first_argmax(values: keras.KerasTensor) -> keras.KerasTensor:
     """Index of the largest value along the last axis; of equal ones, the first.
 
     Two plain reductions, each of which XLA vectorizes on a CPU, instead of `argmax`'s one
@@ -22,7 +23,7 @@ def first_argmax(values):
     return ops.min(candidates, axis=-1)
 
 
-def take_rows(values, rows):
+def take_rows(values: keras.KerasTensor, rows: keras.KerasTensor) -> keras.KerasTensor:
     """`values[b, rows[b, i]]`, whole rows at a time.
 
     Args:
@@ -39,7 +40,9 @@ def take_rows(values, rows):
     return ops.take(flat, first + rows, axis=0)
 
 
-def largest_of_rows(values, offsets, count):
+def largest_of_rows(
+    values: keras.KerasTensor, offsets: keras.KerasTensor, count: int
+) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]:
     """The largest of `values + offsets` over several long rows at once.
 
     Each row is cut into blocks; only the blocks with the `count` largest maxima can hold one of

@@ -1,8 +1,14 @@
 """One way to translate, whatever the model comes in."""
 
+import os
 import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import InputError
+
+if TYPE_CHECKING:
+    from keras_transformer.decoding import Translation
 
 
 class Translator:
@@ -19,12 +25,12 @@ class Translator:
         translator.translate(["Two dogs play."])[0].text
     """
 
-    def __init__(self, engine, defaults=None):
+    def __init__(self, engine: Any, defaults: Mapping[str, Any] | None = None):
         self.engine = engine
         self.defaults = dict(defaults or {})
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike) -> "Translator":
         """Reads a run folder, an export folder or a LiteRT file.
 
         Args:
@@ -59,7 +65,7 @@ class Translator:
             "LiteRT export (model_ids.tflite)."
         )
 
-    def translate(self, texts, **options):
+    def translate(self, texts: Sequence[str], **options: Any) -> "list[Translation]":
         """Translates a list of texts.
 
         Args:
@@ -77,21 +83,23 @@ class Translator:
         """
         return self.engine.translate(texts, **self._with_defaults(options))
 
-    def score(self, sources, targets, **options):
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], **options: Any
+    ) -> "list[Translation]":
         """How probable the model holds given translations; see `ModelEngine.score`."""
         defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
         return self._of_a_run("score")(sources, targets, **{**defaults, **options})
 
-    def stream(self, text, **options):
+    def stream(self, text: str, **options: Any) -> Iterator[str]:
         """An iterator over one translation as it grows; see `ModelEngine.stream`."""
         return self._of_a_run("stream")(text, **options)
 
-    def warmup(self, **options):
+    def warmup(self, **options: Any) -> Any:
         """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
         return self._of_a_run("warmup")(**self._with_defaults(options))
 
     @property
-    def compilations(self):
+    def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
         return self._of_a_run("compilations")
 

@@ -4,7 +4,7 @@ import functools
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -31,7 +31,7 @@ _MATRIX = "matrix product"
 
 
 def benchmark_decode(
-    preset: str | None = "transformer_base",
+    preset: str = "transformer_base",
     vocabulary_size: int = 8000,
     length: int = 32,
     steps: int = 32,
@@ -48,7 +48,6 @@ def benchmark_decode(
     Args (the others are options of `keras-transformer benchmark decode`):
         length: Tokens of a source, including EOS.
         steps: Tokens of a translation; no id ends a sentence.
-        engines: Names, of `engines.ENGINES`; all by default.
         model: A `Transformer` to take instead of a preset's with random weights.
         log: Function called with a line for each step of the work.
 
@@ -57,23 +56,15 @@ def benchmark_decode(
         ours (without it, to that of the first engine, the `reference`); the share of the matrix
         product is that of our floating-point operations per second in the machine's own rate,
         measured in the same rounds.
-
-    Raises:
-        InputError: An option is out of range, or TensorFlow runs with other threads.
     """
     check_positive(length=length, steps=steps, rounds=rounds, vocabulary_size=vocabulary_size)
     check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
     chosen, not_installed = choose_engines(engines)
     use_threads(threads)
-    if model is None:
-        model = random_model(preset, vocabulary_size)
-    else:
-        preset = None
+    given, model = model, random_model(preset, vocabulary_size) if model is None else model
     _check_sizes(model.config, length, steps)
-    made = {}
-    for name, engine in chosen.items():
-        log(f"making {name}")
-        made[name] = engine(model, threads)
+    log(f"making {', '.join(chosen)}")
+    made = {name: engine(model, threads) for name, engine in chosen.items()}
     # What the others are compared with: this package's search, or the first that was named.
     reference = "ours" if "ours" in chosen else next(iter(chosen))
     rows = []
@@ -84,7 +75,7 @@ def benchmark_decode(
             rows.append(_row(model.config, made, reference, source_ids, beam_size, steps, rounds))
     return {
         "benchmark": "decode",
-        "preset": preset,
+        "preset": preset if given is None else None,
         "config": model.config.to_dict(),
         "length": length,
         "steps": steps,
@@ -105,30 +96,18 @@ def benchmark_corpus(
     engines: Sequence[str] | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Seconds that each engine needs for a text, once it is warm.
+    """Seconds that each engine needs for a text, once it is warm; as `benchmark_decode`.
 
-    Args (the others as in `benchmark_decode`):
-        run_folder: Path of a run folder.
-        source_file: Path of a source text, UTF-8, plain or `.gz`. Blank lines are left out.
-        length_penalty: Exponent of the length penalty; the recipe's by default.
-        batch_sizes: Each engine takes the one of these that it is fastest with.
-        engines: Names, of `engines.FOR_A_CORPUS`; all of them by default.
-
-    Returns:
-        A dict fit for JSON; a `ratio` is the median of the rounds' ratios of a peer's time to
-        ours, `same_as_ours` the share of sentences with the same translation.
-
-    Raises:
-        InputError: The run, the file or an option is not what it must be.
+    Blank lines are left out. Each engine takes the batch size that it is fastest with; the length
+    penalty is the recipe's by default. `same_as_ours` is the share of sentences with the same
+    translation.
     """
     from keras_transformer.training import RunFolder
 
     check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
     chosen, not_installed = choose_engines(engines, corpus=True)
     folder = RunFolder.existing(run_folder)
-    sentences = [line for line in read_lines(source_file) if line.strip()]
-    if not sentences:
-        raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
+    sentences = _sentences(source_file)
     if length_penalty is None:
         length_penalty = folder.recipe().decoding.length_penalty
     DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
@@ -154,13 +133,27 @@ def benchmark_corpus(
             name: {
                 "batch_size": sizes[name],
                 "sentences_per_second": round(len(sentences) / statistics.median(times), 2),
-                "ratio": None if name == "ours" else ratio(seconds.get("ours"), times),
-                "same_as_ours": None if name == "ours" else _same(texts.get("ours"), texts[name]),
+                **_beside_ours(name, seconds, texts),
                 "seconds": [round(each, 4) for each in times],
             }
             for name, times in seconds.items()
         },
     }
+
+
+def _sentences(source_file):
+    sentences = [line for line in read_lines(source_file) if line.strip()]
+    if not sentences:
+        raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
+    return sentences
+
+
+def _beside_ours(name, seconds, texts):
+    if name == "ours" or "ours" not in seconds:
+        return {"ratio": None, "same_as_ours": None}
+    pairs = list(zip(texts["ours"], texts[name], strict=True))
+    same = sum(ours == theirs for ours, theirs in pairs) / len(pairs)
+    return {"ratio": ratio(seconds["ours"], seconds[name]), "same_as_ours": round(same, 4)}
 
 
 def _circumstances(rounds, threads, chosen, not_installed):
@@ -250,7 +243,75 @@ def _fastest(translate, batch_sizes):
     return call, batch_size, texts
 
 
-def _same(ours, theirs):
-    if ours is None:
-        return None
-    return round(sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours), 4)
+def table(report: dict[str, Any]) -> str:
+    """A report as an aligned Markdown table, and below it what one must know to read it."""
+    rows = list(_corpus_rows(report) if report["benchmark"] == "corpus" else _decode_rows(report))
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in (rows[0], ["-" * (width - 1) + ":" for width in widths], *rows[1:]):
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_reading_aid(report)])
+
+
+def _decode_rows(report):
+    reference = report.get("reference", "ours")
+    header = ["sentences", "search"]
+    for name in report["notes"]:
+        header += [name] if name == reference else [name, "ratio"]
+    yield [*header, "matrix product", "our share"]
+    for row in report["rows"]:
+        cells = [str(row["batch"]), _search(row["beam_size"])]
+        for name in report["notes"]:
+            engine = row["engines"][name]
+            cells.append(_number(engine["tokens_per_second"], ",.0f"))
+            cells += [] if name == reference else [_number(engine["ratio"], ".2f")]
+        cells.append(_number(row["matrix_product_gflops_per_second"], ",.0f"))
+        cells.append(_number(row["ours_share_of_matrix_product"], ".0%"))
+        yield cells
+
+
+def _corpus_rows(report):
+    yield ["engine", "batch", "seconds", "sentences/s", "ratio", "same as ours"]
+    for name, engine in report["engines"].items():
+        rate = engine["sentences_per_second"]
+        yield [
+            name,
+            str(engine["batch_size"]),
+            _number(report["sentences"] / rate, ",.2f"),
+            _number(rate, ",.1f"),
+            _number(engine["ratio"], ".2f"),
+            _number(engine["same_as_ours"], ".1%"),
+        ]
+
+
+def _reading_aid(report) -> Iterator[str]:
+    turns = (
+        f"medians of {report['rounds']} rounds in turns, {report['threads']} threads; "
+        f"a ratio above 1 says that {report.get('reference', 'ours')} is faster."
+    )
+    if report["benchmark"] == "corpus":
+        yield (
+            f"{report['sentences']:,} sentences of {report['source']}, "
+            f"{_search(report['beam_size'])}, length penalty {report['length_penalty']}; {turns}"
+        )
+    else:
+        yield (
+            f"Tokens per second, {report['preset'] or 'a model given'}, sources of "
+            f"{report['length']} tokens, {report['steps']} forced steps; {turns} "
+            "Matrix product: float32 GFLOP/s of this machine in the same rounds."
+        )
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    yield f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."
+    for name, note in report["notes"].items():
+        yield f"- {name}: {note}."
+    for name, extra in report["not_installed"].items():
+        yield f'- not installed: {name} (pip install "keras_transformer[{extra}]").'
+
+
+def _search(beam_size):
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def _number(value, form):
+    return "" if value is None else format(value, form)

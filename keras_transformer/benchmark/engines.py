@@ -2,9 +2,10 @@
 
 An engine is made with `(model, threads, text_engine)` and has a `name`, the `package` that it
 needs, the `distribution` that brings it, the `extra` of this package that has it, a `note` on what
-sets it apart, and `translate(source_ids, beam_size, steps)`; those of `FOR_A_CORPUS` can take a
-trained run, the `ModelEngine` given as `text_engine`, and also have
-`translate_corpus(sentences, beam_size, length_penalty, batch_size)`.
+sets it apart, and `translate(source_ids, beam_size, steps)`: from lists of ids, each with EOS, to
+the `steps` ids of each best hypothesis. Those of `FOR_A_CORPUS` can take a trained run, the
+`ModelEngine` given as `text_engine`, and also have
+`translate_corpus(sentences, beam_size, length_penalty, batch_size)`, from texts to texts.
 """
 
 import functools
@@ -12,13 +13,14 @@ import importlib.metadata
 import importlib.util
 import tempfile
 from collections.abc import Iterable
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_transformer.benchmark.measure import MAX_POSITIONS
 from keras_transformer.benchmark.ours import Ours
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.compiled import pad
 from keras_transformer.errors import InputError, did_you_mean
 
 
@@ -37,8 +39,8 @@ class LiteRTFloat32:
         self._runner = functools.cache(self._make_runner)
 
     def translate(self, source_ids, beam_size, steps):
-        """Forces `steps` steps, as `Ours.translate`: EOS is never chosen."""
-        rows = pad(source_ids, len(source_ids), max(map(len, source_ids)))
+        """EOS is never chosen."""
+        rows = keras.utils.pad_sequences(source_ids, padding="post", value=PAD_ID)
         _, run = self._runner(rows.shape[1], beam_size, steps)
         return run(source_ids=rows)["ids"].reshape(len(rows), -1, steps)[:, 0].tolist()
 
@@ -119,7 +121,7 @@ class CTranslate2Float32:
             )
 
     def translate(self, source_ids, beam_size, steps):
-        """Forces `steps` steps, as `Ours.translate`: EOS is not chosen below the least length."""
+        """EOS is not chosen below the least length."""
         found = self._translator.translate_batch(
             [[self._source_tokens[i] for i in ids[:-1]] for ids in source_ids],
             beam_size=beam_size,
@@ -131,7 +133,6 @@ class CTranslate2Float32:
         return [[self._target_ids[token] for token in each.hypotheses[0]] for each in found]
 
     def translate_corpus(self, sentences, beam_size, length_penalty, batch_size):
-        """Translates texts to texts; tokenizing and detokenizing included, as in ours."""
         source, target = self._processors
         found = self._translator.translate_batch(
             source.encode(sentences, out_type=str),
@@ -168,11 +169,7 @@ class CTranslate2Int8(CTranslate2Float32):
 
 
 class KerasHubBart:
-    """`keras_hub.models.BartSeq2SeqLM` of the model's sizes, with random weights.
-
-    Raises:
-        InputError: BART cannot have the model's sizes.
-    """
+    """`keras_hub.models.BartSeq2SeqLM` of the model's sizes, with random weights."""
 
     name = "keras_hub"
     package = "keras_hub"
@@ -220,7 +217,7 @@ class KerasHubBart:
         return model
 
     def translate(self, source_ids, beam_size, steps):
-        """Forces `steps` steps, as `Ours.translate`: `generate` fills the length it is given."""
+        """`generate` fills the length it is given."""
         # Without an id to stop on, the sampler's loop runs from the first free place to the last.
         inputs = forced_inputs(source_ids, steps)
         outputs = self.model(beam_size).generate(inputs, stop_token_ids=None)
@@ -229,7 +226,7 @@ class KerasHubBart:
 
 def forced_inputs(source_ids, steps):
     """Arrays for `generate`: the source, and a target of BOS and `steps` ids of padding."""
-    encoder_ids = pad(source_ids, len(source_ids), max(map(len, source_ids)))
+    encoder_ids = keras.utils.pad_sequences(source_ids, padding="post", value=PAD_ID)
     target = np.full((len(source_ids), steps + 1), PAD_ID, "int32")
     target[:, 0] = BOS_ID
     return {
@@ -242,25 +239,16 @@ def forced_inputs(source_ids, steps):
 
 _OURS = (Ours, LiteRTFloat32, LiteRTInt8)
 _PEERS = (CTranslate2Float32, CTranslate2InParts, CTranslate2Int8, KerasHubBart)
-ENGINES = {engine.name: engine for engine in (*_OURS, *_PEERS)}
+ENGINES: dict[str, Any] = {engine.name: engine for engine in (*_OURS, *_PEERS)}
 FOR_A_CORPUS = (Ours.name, CTranslate2Float32.name, CTranslate2Int8.name)
 
 
 def choose_engines(
     names: Iterable[str] | None = None, corpus: bool = False
-) -> tuple[dict[str, type], dict[str, str]]:
-    """The classes of some engines, or of all.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The classes of some engines, or of all, and the extras that bring those not installed.
 
-    Args:
-        names: Names of engines; all by default.
-        corpus: Whether they must be able to take a trained run.
-
-    Returns:
-        A dict of name to class, and of those whose package is not installed a dict of name to
-        the extra that brings it.
-
-    Raises:
-        InputError: A name is unknown or given twice, or the engine cannot take a trained run.
+    With `corpus` they must be able to take a trained run.
     """
     allowed = list(FOR_A_CORPUS if corpus else ENGINES)
     chosen, not_installed = {}, {}
@@ -284,7 +272,7 @@ def choose_engines(
     return chosen, not_installed
 
 
-def versions(engines: dict[str, type]) -> dict[str, str]:
+def versions(engines: dict[str, Any]) -> dict[str, str]:
     """Versions of what takes part, by distribution."""
     names = {"keras", "tensorflow", *(engine.distribution for engine in engines.values())}
     return {name: importlib.metadata.version(name) for name in sorted(names)}

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +27,7 @@ _TURN_SECONDS = 0.5
 
 
 def use_threads(threads: int) -> None:
-    """Gives TensorFlow its number of threads.
-
-    Raises:
-        InputError: TensorFlow has begun with another number, or is not Keras' backend.
-    """
+    """Gives TensorFlow its number of threads, if it has not begun with another one."""
     check_positive(threads=threads)
     if keras.backend.backend() != "tensorflow":
         raise InputError(
@@ -52,7 +49,7 @@ def use_threads(threads: int) -> None:
         ) from None
 
 
-def check_positive(**values):
+def check_positive(**values: int | Sequence[int]) -> None:
     """Raises `InputError` unless each value, or each of a list of values, is 1 or more."""
     for name, value in values.items():
         each = value if isinstance(value, (list, tuple)) else [value]
@@ -61,18 +58,12 @@ def check_positive(**values):
 
 
 def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float]]:
-    """Times functions against each other.
+    """The seconds a call of each of some functions, which are warm, in each round.
 
-    Args:
-        calls: By name, functions without arguments, warmed up.
-        rounds: Turns of each, of as many calls as fill half a second. Each round begins with
-            another one.
-
-    Returns:
-        By name, the seconds a call of each round.
+    A turn is as many calls as fill half a second; each round begins with another function.
     """
     names = list(calls)
-    seconds = {name: [] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
@@ -86,10 +77,8 @@ def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float
     return seconds
 
 
-def ratio(ours: Sequence[float] | None, peer: Sequence[float]) -> float | None:
-    """Median over the rounds of how many times faster ours is; `None` without ours."""
-    if ours is None:
-        return None
+def ratio(ours: Sequence[float], peer: Sequence[float]) -> float:
+    """Median over the rounds of how many times faster ours is."""
     return round(statistics.median(b / a for a, b in zip(ours, peer, strict=True)), 3)
 
 
@@ -125,11 +114,11 @@ def multiply_adds(
     return batch * (once + beams * each_beam)
 
 
-def machine() -> dict[str, str | int]:
+def machine() -> dict[str, str | int | None]:
     """The processor and its number of cores."""
     try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {"processor": names[0] if names else platform.machine(), "cores": os.cpu_count()}
+        text = ""
+    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return {"processor": name[1].strip() if name else platform.machine(), "cores": os.cpu_count()}

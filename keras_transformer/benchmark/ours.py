@@ -12,10 +12,7 @@ from keras_transformer.decoding.compiled import Compiled, pad_to_few_shapes
 class Ours:
     """The search compiled by XLA. All that the benchmark knows of `decoding` is in here.
 
-    Args:
-        model: `Transformer`.
-        threads: Not used: TensorFlow's are set once for the process (`use_threads`).
-        text_engine: `ModelEngine` with the same model, for `translate_corpus`.
+    TensorFlow's threads are set once for the process (`use_threads`).
     """
 
     name = "ours"
@@ -29,16 +26,7 @@ class Ours:
         self._compiled, self._kept = {}, {}
 
     def translate(self, source_ids, beam_size, steps):
-        """Forces `steps` steps.
-
-        Args:
-            source_ids: List of lists of ids; each ends with `EOS_ID`.
-            beam_size: Hypotheses that stay alive; 1 is greedy search.
-            steps: Tokens of each translation. No id ends a sentence.
-
-        Returns:
-            A list of lists of `steps` ids, the best hypothesis of each sentence.
-        """
+        """The best hypothesis of each sentence, `steps` ids: no id ends a sentence."""
         # The weights are laid out once, as a `frozen` engine does.
         layout = "one, kept" if beam_size == len(source_ids) == 1 else "many, kept"
         if layout not in self._kept:
@@ -69,10 +57,6 @@ class Ours:
 
     def translate_corpus(self, sentences, beam_size, length_penalty, batch_size):
         """Translates texts to texts; a sentence ends where the model ends it."""
-        translations = self._text_engine.translate(
-            sentences,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            batch_size=batch_size,
-        )
-        return [translation.text for translation in translations]
+        options = {"length_penalty": length_penalty, "batch_size": batch_size}
+        found = self._text_engine.translate(sentences, beam_size=beam_size, **options)
+        return [translation.text for translation in found]

@@ -1,1 +1,1 @@
-"""The commands of the command line, one a file: each parses, calls one function, prints."""
+"""The commands of the command line: each parses, calls one function, prints."""

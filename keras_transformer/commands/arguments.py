@@ -1,148 +1,96 @@
 """Arguments that several commands have. One that is not given leaves no trace: `given`."""
 
 import argparse
+import ast
 import math
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-# Written here once more, as those of the library are read with Keras; a test compares them.
-_DEFAULTS = {
-    "coverage_penalty": 0.0,
-    "num_groups": 1,
-    "diversity_penalty": 0.5,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "seed": 0,
-    "min_length": 0,
-    "min_length_ratio": 0.0,
-    "max_length_ratio": 2.0,
-    "no_repeat_ngram_size": 0,
-    "attention_layer": -1,
-}
-_LONG_INPUT = ("refuse", "split", "truncate")
+Kind = Callable | list[Callable]
+"""The type of an option's value; `[type]` takes several values."""
+Row = tuple[str, Kind | None, str | None, str]
+"""An option: name, type (None is a switch), metavar and help."""
 
 
-def add_model(command, help="a run or export folder"):
-    """Adds `--model`."""
-    command.add_argument("--model", required=True, metavar="DIR", help=help)
+class Declared(NamedTuple):
+    """An option of the library, as its class declares it."""
+
+    default: Any
+    meaning: str
 
 
-def add_decoding(command):
-    """Adds every option of `Translator.translate` that concerns how texts are decoded."""
-    group = command.add_argument_group("search")
-    of_run = "default: the run's"
-    _add(group, "beam_size", int, "N", f"hypotheses that stay alive, 1 is greedy; {of_run}")
-    _add(
-        group, "length_penalty", float, "A", f"exponent of the length penalty, 0 is none; {of_run}"
-    )
-    _add(group, "coverage_penalty", float, "B", "weight of the coverage penalty, 0 is none")
-    _add(group, "num_groups", int, "N", "groups of a diverse beam search")
-    _add(group, "diversity_penalty", float, "D", "cost of a token that another group chose")
-    _add_batch_size(group)
+def declared_options(path: str, class_name: str) -> dict[str, Declared]:
+    """The fields of a class of options of this package, read from its source.
 
-    group = command.add_argument_group("sampling")
-    group.add_argument(
-        "--sampling",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="draw at random instead of searching",
-    )
-    _add(group, "temperature", float, "T", "what logits are divided by")
-    _add(group, "top_k", int, "K", "sample from the K most probable tokens, 0 is all")
-    _add(group, "top_p", float, "P", "sample from the most probable tokens that sum up to P")
-    _add(group, "min_p", float, "P", "sample from tokens P times as probable as the best")
-    _add(group, "seed", int, "N", "seed of each sentence's samples")
-
-    group = command.add_argument_group("lengths")
-    _add(group, "min_length", int, "N", "fewest tokens of a translation, the end included")
-    _add(group, "max_length", int, "N", "most tokens, the end included", "the run's")
-    _add(group, "min_length_ratio", float, "R", "fewest tokens, times the source's")
-    _add(group, "max_length_ratio", _ratio, "R", "most tokens, times the source's; or none")
-    group.add_argument(
-        "--long-input",
-        choices=_LONG_INPUT,
-        default=argparse.SUPPRESS,
-        help="what happens to a line of too many tokens; default: refuse",
-    )
-
-    group = command.add_argument_group("constraints")
-    _add(group, "banned_ids", int, "ID", "ids that are never chosen", "none", several=True)
-    _add(group, "logit_bias", _bias, "ID=X", "what is added to a logit", "nothing", several=True)
-    _add(group, "no_repeat_ngram_size", int, "N", "no N tokens occur twice, 0 is off")
-
-    group = command.add_argument_group("attention, for --alignment and the coverage penalty")
-    add_attention(group)
-
-
-def add_attention(group):
-    """Adds the options that say which attention is the alignment."""
-    _add(group, "attention_layer", int, "I", "decoder block, negative counts from the last")
-    _add(group, "attention_heads", int, "I", "heads whose mean is taken", "all", several=True)
-
-
-def add_scoring(command):
-    """Adds every option of `Translator.score`."""
-    _add(
-        command, "length_penalty", float, "A", "exponent of the length penalty; default: the run's"
-    )
-    _add_batch_size(command)
-    add_alignment(command)
-    add_attention(command)
-
-
-def add_alignment(group):
-    """Adds `--alignment`."""
-    group.add_argument(
-        "--alignment",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="what each token attended to in the source, rows of 4 digits in the JSON",
-    )
-
-
-def add_progress(group):
-    """Adds `--progress` and `--no-progress`."""
-    group.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="a bar on stderr; default: where that is a terminal and stdin is none",
-    )
-
-
-def given(options, *without):
-    """The options that were given and that are the library's, as a dict.
+    To import the options of decoding takes Keras' seconds, those of the server pydantic's 0.2 s:
+    `--help` waits for neither, and still says what they declare.
 
     Args:
-        options: What the parser returned.
-        *without: Names of those that are the command's own.
+        path: The module's place in the package.
+        class_name: The class in it; a field's value is its default, which the docstring explains,
+            or a call with the default and the meaning.
     """
-    values = {key: value for key, value in vars(options).items() if key not in without}
-    if "logit_bias" in values:
-        values["logit_bias"] = dict(values["logit_bias"])
-    return values
+    source = (pathlib.Path(__file__).parents[1] / path).read_text(encoding="utf-8")
+    nodes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    (declaring,) = [node for node in nodes if node.name == class_name]
+    text = (ast.get_docstring(declaring) or "") + "\n"
+    meanings = dict(re.findall(r"^    (\w+)\*?: (.*\n(?:     +.*\n)*)", text, re.MULTILINE))
+    found = {}
+    for field in declaring.body:
+        if isinstance(field, ast.AnnAssign) and field.value is not None:
+            name, value = ast.unparse(field.target), field.value
+            values = value.args[:2] if isinstance(value, ast.Call) else [value]
+            default, meaning, *_ = [*map(_evaluated, values), meanings.get(name, "")]
+            found[name] = Declared(default, " ".join(meaning.split()).split(" (*")[0].rstrip("."))
+    return found
 
 
-def _add(group, name, type, metavar, help, default=None, several=False):
-    if default is None and "default:" not in help:
-        default = _DEFAULTS[name]
-    group.add_argument(
-        "--" + name.replace("_", "-"),
-        type=type,
-        metavar=metavar,
-        help=help if default is None else f"{help}; default: {default}",
-        default=argparse.SUPPRESS,
-        **({"nargs": "+", "action": "extend"} if several else {}),
-    )
+def _evaluated(node):
+    return eval(compile(ast.Expression(node), "<declaration>", "eval"), {"__builtins__": {}})
 
 
-def _add_batch_size(group):
-    group.add_argument(
-        "--batch-size",
-        type=int,
-        default=argparse.SUPPRESS,
-        metavar="N",
-        help="sentences that are decoded together; default: 32",
-    )
+def add_declared(
+    command: Any,
+    declared: Mapping[str, Declared],
+    groups: Mapping[str, str],
+    kinds: Mapping[str, tuple[Kind, str]] | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> None:
+    """Adds options of the library to a command.
+
+    Args:
+        command: The command's parser.
+        declared: Of `declared_options`.
+        groups: The title of each group in `--help`, under the option that it begins with.
+        kinds: Types that the default does not tell, with their metavar.
+        defaults: What is said instead of some defaults.
+    """
+    kinds, defaults, group = kinds or {}, defaults or {}, command
+    for name, (default, meaning) in declared.items():
+        if name in groups:
+            group = command.add_argument_group(groups[name])
+        plain = str if default is None else type(default)
+        metavar = {str: "TEXT", int: "N"}.get(plain, "X")
+        kind, metavar = kinds.get(name, (plain, metavar))
+        said = defaults.get(name, default)
+        end = "" if said is None else f"; default: {said}"
+        help = (meaning + end).replace("%", "%%")
+        add_options(group, (name, None if kind is bool else kind, metavar, help))
+
+
+def add_options(group: Any, *rows: Row) -> None:
+    """Adds options to a parser or a group of one."""
+    for name, kind, metavar, meaning in rows:
+        flag, default = "--" + name.replace("_", "-"), {"default": argparse.SUPPRESS}
+        if kind is None:
+            group.add_argument(flag, action="store_true", help=meaning, **default)
+            continue
+        if isinstance(kind, list):
+            (kind,) = kind
+            default |= {"nargs": "+", "action": "extend"}
+        group.add_argument(flag, type=kind, metavar=metavar, help=meaning, **default)
 
 
 def _ratio(text):
@@ -160,3 +108,74 @@ def _bias(text):
         raise argparse.ArgumentTypeError(
             f"expected an id and a number, as in 5=-2.5, not {text!r}"
         ) from None
+
+
+_OF_RUN = "the run's"
+_DEFAULTS = {"beam_size": _OF_RUN, "length_penalty": _OF_RUN, "max_length": _OF_RUN}
+_DEFAULTS |= {"banned_ids": "none", "logit_bias": "none", "attention_heads": "all"}
+_KINDS: dict[str, tuple[Kind, str]] = {
+    "max_length": (int, "N"),
+    "max_length_ratio": (_ratio, "X|none"),
+    "banned_ids": ([int], "ID"),
+    "logit_bias": ([_bias], "ID=X"),
+    "attention_heads": ([int], "I"),
+}
+_GROUPS = {
+    "beam_size": "search",
+    "sampling": "sampling",
+    "min_length": "lengths",
+    "banned_ids": "constraints",
+    "attention_layer": "attention, for --alignment and the coverage penalty",
+}
+_BATCH_SIZE = ("batch_size", int, "N", "sentences that are decoded together; default: 32")
+_ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
+ALIGNMENT = ("alignment", None, None, _ROWS)
+
+
+def _decoding_options():
+    return declared_options("decoding/options.py", "DecodingOptions")
+
+
+def add_model(command: Any, help: str = "a run or export folder") -> None:
+    """Adds `--model`."""
+    command.add_argument("--model", required=True, metavar="DIR", help=help)
+
+
+def add_decoding(command: Any) -> None:
+    """Adds every option of `Translator.translate` that concerns how texts are decoded."""
+    declared = _decoding_options()
+    del declared["n_best"]  # How many translations are written is a command's own.
+    add_declared(command, declared, _GROUPS, _KINDS, {**_DEFAULTS, "sampling": "search"})
+    group = command.add_argument_group("texts")
+    add_options(group, _BATCH_SIZE)
+    group.add_argument(
+        "--long-input",
+        choices=("refuse", "split", "truncate"),
+        default=argparse.SUPPRESS,
+        help="what happens to a line of too many tokens; default: refuse",
+    )
+
+
+def add_scoring(command: Any) -> None:
+    """Adds every option of `Translator.score`."""
+    names = ("length_penalty", "attention_layer", "attention_heads")
+    declared = {name: each for name, each in _decoding_options().items() if name in names}
+    add_declared(command, declared, {}, _KINDS, _DEFAULTS)
+    add_options(command, _BATCH_SIZE, ALIGNMENT)
+
+
+def add_progress(group: Any) -> None:
+    """Adds `--progress` and `--no-progress`."""
+    group.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="a bar on stderr; default: where that is a terminal and stdin is none",
+    )
+
+
+def given(options: argparse.Namespace, *own: str) -> dict[str, Any]:
+    """The options that were given and that are the library's, without the command's `own`."""
+    values = {key: value for key, value in vars(options).items() if key not in ("command", *own)}
+    if "logit_bias" in values:
+        values["logit_bias"] = dict(values["logit_bias"])
+    return values

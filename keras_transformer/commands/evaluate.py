@@ -1,14 +1,33 @@
-"""The command `keras-transformer evaluate`."""
+"""The commands `keras-transformer evaluate` and `score`: how good, and how probable."""
 
+import argparse
 import json
+import sys
 
-from keras_transformer.commands.arguments import add_decoding, add_model, given
+from keras_transformer.commands.arguments import (
+    add_decoding,
+    add_model,
+    add_progress,
+    add_scoring,
+    given,
+)
 
-_OWN = ("command", "model", "source", "reference", "save")
 
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Adds `score` and `evaluate` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "score",
+        help="how probable a model holds given translations, as JSON lines",
+        description="Writes a JSON object for each pair of two aligned files: the probability of "
+        "the target, and of each of its tokens.",
+    )
+    add_model(command, "a run folder")
+    command.add_argument("--source", required=True, metavar="FILE")
+    command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
+    add_scoring(command)
+    add_progress(command)
+    command.set_defaults(command=_score)
 
-def add_command(commands):
-    """Adds `evaluate` to the subparsers of the command line."""
     command = commands.add_parser(
         "evaluate",
         help="BLEU and chrF of a model's translations, as JSON",
@@ -22,14 +41,22 @@ def add_command(commands):
     command.set_defaults(command=_evaluate)
 
 
+def _score(options):
+    from keras_transformer.commands.line_reader import Progress
+    from keras_transformer.commands.line_stream import score_lines
+    from keras_transformer.files import is_terminal
+    from keras_transformer.translator import Translator
+
+    translator = Translator.load(options.model)
+    shown = is_terminal(sys.stderr) if options.progress is None else options.progress
+    values = given(options, "model", "source", "target", "progress")
+    with Progress(None, shown, apart=not is_terminal(sys.stdout)) as progress:
+        score_lines(
+            translator, options.source, options.target, sys.stdout, progress=progress, **values
+        )
+
+
 def _evaluate(options):
     from keras_transformer.pipeline import evaluate_model
 
-    scores = evaluate_model(
-        options.model,
-        options.source,
-        options.reference,
-        save=options.save,
-        **given(options, *_OWN),
-    )
-    print(json.dumps(scores, indent=2))
+    print(json.dumps(evaluate_model(**given(options)), indent=2))

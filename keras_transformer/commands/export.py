@@ -3,22 +3,41 @@
 import argparse
 import json
 
-from keras_transformer.commands.arguments import add_model, given
+from keras_transformer.commands.arguments import Row, add_model, add_options, given
 from keras_transformer.errors import InputError
 
+# The options by the formats that have them.
+_ROWS: dict[str, tuple[Row, ...]] = {
+    "saved_model, tflite": (
+        ("beam_size", int, "N", "default: the run's"),
+        ("length_penalty", float, "A", "default: the run's"),
+    ),
+    "tflite": (
+        ("quantize", str, "KIND", "weights as float16 or int8; default: none (float32)"),
+        ("n_best", int, "N", "hypotheses that beam search returns; default: all"),
+        (
+            "source_lengths",
+            [int],
+            "N",
+            "tokens of a source that signatures are made for; default: 32 64 128",
+        ),
+        ("ids_only", None, None, "leave out the file that takes text"),
+    ),
+}
+_VERIFY = "sentences to compare with the model on; default: the run's validation source"
+_SIGNATURES = "serving_default greedy beam sample score align serving_ids; default: all"
 _SEARCH = ("verify_with", "beam_size", "length_penalty")
 _LITERT = (*_SEARCH, "quantize", "n_best", "source_lengths", "ids_only")
-# The options that each format has.
-_OPTIONS = {
-    "saved_model": (*_SEARCH, "signatures"),
-    "tflite": _LITERT,
-    "litert": _LITERT,
-    "ctranslate2": ("verify_with",),
+# The function of `pipeline` that makes each format, and its options.
+_FORMATS = {
+    "saved_model": ("export_run", (*_SEARCH, "signatures")),
+    "tflite": ("export_litert", _LITERT),
+    "litert": ("export_litert", _LITERT),
+    "ctranslate2": ("export_ctranslate2", ("verify_with",)),
 }
-_OWN = ("command", "model", "format", "output", "overwrite")
 
 
-def add_command(commands):
+def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
@@ -26,60 +45,14 @@ def add_command(commands):
         description="Exports a run folder. What is exported is verified against the model.",
     )
     add_model(command, "a run folder")
-    command.add_argument("--format", required=True, choices=list(_OPTIONS))
+    command.add_argument("--format", required=True, choices=list(_FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an export there")
-    command.add_argument(
-        "--verify-with",
-        metavar="FILE",
-        default=argparse.SUPPRESS,
-        help="sentences to compare with the model on; default: the run's validation source",
-    )
-    group = command.add_argument_group("saved_model, tflite")
-    group.add_argument(
-        "--beam-size", type=int, metavar="N", default=argparse.SUPPRESS, help="default: the run's"
-    )
-    group.add_argument(
-        "--length-penalty",
-        type=float,
-        metavar="A",
-        default=argparse.SUPPRESS,
-        help="default: the run's",
-    )
+    add_options(command, ("verify_with", str, "FILE", _VERIFY))
+    for formats, rows in _ROWS.items():
+        add_options(command.add_argument_group(formats), *rows)
     command.add_argument_group("saved_model").add_argument(
-        "--signatures",
-        nargs="*",
-        metavar="NAME",
-        default=argparse.SUPPRESS,
-        help="serving_default greedy beam sample score align serving_ids; default: all",
-    )
-    group = command.add_argument_group("tflite")
-    group.add_argument(
-        "--quantize",
-        metavar="KIND",
-        default=argparse.SUPPRESS,
-        help="weights as none (float32, the default), float16 or int8",
-    )
-    group.add_argument(
-        "--n-best",
-        type=int,
-        metavar="N",
-        default=argparse.SUPPRESS,
-        help="hypotheses that beam search returns; default: all",
-    )
-    group.add_argument(
-        "--source-lengths",
-        type=int,
-        nargs="+",
-        metavar="N",
-        default=argparse.SUPPRESS,
-        help="tokens of a source that signatures are made for; default: 32 64 128",
-    )
-    group.add_argument(
-        "--ids-only",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="leave out the file that takes text",
+        "--signatures", nargs="*", metavar="NAME", default=argparse.SUPPRESS, help=_SIGNATURES
     )
     command.set_defaults(command=_export)
 
@@ -87,16 +60,13 @@ def add_command(commands):
 def _export(options):
     from keras_transformer import pipeline
 
-    values = given(options, *_OWN)
+    function, allowed = _FORMATS[options.format]
+    values = given(options, "model", "format", "output", "overwrite")
     for name in values:
-        if name not in _OPTIONS[options.format]:
-            hint = "" if _OPTIONS[options.format] else ": such a model is told when it translates"
+        if name not in allowed:
             raise InputError(
-                f"--{name.replace('_', '-')} does not go with --format {options.format}{hint}."
+                f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
-    export = {
-        "saved_model": pipeline.export_run,
-        "ctranslate2": pipeline.export_ctranslate2,
-    }.get(options.format, pipeline.export_litert)
+    export = getattr(pipeline, function)
     report = export(options.model, options.output, overwrite=options.overwrite, **values)
     print(json.dumps(report, indent=2))

@@ -1,11 +1,13 @@
-"""Lines of a stream as they come: one when one is there, many when many are."""
+"""Lines of a stream as they come: one when one is there, many when many are; a bar for them."""
 
 import collections
 import os
 import select
+import stat
+import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from keras_transformer.errors import InputError
 
@@ -16,13 +18,7 @@ _PATIENCE_SECONDS = 0.01
 
 
 class Line(NamedTuple):
-    """A line without its end.
-
-    Attributes:
-        number: Counted from 1.
-        text: Its characters, without the end.
-        size: Bytes that it took, including its end.
-    """
+    """A line: its number, counted from 1, its text without the end, its bytes with the end."""
 
     number: int
     text: str
@@ -34,32 +30,24 @@ class LineReader:
 
     There is no thread behind it: it asks the system what is there. So nothing is left hanging
     in a read when the program ends, and a file of any length takes the memory of a chunk.
-
-    Args:
-        stream: A binary stream with `read1`.
-        name: What messages call it.
     """
 
-    def __init__(self, stream: BinaryIO, name: str = "stdin"):
+    def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin"):
         self.name = name
         self._stream = stream
-        self._descriptor = _descriptor(stream)
-        self._lines = collections.deque()
-        self._begun = []  # the parts of a line whose end has not come
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (AttributeError, OSError):
+            self._descriptor = None  # Bytes in memory: all of it is there.
+        self._lines: collections.deque[bytes] = collections.deque()
+        self._begun: list[bytes] = []  # the parts of a line whose end has not come
         self._ended = False
         self._taken = 0
 
     def take(self, most: int) -> list[Line]:
-        """Waits for a line, and takes with it those that are there.
+        """Waits for a line, and takes with it those that are there; none at the end of the stream.
 
-        Args:
-            most: Most lines to take.
-
-        Returns:
-            A list of `Line`, empty at the end of the stream.
-
-        Raises:
-            InputError: The first of them is not UTF-8. Lines before such a one are given first.
+        Raises `InputError` for a line that is not UTF-8, once those before it have been given.
         """
         while not self._lines and not self._ended:
             self._is_ready(None)
@@ -69,18 +57,16 @@ class LineReader:
             if not self._is_ready(max(deadline - time.monotonic(), 0)):
                 break
             self._read()
-        taken = []
+        taken: list[Line] = []
         while self._lines and len(taken) < most:
-            number, content = self._taken + 1, self._lines[0]
             try:
-                text = _text(content, number, self.name)
+                taken.append(self._line(self._taken + 1, self._lines[0]))
             except InputError:
                 if not taken:
                     raise
                 break
             self._lines.popleft()
-            self._taken = number
-            taken.append(Line(number, text, len(content)))
+            self._taken += 1
         return taken
 
     def _is_ready(self, timeout):
@@ -104,24 +90,16 @@ class LineReader:
             self._begun.clear()
         self._begun.extend([rest] if rest else [])
 
-
-def _text(content, number, name):
-    # A byte order mark is no text where it stands first.
-    try:
-        text = content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name}, line {number}: must be UTF-8. "
-            f"Received: byte 0x{content[error.start]:02x} at column {error.start + 1}."
-        ) from None
-    return text.removeprefix("\ufeff") if number == 1 else text
-
-
-def _descriptor(stream):
-    try:
-        return stream.fileno()
-    except (AttributeError, OSError):
-        return None  # Bytes in memory: all of it is there.
+    def _line(self, number, content):
+        try:
+            text = content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.name}, line {number}: must be UTF-8. "
+                f"Received: byte 0x{content[error.start]:02x} at column {error.start + 1}."
+            ) from None
+        # A byte order mark is no text where it stands first.
+        return Line(number, text.removeprefix("\ufeff") if number == 1 else text, len(content))
 
 
 def read_chunks(stream: BinaryIO, most: int) -> Iterator[list[Line]]:
@@ -136,20 +114,13 @@ def with_prefixes(
 ) -> Iterator[list[tuple[Line, str | None]]]:
     """Puts each line together with its target prefix, in constant memory.
 
-    Args:
-        chunks: The lines of the input.
-        path: A UTF-8 file with a line for each line of the input, a blank one where nothing is
-            forced; or None, and all prefixes are None.
-
-    Yields:
-        Lists of `(line, prefix)`.
-
-    Raises:
-        InputError: The file cannot be read, does not have as many lines as the input, or is not
-            UTF-8. Lines before such a place are given first.
+    The file `path` has a line for each line of the input, a blank one where nothing is forced;
+    without a file all prefixes are None. Raises `InputError` where it has not as many lines or is
+    not UTF-8, once the lines before that place have been given.
     """
     if path is None:
-        yield from ([(line, None) for line in lines] for lines in chunks)
+        for lines in chunks:
+            yield [(line, None) for line in lines]
         return
     try:
         file = open(path, "rb")
@@ -173,3 +144,81 @@ def with_prefixes(
             raise InputError(
                 f"{path}: has a line {number + 1}, but stdin ended after line {number}: {rule}"
             )
+
+
+class Progress:
+    """A bar with sentences per second and, where the input's size is known, the time left.
+
+    Args:
+        total: Bytes of the input; None if unknown.
+        shown: Whether there is a bar at all.
+        file: Where it and messages are written; stderr by default.
+        apart: Whether the results go elsewhere; otherwise the bar is cleared before each.
+    """
+
+    def __init__(
+        self,
+        total: int | None = None,
+        shown: bool = True,
+        file: TextIO | None = None,
+        apart: bool = True,
+    ):
+        self._file = sys.stderr if file is None else file
+        self._apart = apart
+        self._sentences = 0
+        self._start = time.perf_counter()
+        self._bar = self._make_bar(total) if shown else None
+        self._drawn = shown
+
+    def _make_bar(self, total):
+        from tqdm import tqdm
+
+        class Bar(tqdm):
+            monitor_interval = 0  # no thread that looks after it
+
+        start = "{percentage:3.0f}%|{bar}| " if total else ""
+        end = "<{remaining}]" if total else "]"
+        form = start + "{desc} [{elapsed}" + end
+        return Bar(total=total or None, file=self._file, bar_format=form, dynamic_ncols=True)
+
+    def advance(self, lines: Sequence[Line]) -> None:
+        """Counts lines that are done."""
+        if self._bar is None:
+            return
+        self._sentences += len(lines)
+        rate = self._sentences / (time.perf_counter() - self._start)
+        self._bar.set_description_str(f"{self._sentences} sentences, {rate:.1f}/s", refresh=False)
+        # Not `update`, which draws by the clock: chunks come seldom.
+        self._bar.n += sum(line.size for line in lines)
+        self._bar.refresh()
+        self._drawn = True
+
+    def log(self, message: str) -> None:
+        """Writes a line of its own."""
+        self.clear(always=True)
+        print(f"keras-transformer: {message}", file=self._file, flush=True)
+
+    def clear(self, always: bool = False) -> None:
+        """Takes the bar away, until the next `advance`, for what is to be written there."""
+        if self._bar is not None and self._drawn and (always or not self._apart):
+            self._bar.clear()
+            self._drawn = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self._bar is not None:
+            self._bar.close()
+
+
+def size_left(stream: Any) -> int | None:
+    """Bytes from here to the end of a regular file; None if the end is unknown."""
+    try:
+        descriptor = stream.fileno()
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return max(found.st_size - os.lseek(descriptor, 0, os.SEEK_CUR), 0)
+    except (AttributeError, OSError):
+        return None

@@ -1,20 +1,24 @@
 """Lines through a translator: translated, written incrementally, or scored, as they come."""
 
 import contextlib
+import json
+import math
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TextIO
 
-from keras_transformer.commands.line_formats import FORMATS, as_scored_json, one_line
-from keras_transformer.commands.line_reader import Line, read_chunks, with_prefixes
-from keras_transformer.commands.progress import Progress
+import numpy as np
+
+from keras_transformer.commands.line_reader import Line, Progress, read_chunks, with_prefixes
+from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.translator import Translator
 
 _LINES_AT_ONCE = 1024
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
+_ALIGNMENT_DIGITS = 4
 # How the engine names a text of the list that it was given.
 _PLACE = re.compile(r",? (text|prefix) 1\b")
 
@@ -27,7 +31,7 @@ def translate_lines(
     target_prefixes: str | os.PathLike | None = None,
     batch_size: int = 32,
     progress: Progress | None = None,
-    **options,
+    **options: Any,
 ) -> None:
     """Translates each line of a stream, in order, in constant memory.
 
@@ -38,12 +42,10 @@ def translate_lines(
         translator: `Translator`.
         input: Binary stream of UTF-8 lines.
         output: Text stream.
-        format: How a translation is written: `"text"`, `"list"` (of the `n_best`, numbered) or
-            `"json"`.
+        format: How a translation is written, a key of `FORMATS`.
         target_prefixes: Path of a file with a target prefix for each line.
-        batch_size: As `Translator.translate` takes it.
+        batch_size, **options: As `Translator.translate` takes them.
         progress: `Progress`; by default one that shows warnings alone.
-        **options: As `Translator.translate` takes them.
 
     Raises:
         InputError: An option is out of range, raised before anything is read; or a line is at
@@ -73,17 +75,12 @@ def translate_incrementally(
     target_prefixes: str | os.PathLike | None = None,
     rewrite: bool = False,
     progress: Progress | None = None,
-    **options,
+    **options: Any,
 ) -> None:
     """Translates each line of a stream and writes its text token by token.
 
-    Args (the others as in `translate_lines`):
-        translator: `Translator` of a run folder.
-        rewrite: Whether `output` is a terminal, where text that changes can be written anew.
-        **options: As `Translator.stream` takes them: greedy search, or `sampling=True`.
-
-    Raises:
-        InputError: As `translate_lines`.
+    As `translate_lines`, with the options of `Translator.stream`; `rewrite` says that `output` is
+    a terminal, where text that changes can be written anew.
     """
     translator.stream("", **options)
 
@@ -95,7 +92,15 @@ def translate_incrementally(
         return [translator.stream(line.text, **given)]
 
     def write(pair, texts):
-        _write_incrementally(texts, output, rewrite)
+        shown = ""
+        for text in map(one_line, texts):
+            if rewrite and not text.startswith(shown):
+                output.write(_BACK_TO_AN_EMPTY_LINE + text)
+            else:
+                output.write(text[len(os.path.commonprefix([shown, text])) :])
+            output.flush()
+            shown = text
+        output.write("\n")
 
     chunks = with_prefixes(read_chunks(input, 1), target_prefixes)
     _write_each(stream, chunks, write, output, "stdin", progress)
@@ -108,18 +113,11 @@ def score_lines(
     output: TextIO,
     batch_size: int = 32,
     progress: Progress | None = None,
-    **options,
+    **options: Any,
 ) -> None:
     """Writes a JSON object for each pair of aligned files, with the model's probabilities.
 
-    Args (the others as in `translate_lines`):
-        translator: `Translator` of a run folder.
-        source: Path of the source text.
-        target: Path of its translation.
-        batch_size, **options: As `Translator.score` takes them.
-
-    Raises:
-        InputError: A file or an option is not what it must be, or a line is too long.
+    As `translate_lines`, with the paths of the two texts and the options of `Translator.score`.
     """
     from keras_transformer.data import read_pairs
 
@@ -164,14 +162,13 @@ def each_line(
 ) -> Iterator[tuple[tuple[Line, Any], Any]]:
     """Calls a function of a list, and finds the line at fault where it refuses the list.
 
+    Yields `(pair, result)` in order, before an `InputError` with the number of the line at fault.
+
     Args:
         function: From such a list to as many results; refuses with an `InputError`, at once.
         pairs: Lines, each with its prefix or target.
         name: What messages call the lines' file.
         log: Called with each warning of `function`, as one line.
-
-    Yields:
-        `(pair, result)` in order, before an `InputError` with the number of the line at fault.
     """
     first, last = pairs[0][0].number, pairs[-1][0].number
     where = f"{name}, line {first}" if first == last else f"{name}, lines {first} to {last}"
@@ -199,13 +196,69 @@ def _logged_warnings(where, log):
         log(f"{where}: {' '.join(str(each.message).split())}")
 
 
-def _write_incrementally(texts, output, rewrite):
-    shown = ""
-    for text in map(one_line, texts):
-        if rewrite and not text.startswith(shown):
-            output.write(_BACK_TO_AN_EMPTY_LINE + text)
-        else:
-            output.write(text[len(os.path.commonprefix([shown, text])) :])
-        output.flush()
-        shown = text
-    output.write("\n")
+def as_text(line: Line, translation: Translation) -> str:
+    """The best translation."""
+    return one_line(translation.text) + "\n"
+
+
+def as_list(line: Line, translation: Translation) -> str:
+    """A line for each hypothesis: `number ||| translation ||| score`, counted from 0."""
+    return "".join(
+        f"{line.number - 1} ||| {one_line(each.text)} ||| {each.score:.4f}\n"
+        for each in (translation, *translation.alternatives)
+    )
+
+
+def as_json(line: Line, translation: Translation) -> str:
+    """One JSON object: all that the translation holds."""
+    return _json_line({"line": line.number, "source": line.text, **_record(translation)})
+
+
+def as_scored_json(line: Line, target: str, scored: Translation) -> str:
+    """One JSON object for a given target."""
+    values = _record(scored)
+    del values["translation"], values["alternatives"]
+    return _json_line({"line": line.number, "source": line.text, "target": target, **values})
+
+
+FORMATS = {"text": as_text, "list": as_list, "json": as_json}
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks, so that lines stay aligned."""
+    return " ".join(text.splitlines())
+
+
+def _record(translation):
+    # Fit for JSON: no number in it is infinite or NaN.
+    values = {
+        **_hypothesis(translation),
+        "source_tokens": list(translation.source_tokens),
+        "alternatives": [_hypothesis(each) for each in translation.alternatives],
+    }
+    if translation.parts:
+        values["parts"] = [_record(part) for part in translation.parts]
+    return values
+
+
+def _hypothesis(translation):
+    values = {
+        "translation": translation.text,
+        "score": _number(translation.score),
+        "log_probability": _number(translation.log_probability),
+        "tokens": list(translation.tokens),
+        "token_log_probabilities": [_number(each) for each in translation.token_log_probabilities],
+    }
+    if translation.alignment is not None:
+        rows = np.asarray(translation.alignment, "float64").round(_ALIGNMENT_DIGITS)
+        values["alignment"] = rows.tolist()
+    return values
+
+
+def _number(value):
+    # The shortest digits that give the same float32 again: none is lost, none is made up.
+    return float(str(np.float32(value))) if math.isfinite(value) else None
+
+
+def _json_line(values):
+    return json.dumps(values, ensure_ascii=False) + "\n"

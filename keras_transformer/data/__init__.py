@@ -2,8 +2,7 @@
 
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import ParallelDataset
-from keras_transformer.data.files import read_pairs
-from keras_transformer.data.pairs import EncodedPairs, PairReport, encode_pairs
+from keras_transformer.data.pairs import EncodedPairs, PairReport, encode_pairs, read_pairs
 from keras_transformer.files import read_lines
 
 __all__ = [

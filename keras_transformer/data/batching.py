@@ -4,12 +4,17 @@ A compiled train step costs seconds for each new shape, padding costs time in ev
 examples are put into a handful of length buckets, whose edges waste least on these very lengths.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from keras_transformer.errors import InputError
 
 
-def choose_shapes(lengths, batch_tokens, max_shapes=8):
+def choose_shapes(
+    lengths: Sequence[int] | np.ndarray, batch_tokens: int, max_shapes: int = 8
+) -> list[tuple[int, int]]:
     """The `(batch, length)` shapes that pad these lengths least.
 
     An example goes into the shortest shape that holds it. The lengths of the shapes are chosen by
@@ -72,7 +77,11 @@ def _best_edges(values, counts, max_edges):
     return edges[::-1]
 
 
-def plan_batches(lengths, shapes, rng=None):
+def plan_batches(
+    lengths: Sequence[int] | np.ndarray,
+    shapes: Sequence[tuple[int, int]],
+    rng: np.random.Generator | None = None,
+) -> list[tuple[int, np.ndarray]]:
     """Puts each example into exactly one batch.
 
     What does not fill a batch of its shape is promoted to the next longer one, so that only one
@@ -81,20 +90,18 @@ def plan_batches(lengths, shapes, rng=None):
 
     Args:
         lengths: Integers `(examples,)`, the columns that each example needs.
-        shapes: A list of `(batch, length)`, from short to long.
-        rng: A NumPy `Generator` that shuffles the examples of a shape, which of them are promoted
-            and the order of the batches. None keeps the examples' order, short shapes first.
+        shapes: `(batch, length)` each, from short to long; the longest holds every example.
+        rng: Shuffles the examples of a shape, which of them are promoted and the order of the
+            batches. None keeps the examples' order, short shapes first.
 
     Returns:
-        A list of `(shape index, example indices)`; the indices are int64 `(at most batch,)`.
-
-    Raises:
-        InputError: The shapes are no such list, or the longest does not hold every example.
+        `(shape index, example indices)` of each batch; the indices are int64 `(at most batch,)`.
     """
     lengths = np.asarray(lengths)
     shapes = check_shapes(shapes, lengths)
     bucket_of = np.searchsorted([length for _, length in shapes], lengths)
-    plan, left_over = [], np.zeros(0, np.int64)
+    plan: list[tuple[int, np.ndarray]] = []
+    left_over = np.zeros(0, np.int64)
     for index, (batch, _) in enumerate(shapes):
         members = np.concatenate([left_over, np.flatnonzero(bucket_of == index)])
         if rng is not None:
@@ -109,7 +116,7 @@ def plan_batches(lengths, shapes, rng=None):
     return plan
 
 
-def check_shapes(shapes, lengths):
+def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:
     """The shapes as a list of tuples of ints; `InputError` as `plan_batches`."""
     try:
         checked = [(int(batch), int(length)) for batch, length in shapes]

@@ -1,10 +1,19 @@
 """Batches of parallel ids for `model.fit`: few static shapes, a new order every epoch."""
 
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.data.batching import check_shapes, choose_shapes, plan_batches
+from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.errors import InputError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    Batch = tuple[tuple[np.ndarray, np.ndarray], np.ndarray]
 
 # Batches made ahead of the train step, which is hundreds of times slower than making one.
 _PREFETCH = 4
@@ -46,7 +55,15 @@ class ParallelDataset:
     array([[1, 9, 0, 0]], dtype=int32)
     """
 
-    def __init__(self, pairs, batch_tokens=4096, max_shapes=8, shuffle=True, seed=0, shapes=None):
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        batch_tokens: int = 4096,
+        max_shapes: int = 8,
+        shuffle: bool = True,
+        seed: int = 0,
+        shapes: Sequence[tuple[int, int]] | None = None,
+    ):
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise InputError(f"`seed` must be an integer of at least 0. Received: seed={seed!r}.")
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
@@ -62,7 +79,7 @@ class ParallelDataset:
         self.real_token_share = self.real_tokens / positions
         self.epoch = 0
 
-    def batches(self, epoch):
+    def batches(self, epoch: int) -> Iterator["Batch"]:
         """Iterates over the NumPy batches of one epoch; `epoch` is a number from 0."""
         rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
         for index, rows in plan_batches(self._lengths, self.shapes, rng):
@@ -80,7 +97,7 @@ class ParallelDataset:
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
         return (source_ids, target_in_ids), target_out_ids
 
-    def to_tf_dataset(self):
+    def to_tf_dataset(self) -> "tf.data.Dataset":
         """A `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
 
         Its dimensions are None, so that a Keras train step is traced once and XLA compiles one

@@ -1,26 +1,57 @@
-"""Sentence pairs as ids: checked, counted, and kept in flat arrays."""
+"""Sentence pairs: read from files, then as ids, checked, counted, and kept in flat arrays."""
 
 import dataclasses
 import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.errors import InputError
+from keras_transformer.files import read_lines
 
-EMPTY, OVER_LONG, RATIO, DUPLICATE = (
-    "empty side",
-    "over-long side",
-    "extreme length ratio",
-    "exact duplicate",
-)
-"""Why a pair is dropped, in the order in which the reasons are tried."""
+# Why a pair is dropped, in the order in which the reasons are tried.
+_REASONS = ("empty side", "over-long side", "extreme length ratio", "exact duplicate")
+_EMPTY, _OVER_LONG, _RATIO, _DUPLICATE = _REASONS
 
 _LINES_NAMED = 5
 # Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
-_RATIO_NEEDS_PIECES = 10
+_RATIO_NEEDS_TOKENS = 10
 # Texts tokenized at once: Python's lists of ids are about ten times as big as the arrays.
 _CHUNK = 50_000
+
+
+def read_pairs(
+    source: str | os.PathLike, target: str | os.PathLike | None = None
+) -> tuple[list[str], list[str]]:
+    """The lines of two aligned files, or of one file of two tab-separated columns.
+
+    Args:
+        source: Path of the source lines, or of the two-column file when `target` is None.
+        target: Path of the target lines, as many as `source` has.
+
+    Raises:
+        InputError: As `read_lines`; the line counts differ; or a line of the two-column file
+            does not have exactly two columns.
+    """
+    if target is None:
+        rows = [line.split("\t") for line in read_lines(source)]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != 2:
+                raise InputError(
+                    f"{source}, line {number}: expected exactly two columns, source and target, "
+                    f"with one tab between them. Received: columns={len(row)}."
+                )
+        return [row[0] for row in rows], [row[1] for row in rows]
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    if len(source_lines) != len(target_lines):
+        raise InputError(
+            "Aligned files must have the same number of lines. Received: "
+            f"{source} with {len(source_lines)} lines, {target} with {len(target_lines)} lines."
+        )
+    return source_lines, target_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +59,12 @@ class DropCount:
     """How many pairs one reason dropped, and the first of their line numbers (from 1)."""
 
     count: int
-    first_lines: tuple
+    first_lines: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class PairReport:
-    """What became of the pairs: `total` seen, `kept`, and `dropped` by reason.
+    """The fate of the pairs: `total` seen, `kept`, and `dropped` by reason.
 
     Each dropped pair is counted once, under the first reason that applies. `dropped` has the
     reasons that occurred, `str(report)` is a text of a few lines.
@@ -41,7 +72,7 @@ class PairReport:
 
     total: int
     kept: int
-    dropped: dict
+    dropped: dict[str, DropCount]
 
     def __str__(self):
         lines = [f"{self.kept} of {self.total} pairs kept"]
@@ -68,12 +99,20 @@ class EncodedPairs:
     Most callers use `encode_pairs` or `EncodedPairs.from_lists`.
     """
 
-    def __init__(self, source_flat, source_offsets, target_flat, target_offsets):
+    def __init__(
+        self,
+        source_flat: np.ndarray,
+        source_offsets: np.ndarray,
+        target_flat: np.ndarray,
+        target_offsets: np.ndarray,
+    ):
         self.source_flat, self.source_offsets = source_flat, source_offsets
         self.target_flat, self.target_offsets = target_flat, target_offsets
 
     @classmethod
-    def from_lists(cls, source_ids, target_ids):
+    def from_lists(
+        cls, source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]
+    ) -> "EncodedPairs":
         """Pairs from ids of your own.
 
         Args:
@@ -91,57 +130,54 @@ class EncodedPairs:
             )
         return cls(*_flatten_checked("source", source_ids), *_flatten_checked("target", target_ids))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.source_offsets) - 1
 
-    def source(self, index):
+    def source(self, index: int) -> np.ndarray:
         """int32 ids of one source sentence, EOS included."""
         return self.source_flat[self.source_offsets[index] : self.source_offsets[index + 1]]
 
-    def target(self, index):
+    def target(self, index: int) -> np.ndarray:
         """int32 ids of one target sentence, without BOS and EOS."""
         return self.target_flat[self.target_offsets[index] : self.target_offsets[index + 1]]
 
     @property
-    def source_lengths(self):
-        """int64 `(pairs,)`, EOS counted."""
+    def source_lengths(self) -> np.ndarray:
+        """int64 `(pairs,)`, including EOS."""
         return np.diff(self.source_offsets)
 
     @property
-    def target_lengths(self):
-        """int64 `(pairs,)`, neither BOS nor EOS counted."""
+    def target_lengths(self) -> np.ndarray:
+        """int64 `(pairs,)`, neither BOS nor including EOS."""
         return np.diff(self.target_offsets)
 
     @property
-    def lengths(self):
+    def lengths(self) -> np.ndarray:
         """int64 `(pairs,)`: columns that a batch needs, for the source and for target + 1."""
         return np.maximum(self.source_lengths, self.target_lengths + 1)
 
 
 def encode_pairs(
-    source_texts,
-    target_texts,
-    source_tokenizer,
-    target_tokenizer,
-    max_length=128,
-    max_length_ratio=4.0,
-    drop_duplicates=True,
-):
+    source_texts: Sequence[str],
+    target_texts: Sequence[str],
+    source_tokenizer: Any,
+    target_tokenizer: Any,
+    max_length: int = 128,
+    max_length_ratio: float | None = 4.0,
+    drop_duplicates: bool = True,
+) -> tuple[EncodedPairs, PairReport]:
     """Tokenizes parallel text once and drops the pairs that would harm training.
 
     Args:
-        source_texts: List of strings.
-        target_texts: List of strings, as many.
+        source_texts: A text a pair.
+        target_texts: As many.
         source_tokenizer: Has `tokenize(texts, add_eos=False)` giving lists of ids.
         target_tokenizer: The same object for a joint vocabulary.
-        max_length: Most pieces of a side, its EOS counted.
-        max_length_ratio: Most times that one side may be as long as the other, in pieces; looked
-            at once the longer side has more than 10 pieces. None switches the check off.
+        max_length: Most tokens of a side, including EOS.
+        max_length_ratio: Most times that one side may be as long as the other, in tokens; looked
+            at once the longer side has more than 10 tokens. None switches the check off.
         drop_duplicates: Keep only the first of equal pairs of texts. False for validation and
             test sets, whose score is defined over all their lines.
-
-    Returns:
-        `(EncodedPairs, PairReport)`.
 
     Raises:
         InputError: The counts differ, an option is out of range, or no pair is left.
@@ -180,7 +216,7 @@ def _check_options(source_texts, target_texts, max_length, max_length_ratio):
         )
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
         raise InputError(
-            "`max_length` must be an integer of at least 2, a piece and EOS. "
+            "`max_length` must be an integer of at least 2, a token and EOS. "
             f"Received: max_length={max_length!r}."
         )
     ratio_is_number = isinstance(max_length_ratio, (int, float))
@@ -201,16 +237,16 @@ def _tokenize(texts, tokenizer, add_eos):
     return np.concatenate(parts), np.array(lengths, np.int64)
 
 
-def _reasons(source_pieces, target_pieces, max_length, max_length_ratio):
+def _reasons(source_tokens, target_tokens, max_length, max_length_ratio):
     """`(pairs,)` of strings: why a pair is dropped, "" for a pair that is kept."""
-    shorter = np.minimum(source_pieces, target_pieces)
-    longer = np.maximum(source_pieces, target_pieces)
+    shorter = np.minimum(source_tokens, target_tokens)
+    longer = np.maximum(source_tokens, target_tokens)
     conditions = [shorter == 0, longer + 1 > max_length]
-    choices = [EMPTY, OVER_LONG]
+    choices = [_EMPTY, _OVER_LONG]
     if max_length_ratio is not None:
-        conditions.append((longer > _RATIO_NEEDS_PIECES) & (longer > max_length_ratio * shorter))
-        choices.append(RATIO)
-    # object: DUPLICATE, longer than the other names, must fit in afterwards.
+        conditions.append((longer > _RATIO_NEEDS_TOKENS) & (longer > max_length_ratio * shorter))
+        choices.append(_RATIO)
+    # object: the longest name, that of a duplicate, must fit in afterwards.
     return np.select(conditions, choices, default="").astype(object)
 
 
@@ -219,13 +255,13 @@ def _mark_duplicates(reasons, source_texts, target_texts):
     for index in np.flatnonzero(reasons == ""):
         pair = (source_texts[index], target_texts[index])
         if pair in seen:
-            reasons[index] = DUPLICATE
+            reasons[index] = _DUPLICATE
         seen.add(pair)
 
 
 def _report(reasons):
     dropped = {}
-    for reason in (EMPTY, OVER_LONG, RATIO, DUPLICATE):
+    for reason in _REASONS:
         lines = np.flatnonzero(reasons == reason) + 1
         if len(lines):
             dropped[reason] = DropCount(len(lines), tuple(lines[:_LINES_NAMED].tolist()))

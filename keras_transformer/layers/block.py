@@ -1,8 +1,11 @@
-"""What the encoder's and the decoder's block have in common."""
+"""The common base of the encoder's and the decoder's block."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
-from keras_transformer.config import check_rate
+from keras_transformer.config import check_positive, check_rate
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
@@ -13,20 +16,18 @@ class Block(LayerOfProjections):
 
     def __init__(
         self,
-        intermediate_dim,
-        num_heads,
-        dropout=0.0,
-        activation="relu",
-        normalize_first=False,
-        attention_dropout=0.0,
-        feed_forward_dropout=0.0,
-        layer_norm_epsilon=1e-5,
-        **kwargs,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        normalize_first: bool = False,
+        attention_dropout: float = 0.0,
+        feed_forward_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-5,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        for name, size in (("intermediate_dim", intermediate_dim), ("num_heads", num_heads)):
-            if size < 1:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+        check_positive(intermediate_dim=intermediate_dim, num_heads=num_heads)
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("feed_forward_dropout", feed_forward_dropout)
@@ -60,7 +61,6 @@ class Block(LayerOfProjections):
         return attention
 
     def _check_inputs(self, shape):
-        """The features of the block's input, which are those that it was built for."""
         check_sequence("inputs", shape, self._model_dim)
         self._model_dim = shape[2]
         return self._model_dim

@@ -1,9 +1,12 @@
 """One layer of the decoder, with or without an encoder."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import masks
+from keras_transformer.cache import KeyValue
 from keras_transformer.layers.block import Block
 
 
@@ -14,18 +17,7 @@ class DecoderBlock(Block):
     Called without an encoder sequence it is a decoder-only block: it then has no weights for
     attention to the encoder. What it is called with first decides.
 
-    Args:
-        intermediate_dim: Inner width of the feed-forward sublayer.
-        num_heads: Attention heads; must divide the input's width.
-        dropout: Rate on each sublayer's output, in [0, 1).
-        activation: Feed-forward activation, a name or a callable.
-        normalize_first: Normalize each sublayer's input (pre-norm) instead of its sum with the
-            residual (post-norm, as in the paper).
-        attention_dropout: Rate on the attention weights.
-        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
-        layer_norm_epsilon: Added to the variance in normalization.
-        **kwargs: Initializers, regularizers and constraints of all projections, as
-            `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
+    Args: As `EncoderBlock`.
 
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.
@@ -77,16 +69,16 @@ class DecoderBlock(Block):
 
     def call(
         self,
-        decoder_sequence,
-        encoder_sequence=None,
-        decoder_padding_mask=None,
-        encoder_padding_mask=None,
-        decoder_attention_mask=None,
-        encoder_attention_mask=None,
-        use_causal_mask=True,
-        training=None,
-        return_attention_scores=False,
-    ):
+        decoder_sequence: keras.KerasTensor,
+        encoder_sequence: keras.KerasTensor | None = None,
+        decoder_padding_mask: keras.KerasTensor | None = None,
+        encoder_padding_mask: keras.KerasTensor | None = None,
+        decoder_attention_mask: keras.KerasTensor | None = None,
+        encoder_attention_mask: keras.KerasTensor | None = None,
+        use_causal_mask: bool = True,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(decoder_sequence.shape)
         self._check_encoder_sequence(encoder_sequence)
         length = ops.shape(decoder_sequence)[1]
@@ -98,7 +90,7 @@ class DecoderBlock(Block):
         cross_mask = masks.combine(
             masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
         )
-        scores = [] if return_attention_scores else None
+        scores: list | None = [] if return_attention_scores else None
 
         def attend(x):
             return self._attend(
@@ -119,18 +111,18 @@ class DecoderBlock(Block):
             return self.feed_forward(x, training=training)
 
         outputs = self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
-        return (outputs, *scores) if return_attention_scores else outputs
+        return outputs if scores is None else (outputs, *scores)
 
     def step(
         self,
-        inputs,
-        cache,
-        position,
-        mask,
-        cross_key_value=None,
-        cross_mask=None,
-        sublayers=None,
-    ):
+        inputs: keras.KerasTensor,
+        cache: KeyValue,
+        position: int | keras.KerasTensor,
+        mask: keras.KerasTensor,
+        cross_key_value: KeyValue | None = None,
+        cross_mask: keras.KerasTensor | None = None,
+        sublayers: Any = None,
+    ) -> tuple[keras.KerasTensor, KeyValue, keras.KerasTensor | None]:
         """Runs positions that follow those whose keys and values stand in `cache`.
 
         Args:
@@ -150,7 +142,7 @@ class DecoderBlock(Block):
         """
         self._check_encoder_sequence(cross_key_value)
         sublayers = self if sublayers is None else sublayers
-        written = scores = None
+        written, scores = cache, None
 
         def attend(x):
             nonlocal written

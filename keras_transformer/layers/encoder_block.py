@@ -61,15 +61,15 @@ class EncoderBlock(Block):
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        inputs: keras.KerasTensor,
+        padding_mask: keras.KerasTensor | None = None,
+        attention_mask: keras.KerasTensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(inputs.shape)
         mask = masks.combine(masks.key_mask(padding_mask), masks.with_heads_axis(attention_mask))
-        scores = [] if return_attention_scores else None
+        scores: list | None = [] if return_attention_scores else None
 
         def attend(x):
             return self._attend(
@@ -81,4 +81,4 @@ class EncoderBlock(Block):
 
         hidden = self._add(inputs, self.self_attention_norm, attend, training)
         outputs = self._add(hidden, self.feed_forward_norm, feed, training)
-        return (outputs, *scores) if return_attention_scores else outputs
+        return outputs if scores is None else (outputs, *scores)

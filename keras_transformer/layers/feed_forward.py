@@ -1,8 +1,11 @@
 """The position-wise feed-forward sublayer."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
-from keras_transformer.config import check_rate
+from keras_transformer.config import check_positive, check_rate
 from keras_transformer.layers.projection import LayerOfProjections
 
 
@@ -14,10 +17,8 @@ class FeedForward(LayerOfProjections):
         intermediate_dim: Width of the inner projection.
         activation: Name of a Keras activation, or a callable.
         dropout: Probability of zeroing an inner unit, in [0, 1).
-        **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
-            `bias_regularizer`, `activity_regularizer`, `kernel_constraint` and
-            `bias_constraint` of both projections, as `keras.layers.Dense` takes them; and what
-            `keras.layers.Layer` takes.
+        **kwargs: Initializers, regularizers and constraints of both projections, as
+            `keras.layers.Dense` takes them; and what `keras.layers.Layer` takes.
 
     Call arguments:
         inputs: Float `(batch, length, model_dim)`. Padding is not masked here.
@@ -32,13 +33,15 @@ class FeedForward(LayerOfProjections):
     Reference: Vaswani et al. 2017, section 3.3 (arXiv:1706.03762).
     """
 
-    def __init__(self, intermediate_dim, activation="relu", dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        intermediate_dim: int,
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
-        if intermediate_dim < 1:
-            raise ValueError(
-                "`intermediate_dim` must be positive. "
-                f"Received: intermediate_dim={intermediate_dim!r}."
-            )
+        check_positive(intermediate_dim=intermediate_dim)
         check_rate("dropout", dropout)
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
@@ -59,7 +62,7 @@ class FeedForward(LayerOfProjections):
         self._inner_dense.build(input_shape)
         self._outer_dense.build((*input_shape[:-1], self.intermediate_dim))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: keras.KerasTensor, training: bool | None = None) -> keras.KerasTensor:
         inner = self._dropout_layer(self._inner_dense(inputs), training=training)
         return self._outer_dense(inner)
 

@@ -1,7 +1,11 @@
 """Positions as a trained table."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from keras_transformer.config import check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -29,10 +33,9 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     Vaswani et al. 2017, table 3 row E (arXiv:1706.03762).
     """
 
-    def __init__(self, max_length, **kwargs):
+    def __init__(self, max_length: int, **kwargs: Any):
         super().__init__(**kwargs)
-        if max_length < 1:
-            raise ValueError(f"`max_length` must be positive. Received: max_length={max_length!r}.")
+        check_positive(max_length=max_length)
         self.max_length = max_length
         self.supports_masking = True
         self._allow_non_tensor_positional_args = True
@@ -45,7 +48,9 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
         )
 
-    def call(self, inputs, start_index=0):
+    def call(
+        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+    ) -> keras.KerasTensor:
         length = inputs.shape[1]
         known = isinstance(length, int) and isinstance(start_index, int)
         if known:

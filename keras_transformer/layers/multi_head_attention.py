@@ -1,14 +1,19 @@
 """Scaled dot-product attention over several heads."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.config import check_rate
-from keras_transformer.layers.projection import LayerOfProjections, Projection, check_sequence
+from keras_transformer.config import check_positive, check_rate
+from keras_transformer.layers.projection import (
+    LayerOfProjections,
+    Projection,
+    check_sequence,
+)
 
 # Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
 _MASKED_SCORE = -1e30
@@ -31,11 +36,9 @@ class MultiHeadAttention(LayerOfProjections):
         use_bias: Whether the four projections add a bias.
         output_shape: Features of the output, an integer or a tuple of several axes; as many as
             the query has by default.
-        **kwargs: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
-            `bias_regularizer`, `activity_regularizer`, `kernel_constraint` and
-            `bias_constraint` of the four projections, as `keras.layers.MultiHeadAttention` takes
-            them; and what `keras.layers.Layer` takes. Kernels are Glorot-uniform by default, over
-            the matrix `(input, heads · key_dim)`.
+        **kwargs: Initializers, regularizers and constraints of the four projections, as
+            `keras.layers.MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
+            Kernels are Glorot-uniform by default, over the matrix `(input, heads · key_dim)`.
 
     Call arguments:
         query: Float `(batch, query, query_features)`.
@@ -74,20 +77,18 @@ class MultiHeadAttention(LayerOfProjections):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        dropout=0.0,
-        use_bias=True,
-        output_shape=None,
-        **kwargs,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: int | tuple[int, ...] | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        for name, size in (("num_heads", num_heads), ("key_dim", key_dim)):
-            if size < 1:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
-        if value_dim is not None and value_dim < 1:
-            raise ValueError(f"`value_dim` must be positive. Received: value_dim={value_dim!r}.")
+        check_positive(num_heads=num_heads, key_dim=key_dim)
+        if value_dim is not None:
+            check_positive(value_dim=value_dim)
         check_rate("dropout", dropout)
         self.num_heads = num_heads
         self.key_dim = key_dim
@@ -130,16 +131,16 @@ class MultiHeadAttention(LayerOfProjections):
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        return_attention_scores=False,
-        training=None,
-        value_mask=None,
-        key_mask=None,
-    ):
+        query: keras.KerasTensor,
+        value: keras.KerasTensor,
+        key: keras.KerasTensor | None = None,
+        attention_mask: keras.KerasTensor | None = None,
+        use_causal_mask: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        value_mask: keras.KerasTensor | None = None,
+        key_mask: keras.KerasTensor | None = None,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         self._check_inputs(query, value, value if key is None else key)
         mask = masks.combine(
             masks.with_heads_axis(attention_mask),
@@ -173,42 +174,35 @@ class MultiHeadAttention(LayerOfProjections):
         """The four projections: query, key, value, output."""
         return self._query_dense, self._key_dense, self._value_dense, self._output_dense
 
-    def project(self, inputs):
-        """Projects new positions of a sequence that attends to itself.
-
-        Args:
-            inputs: Float `(batch, new, features)`.
-
-        Returns:
-            Queries, as `project_query` gives them, and `KeyValue`.
-        """
+    def project(self, inputs: keras.KerasTensor) -> tuple[keras.KerasTensor, KeyValue]:
+        """The queries, keys and values of `(batch, new, features)` that attend to themselves."""
         return self.project_query(inputs), self.project_key_value(inputs)
 
-    def project_query(self, query):
+    def project_query(self, query: keras.KerasTensor) -> keras.KerasTensor:
         """From `(batch, query, query_features)` to `(batch, heads, query, key_dim)`."""
         return ops.transpose(self._query_dense(query), (0, 2, 1, 3))
 
-    def project_key_value(self, value, key=None):
-        """Projects what is attended to, once for any number of queries.
-
-        Args:
-            value: Float `(batch, key, value_features)`.
-            key: Float `(batch, key, key_features)`; `value` by default.
-
-        Returns:
-            `KeyValue`.
-        """
+    def project_key_value(
+        self, value: keras.KerasTensor, key: keras.KerasTensor | None = None
+    ) -> KeyValue:
+        """Projects what is attended to, `value` and `key` of a call, once for any queries."""
         key = value if key is None else key
         return KeyValue(
             ops.transpose(self._key_dense(key), (0, 2, 3, 1)),
             ops.transpose(self._value_dense(value), (0, 2, 1, 3)),
         )
 
-    def project_output(self, heads):
+    def project_output(self, heads: keras.KerasTensor) -> keras.KerasTensor:
         """From `(batch, query, heads, value_dim)` to the output."""
         return self._output_dense(heads)
 
-    def attend(self, query, key_value, mask=None, training=None):
+    def attend(
+        self,
+        query: keras.KerasTensor,
+        key_value: KeyValue,
+        mask: keras.KerasTensor | None = None,
+        training: bool | None = None,
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         """Attends with queries to keys and values, all projected.
 
         Args:

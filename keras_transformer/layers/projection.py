@@ -1,6 +1,7 @@
-"""What the layers that project their inputs are made of."""
+"""Parts of the layers that project their inputs."""
 
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -34,15 +35,8 @@ class Projection(keras.layers.EinsumDense):
 class LayerOfProjections(keras.layers.Layer):
     """Takes what Keras' layers take for the weights of the projections that it is made of.
 
-    Args:
-        kernel_initializer: Name of a Keras initializer, or one; each projection gets its own.
-        bias_initializer: The same for biases.
-        kernel_regularizer: Name of a Keras regularizer, or one.
-        bias_regularizer: The same for biases.
-        activity_regularizer: The same for the projections' outputs.
-        kernel_constraint: Name of a Keras constraint, or one.
-        bias_constraint: The same for biases.
-        **kwargs: As for `keras.layers.Layer`.
+    An initializer, a regularizer or a constraint is Keras' name of one, or one; each projection
+    gets an initializer of its own. The others are what `keras.layers.Layer` takes.
     """
 
     def __init__(
@@ -57,39 +51,33 @@ class LayerOfProjections(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        regularizer, constraint = keras.regularizers.get, keras.constraints.get
         self._projection_options = {
             "kernel_initializer": _initializer(kernel_initializer),
             "bias_initializer": _initializer(bias_initializer),
-            "kernel_regularizer": keras.regularizers.get(kernel_regularizer),
-            "bias_regularizer": keras.regularizers.get(bias_regularizer),
-            "activity_regularizer": keras.regularizers.get(activity_regularizer),
-            "kernel_constraint": keras.constraints.get(kernel_constraint),
-            "bias_constraint": keras.constraints.get(bias_constraint),
+            "kernel_regularizer": regularizer(kernel_regularizer),
+            "bias_regularizer": regularizer(bias_regularizer),
+            "activity_regularizer": regularizer(activity_regularizer),
+            "kernel_constraint": constraint(kernel_constraint),
+            "bias_constraint": constraint(bias_constraint),
         }
 
     def _options_of_a_projection(self):
         """Keyword arguments of a sublayer, whose initializers draw values of their own."""
-        return {
-            "dtype": self.dtype_policy,
-            **self._projection_options,
-            **{
-                name: option.clone() if hasattr(option, "clone") else option
-                for name, option in self._projection_options.items()
-                if name.endswith("_initializer")
-            },
+        own = {
+            name: option.clone() if hasattr(option, "clone") else option
+            for name, option in self._projection_options.items()
         }
+        return {"dtype": self.dtype_policy, **own}
 
     def get_config(self):
-        options = self._projection_options.items()
-        return {
-            **super().get_config(),
-            **{
-                name: option
-                if option is None or isinstance(option, str)
-                else keras.saving.serialize_keras_object(option)
-                for name, option in options
-            },
+        options = {
+            name: option
+            if option is None or isinstance(option, str)
+            else keras.saving.serialize_keras_object(option)
+            for name, option in self._projection_options.items()
         }
+        return {**super().get_config(), **options}
 
 
 def _initializer(identifier):
@@ -97,14 +85,8 @@ def _initializer(identifier):
     return identifier if isinstance(identifier, str) else keras.initializers.get(identifier)
 
 
-def check_sequence(name, shape, width=None):
-    """Raises `ValueError` unless `shape` is `(batch, length, features)`.
-
-    Args:
-        name: The argument's name.
-        shape: Its shape.
-        width: The features that the layer was built for; any by default.
-    """
+def check_sequence(name: str, shape: Sequence[int | None], width: int | None = None) -> None:
+    """Raises `ValueError` unless `shape` is `(batch, length, features)`, of `width` features."""
     if len(shape) != 3:
         raise ValueError(
             f"`{name}` must have the axes (batch, length, features). "

@@ -1,9 +1,12 @@
 """Positions as sines and cosines of geometric wavelengths."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
+
+from keras_transformer.config import check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -20,7 +23,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     Call arguments:
         inputs: Float `(batch, length, model_dim)`; an odd width ends with a sine.
         start_index: Position of the first token, an integer or an integer scalar tensor; not
-            zero when a sequence arrives piece by piece.
+            zero when a sequence arrives in parts.
 
     Masking: a Keras mask on `inputs` is passed on; padding gets a position like all else.
 
@@ -39,12 +42,9 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     [0.8415, 0.5403, 0.8219, 0.5697]
     """
 
-    def __init__(self, max_wavelength=10000, **kwargs):
+    def __init__(self, max_wavelength: float = 10000, **kwargs: Any):
         super().__init__(**kwargs)
-        if max_wavelength <= 0:
-            raise ValueError(
-                f"`max_wavelength` must be positive. Received: max_wavelength={max_wavelength!r}."
-            )
+        check_positive(max_wavelength=max_wavelength)
         self.max_wavelength = max_wavelength
         self.supports_masking = True
         # `start_index=3` may be given by position, like any other call argument.
@@ -53,7 +53,9 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     def build(self, input_shape):
         pass
 
-    def call(self, inputs, start_index=0):
+    def call(
+        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+    ) -> keras.KerasTensor:
         width = inputs.shape[-1]
         positions = ops.cast(start_index, "float32") + ops.arange(
             ops.shape(inputs)[1], dtype="float32"

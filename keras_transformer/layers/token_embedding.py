@@ -1,9 +1,12 @@
 """Ids to vectors, and vectors back to logits with the same matrix."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
+
+from keras_transformer.config import check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -33,12 +36,10 @@ class TokenEmbedding(keras.layers.Layer):
     (arXiv:1608.05859).
     """
 
-    def __init__(self, vocabulary_size, model_dim, **kwargs):
+    def __init__(self, vocabulary_size: int, model_dim: int, **kwargs: Any):
         # Ids must stay integers: autocast would turn them into the compute dtype.
         super().__init__(autocast=False, **kwargs)
-        for name, size in (("vocabulary_size", vocabulary_size), ("model_dim", model_dim)):
-            if size < 1:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+        check_positive(vocabulary_size=vocabulary_size, model_dim=model_dim)
         self.vocabulary_size = vocabulary_size
         self.model_dim = model_dim
         self.supports_masking = True
@@ -50,12 +51,12 @@ class TokenEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.model_dim**-0.5),
         )
 
-    def call(self, inputs):
+    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         table = ops.convert_to_tensor(self.embeddings)
         vectors = ops.take(table, ops.cast(inputs, "int32"), axis=0)
         return ops.cast(vectors, self.compute_dtype) * math.sqrt(self.model_dim)
 
-    def project(self, hidden):
+    def project(self, hidden: keras.KerasTensor) -> keras.KerasTensor:
         """Logits of each id: `hidden · embeddingsᵀ`.
 
         Args:
@@ -68,9 +69,5 @@ class TokenEmbedding(keras.layers.Layer):
         return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
 
     def get_config(self):
-        config = super().get_config()
-        return {
-            **config,
-            "vocabulary_size": self.vocabulary_size,
-            "model_dim": self.model_dim,
-        }
+        sizes = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
+        return {**super().get_config(), **sizes}

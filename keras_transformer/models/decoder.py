@@ -1,7 +1,11 @@
 """The decoder: a stack of blocks over embedded target tokens."""
 
+from typing import Any
+
 import keras
 
+from keras_transformer.cache import KeyValue
+from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import DecoderBlock
 from keras_transformer.models.stack import Stack
 
@@ -27,7 +31,7 @@ class Decoder(Stack):
         one for each block.
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(config, DecoderBlock, config.num_decoder_layers, **kwargs)
 
     def build(self, inputs_shape, encoder_sequence_shape):
@@ -35,13 +39,13 @@ class Decoder(Stack):
 
     def call(
         self,
-        inputs,
-        encoder_sequence,
-        decoder_padding_mask=None,
-        encoder_padding_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        inputs: keras.KerasTensor,
+        encoder_sequence: keras.KerasTensor,
+        decoder_padding_mask: keras.KerasTensor | None = None,
+        encoder_padding_mask: keras.KerasTensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Any:
         hidden, scores = inputs, []
         for block in self.blocks:
             hidden = block(
@@ -58,23 +62,14 @@ class Decoder(Stack):
         outputs = self._finish(hidden)
         return (outputs, tuple(scores)) if return_attention_scores else outputs
 
-    def project_encoder_sequence(self, encoder_sequence):
+    def project_encoder_sequence(self, encoder_sequence: keras.KerasTensor) -> tuple[KeyValue, ...]:
         """The `KeyValue` of the encoder's sequence for each block, projected once."""
         return tuple(
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
 
     def step(self, inputs, caches, position, mask, cross_key_values, cross_mask, sublayers=None):
-        """One step of every block; see `DecoderBlock.step`.
-
-        Args:
-            inputs: Float `(batch, new, model_dim)`.
-            caches: A `KeyValue` for each block.
-            position: As for a block.
-            mask: As for a block.
-            cross_key_values: A `KeyValue` of the encoder's sequence for each block.
-            cross_mask: As for a block.
-            sublayers: For each block its `sublayers`; the blocks' own by default.
+        """One `DecoderBlock.step` of every block, with a tuple of each block's own arguments.
 
         Returns:
             Float `(batch, new, model_dim)`, the tuple of written caches, and the tuple of each

@@ -1,4 +1,4 @@
-"""What a Transformer remembers between decoding steps."""
+"""The state of a Transformer between decoding steps."""
 
 from typing import NamedTuple
 
@@ -33,15 +33,8 @@ class DecodingCache(NamedTuple):
     position: keras.KerasTensor
     attention: keras.KerasTensor | tuple[()] = ()
 
-    def extended(self, max_length):
-        """A copy with capacity for more steps; what was written stays.
-
-        Args:
-            max_length: Steps that the new cache has capacity for.
-
-        Returns:
-            `DecodingCache`.
-        """
+    def extended(self, max_length: int) -> "DecodingCache":
+        """A copy with capacity for `max_length` steps; what was written stays."""
         beams = self.lineage.shape[1]
         capacity = max_length * beams
         more = capacity - ops.shape(self.lineage)[2]
@@ -50,29 +43,19 @@ class DecodingCache(NamedTuple):
             lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
         )
 
-    def reorder(self, parents):
+    def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":
         """Lets each hypothesis go on from another one of the same sentence.
 
-        Args:
-            parents: Integer `(batch, beams)`: the hypothesis that each one now continues.
-
-        Returns:
-            `DecodingCache`.
+        `parents`, integer `(batch, beams)`, are the hypotheses that each one now continues.
         """
         lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
         return self._replace(lineage=lineage)
 
 
-def mean_of_heads(attention, heads=None):
-    """From `(batch, heads, query, key)` to the mean over some heads, float32.
-
-    Args:
-        attention: Float `(batch, heads, query, key)`.
-        heads: Tuple of integers; all heads by default.
-
-    Returns:
-        Float32 `(batch, query, key)`.
-    """
+def mean_of_heads(
+    attention: keras.KerasTensor, heads: tuple[int, ...] | None = None
+) -> keras.KerasTensor:
+    """From `(batch, heads, query, key)` to the mean over some heads or all, float32."""
     attention = ops.cast(attention, "float32")
     if heads is None:
         return ops.mean(attention, axis=1)

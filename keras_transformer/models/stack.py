@@ -1,4 +1,6 @@
-"""What the encoder's and the decoder's stack have in common."""
+"""The common base of the encoder and the decoder."""
+
+from typing import Any
 
 import keras
 
@@ -6,15 +8,11 @@ from keras_transformer.config import TransformerConfig
 
 
 class Stack(keras.layers.Layer):
-    """Blocks one after the other; a pre-norm stack ends with a normalization.
+    """Blocks one after the other; a pre-norm stack ends with a normalization."""
 
-    Args:
-        config: `TransformerConfig`.
-        block_class: `EncoderBlock` or `DecoderBlock`.
-        num_blocks: How many.
-    """
-
-    def __init__(self, config, block_class, num_blocks, **kwargs):
+    def __init__(
+        self, config: TransformerConfig, block_class: type, num_blocks: int, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.config = config
         self.supports_masking = True

@@ -21,30 +21,19 @@ _BLOCKS = 4
 _LEAST_SPLIT = 2**17
 
 
-class StepWeights(NamedTuple):
-    """What `bind` makes a step of.
-
-    Attributes:
-        blocks: A `BlockWeights` for each decoder block.
-        output: The projection from rows to logits, or `()` for the layer itself.
-    """
-
-    blocks: tuple
-    output: tuple
-
-
 class BlockWeights(NamedTuple):
-    """A decoder block's projections; `()` in place of a pair stands for the layer itself.
+    """A decoder block's projections; `()` in place of a pair stands for the layer itself."""
 
-    Attributes:
-        self_attention: The projections into the heads, a tuple of one or three, and out of them.
-        cross_attention: The same; into the heads goes the query alone.
-        feed_forward: The inner and the outer projection.
-    """
+    self_attention: tuple  # the projections into the heads, one or three, and out of them
+    cross_attention: tuple  # the same; into the heads goes the query alone
+    feed_forward: tuple  # the inner and the outer projection
 
-    self_attention: tuple
-    cross_attention: tuple
-    feed_forward: tuple
+
+class StepWeights(NamedTuple):
+    """All laid-out weights of a step: the argument of `bind`."""
+
+    blocks: tuple[BlockWeights, ...]
+    output: tuple  # the projection from rows to logits, or `()` for the layer itself
 
 
 def lay_out(model, layout="many") -> StepWeights:
@@ -117,15 +106,7 @@ def _linear(projection, dtype):
 
 
 def bind(model, weights):
-    """What a step computes with laid-out weights.
-
-    Args:
-        model: `Transformer`.
-        weights: What `lay_out` gave.
-
-    Returns:
-        The `sublayers` of `Decoder.step`, and the function from hidden states to logits.
-    """
+    """The `sublayers` of `Decoder.step` with laid-out weights, and the function to logits."""
     sublayers = tuple(
         _Sublayers(block, *each)
         for block, each in zip(model.decoder.blocks, weights.blocks, strict=True)
@@ -167,7 +148,6 @@ class _Attention:
         self.attend = layer.attend
 
     def project(self, inputs):
-        """As `MultiHeadAttention.project`."""
         rows = ops.reshape(inputs, (-1, inputs.shape[2]))
         key_dim, value_dim = self._widths[0], self._widths[1] or self._widths[0]
         parts = [linear(rows) for linear in self._inner]
@@ -184,29 +164,22 @@ class _Attention:
         )
 
     def project_query(self, query):
-        """As `MultiHeadAttention.project_query`."""
         (linear,) = self._inner
         rows = linear(ops.reshape(query, (-1, query.shape[2])))
         rows = ops.reshape(rows, (-1, ops.shape(query)[1], self._heads, self._widths[0]))
         return ops.transpose(rows, (0, 2, 1, 3))
 
     def project_output(self, heads):
-        """As `MultiHeadAttention.project_output`."""
         new, width = ops.shape(heads)[1], self._heads * (self._widths[1] or self._widths[0])
         outputs = self._outer(ops.reshape(heads, (-1, width)))
         return ops.reshape(outputs, (-1, new, outputs.shape[-1]))
 
 
 class Linear(NamedTuple):
-    """A projection of rows: `x · matrix + bias`.
+    """A projection from rows `(rows, inputs)` to `(rows, outputs)`: `x · matrix + bias`."""
 
-    Attributes:
-        matrix: Float `(inputs, outputs)`.
-        bias: Float `(outputs,)`, or `None`.
-    """
-
-    matrix: keras.KerasTensor
-    bias: keras.KerasTensor | None
+    matrix: keras.KerasTensor  # [inputs, outputs]
+    bias: keras.KerasTensor | None  # [outputs]
 
     @classmethod
     def concat(cls, *linears):
@@ -228,7 +201,6 @@ class Linear(NamedTuple):
         return self
 
     def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
         return _biased(ops.matmul(inputs, self.matrix), self.bias)
 
 
@@ -237,17 +209,12 @@ class SplitLinear(NamedTuple):
 
     XLA on a CPU computes products that do not depend on one another at once, each on a thread of
     its own: 32 rows take 0.7 of the time that two threads need for one product together.
-
-    Attributes:
-        matrices: Tuple of float `(inputs, …)`, which together have all outputs.
-        bias: Float `(outputs,)`, or `None`.
     """
 
-    matrices: tuple[keras.KerasTensor, ...]
+    matrices: tuple[keras.KerasTensor, ...]  # [inputs, …] each, which together have all outputs
     bias: keras.KerasTensor | None
 
     def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
         outputs = [ops.matmul(inputs, matrix) for matrix in self.matrices]
         return _biased(ops.concatenate(outputs, axis=1), self.bias)
 
@@ -256,17 +223,12 @@ class StackedLinear(NamedTuple):
     """A `Linear` whose matrix is cut into blocks of columns, to be kept for products of one row.
 
     XLA on a CPU gives each thread blocks of its own: a product then runs at the speed of memory.
-
-    Attributes:
-        matrix: Float `(blocks, inputs, outputs / blocks)`.
-        bias: Float `(outputs,)`, or `None`.
     """
 
-    matrix: keras.KerasTensor
+    matrix: keras.KerasTensor  # [blocks, inputs, outputs / blocks]
     bias: keras.KerasTensor | None
 
     def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
         shape, width = ops.shape(inputs), self.matrix.shape[0] * self.matrix.shape[2]
         inputs = ops.broadcast_to(inputs, (self.matrix.shape[0], *shape))
         outputs = ops.transpose(ops.matmul(inputs, self.matrix), (1, 0, 2))
@@ -274,16 +236,11 @@ class StackedLinear(NamedTuple):
 
 
 class TableLinear(NamedTuple):
-    """Products with the rows of a table as they lie there: the logits of tied embeddings.
+    """Products with the rows of a table as they lie there: the logits of tied embeddings."""
 
-    Attributes:
-        table: Float `(outputs, inputs)`.
-    """
-
-    table: keras.KerasTensor
+    table: keras.KerasTensor  # [outputs, inputs]
 
     def __call__(self, inputs):
-        """From `(rows, inputs)` to `(rows, outputs)`."""
         # The table first: XLA would copy a transposed second matrix at each product.
         return ops.transpose(ops.matmul(self.table, ops.transpose(inputs)))
 

@@ -1,5 +1,8 @@
 """The encoder-decoder Transformer, for training and for step-wise decoding."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -47,7 +50,7 @@ class Transformer(keras.Model):
     (2, 7, 100)
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(**kwargs)
         # Ids must stay integers; every sublayer casts for itself.
         self.autocast = False
@@ -81,7 +84,7 @@ class Transformer(keras.Model):
         return SinusoidalPositionalEncoding(dtype=self.dtype_policy, name=name)
 
     @classmethod
-    def from_preset(cls, preset, vocabulary_size, **fields):
+    def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "Transformer":
         """A freshly initialized model of a named size.
 
         Args:
@@ -105,7 +108,7 @@ class Transformer(keras.Model):
             self.output_projection.build(shape)
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
         source_ids, target_ids = _two_sequences(inputs)
         encoded, source_mask = self.encode(source_ids, training=training)
         hidden = self.decoder(
@@ -117,16 +120,10 @@ class Transformer(keras.Model):
         )
         return self._logits(hidden)
 
-    def encode(self, source_ids, training=None):
-        """Runs the encoder.
-
-        Args:
-            source_ids: Integer `(batch, source)`.
-            training: Whether dropout is active.
-
-        Returns:
-            Float `(batch, source, model_dim)`, and the bool `(batch, source)` of real tokens.
-        """
+    def encode(
+        self, source_ids: keras.KerasTensor, training: bool | None = None
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """The encoder's output, float `(batch, source, model_dim)`, and the mask of real tokens."""
         mask = masks.padding_mask(source_ids)
         embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
         return self.encoder(embedded, padding_mask=mask, training=training), mask
@@ -140,7 +137,13 @@ class Transformer(keras.Model):
             return self.output_projection(hidden)
         return self.target_embedding.project(hidden)
 
-    def start_decoding(self, source_ids, max_length, num_beams=1, with_attention=False):
+    def start_decoding(
+        self,
+        source_ids: keras.KerasTensor,
+        max_length: int | keras.KerasTensor,
+        num_beams: int = 1,
+        with_attention: bool = False,
+    ) -> DecodingCache:
         """Encodes once and makes the cache that `step` goes on from.
 
         Args:
@@ -148,9 +151,6 @@ class Transformer(keras.Model):
             max_length: Steps that the cache has capacity for.
             num_beams: Hypotheses for each sentence.
             with_attention: Whether each step leaves its attention to the source in the cache.
-
-        Returns:
-            `DecodingCache`.
         """
         config = self.config
         if config.positions == "learned" and isinstance(max_length, int):
@@ -175,7 +175,9 @@ class Transformer(keras.Model):
             attention=attention,
         )
 
-    def step(self, ids, cache):
+    def step(
+        self, ids: keras.KerasTensor, cache: DecodingCache
+    ) -> tuple[keras.KerasTensor, DecodingCache]:
         """Scores what follows one more token of each hypothesis.
 
         Args:
@@ -187,11 +189,16 @@ class Transformer(keras.Model):
         """
         return self.step_function()(ids, cache)
 
-    def step_weights(self, layout="many") -> StepWeights:
+    def step_weights(self, layout: str = "many") -> StepWeights:
         """The weights laid out for a loop of steps; see `models.step_weights.lay_out`."""
         return lay_out(self, layout)
 
-    def step_function(self, attention_layer=-1, attention_heads=None, weights=None):
+    def step_function(
+        self,
+        attention_layer: int = -1,
+        attention_heads: tuple[int, ...] | None = None,
+        weights: StepWeights | None = None,
+    ) -> Callable[[keras.KerasTensor, DecodingCache], tuple[keras.KerasTensor, DecodingCache]]:
         """`step` for a loop.
 
         Args:
@@ -232,8 +239,10 @@ class Transformer(keras.Model):
 
         return step
 
-    def call_with_attention(self, source_ids, target_ids):
-        """What `call` gives, and what each block attends to in the source.
+    def call_with_attention(
+        self, source_ids: keras.KerasTensor, target_ids: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, tuple[keras.KerasTensor, ...]]:
+        """As `call`, with the attention of each block to the source.
 
         Args:
             source_ids: Integer `(batch, source)`.
@@ -253,7 +262,7 @@ class Transformer(keras.Model):
         )
         return ops.cast(self._logits(hidden), "float32"), scores
 
-    def reorder(self, cache, parents):
+    def reorder(self, cache: DecodingCache, parents: keras.KerasTensor) -> DecodingCache:
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)
 

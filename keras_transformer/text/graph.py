@@ -6,6 +6,7 @@ import importlib.metadata
 import tensorflow as tf
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.text.tokenizer import Tokenizer
 
 
 class GraphTokenizer(tf.Module):
@@ -22,7 +23,7 @@ class GraphTokenizer(tf.Module):
         ImportError: tensorflow-text is missing or built for another TensorFlow.
     """
 
-    def __init__(self, tokenizer, name=None):
+    def __init__(self, tokenizer: Tokenizer, name: str | None = None):
         super().__init__(name=name)
         self._tensorflow_text = _import_tensorflow_text()
         self._model_bytes = tokenizer.model_bytes
@@ -43,7 +44,9 @@ class GraphTokenizer(tf.Module):
             self._model_bytes, out_type=tf.int32, name=self._node_name
         )
 
-    def tokenize(self, texts, add_bos=False, add_eos=False):
+    def tokenize(
+        self, texts: tf.Tensor, add_bos: bool = False, add_eos: bool = False
+    ) -> tf.RaggedTensor:
         """Ids of each text.
 
         Args:
@@ -64,7 +67,7 @@ class GraphTokenizer(tf.Module):
             parts.append(tf.fill(column, EOS_ID))
         return tf.concat(parts, axis=1) if len(parts) > 1 else ids
 
-    def detokenize(self, ids):
+    def detokenize(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Text of each row of ids: up to its first `EOS_ID`, without `PAD_ID` and `BOS_ID`.
 
         Args:
@@ -87,12 +90,10 @@ def _import_tensorflow_text():
         import tensorflow_text
     # A build for another TensorFlow imports its Python files and fails to load its operations.
     except (ImportError, tf.errors.OpError) as error:
-        versions = ", ".join(
-            f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")
-        )
+        found = [f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")]
         raise ImportError(
             "A tokenizer in the graph needs tensorflow-text with TensorFlow's minor version "
-            f"({'.'.join(tf.__version__.split('.')[:2])}). Received: {versions}."
+            f"({'.'.join(tf.__version__.split('.')[:2])}). Received: {', '.join(found)}."
         ) from error
     return tensorflow_text
 

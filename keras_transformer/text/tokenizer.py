@@ -1,21 +1,33 @@
 """SentencePiece unigram models with the ids that the whole package agrees on."""
 
+import io
+import math
 import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_choice
 from keras_transformer.errors import InputError
-from keras_transformer.files import write_whole
-from keras_transformer.text.spm_training import check_texts, read_all_lines, train_model
+from keras_transformer.files import read_lines, write_whole
 
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+
+# The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
+# of the model file. More threads than cores do no harm.
+_THREADS = 4
+# Longer lines are passed over by the trainer. Its own limit of 4,192 bytes drops ordinary
+# paragraphs in scripts of three bytes a character.
+_LONGEST_LINE_BYTES = 65_536
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
 class Tokenizer:
-    """Turns text into ids of pieces and back.
+    """Turns text into ids of tokens and back.
 
-    Ids 0 to 3 are padding, beginning, end and the unknown piece. Text never produces the first
+    Ids 0 to 3 are padding, beginning, end and the unknown token. Text never produces the first
     three: `"</s>"` in a sentence is spelled out like any other characters.
 
     Args:
@@ -35,12 +47,17 @@ class Tokenizer:
     'a dog'
     """
 
-    def __init__(self, model_bytes):
+    def __init__(self, model_bytes: bytes):
         self._processor = _load_processor(model_bytes)
         self.model_bytes = bytes(model_bytes)
 
     @classmethod
-    def train(cls, files, vocabulary_size, **options):
+    def train(
+        cls,
+        files: str | os.PathLike | Sequence[str | os.PathLike],
+        vocabulary_size: int,
+        **options: Any,
+    ) -> "Tokenizer":
         """Learns a vocabulary from the lines of text files.
 
         Args:
@@ -52,18 +69,22 @@ class Tokenizer:
         Raises:
             InputError: As `read_lines` and `train_from_texts`.
         """
-        return cls.train_from_texts(read_all_lines(files), vocabulary_size, **options)
+        paths = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        if not paths:
+            raise InputError("`files` must name at least one text file. Received: files=[].")
+        lines = [line for path in paths for line in read_lines(path)]
+        return cls.train_from_texts(lines, vocabulary_size, **options)
 
     @classmethod
     def train_from_texts(
         cls,
-        texts,
-        vocabulary_size,
-        byte_fallback=False,
-        split_digits=False,
-        character_coverage=1.0,
-        normalization="nmt_nfkc",
-    ):
+        texts: Iterable[str],
+        vocabulary_size: int,
+        byte_fallback: bool = False,
+        split_digits: bool = False,
+        character_coverage: float = 1.0,
+        normalization: str = "nmt_nfkc",
+    ) -> "Tokenizer":
         """Learns a vocabulary; the same texts and options give the same model.
 
         Args:
@@ -71,29 +92,37 @@ class Tokenizer:
             vocabulary_size: Number of ids, the four special ones counted.
             byte_fallback: Spell a character outside the vocabulary as its bytes (256 ids more)
                 instead of giving the unknown id.
-            split_digits: Give every digit its own piece.
-            character_coverage: Share of the text's characters that become pieces; about 0.9995
+            split_digits: Give every digit its own token.
+            character_coverage: Share of the text's characters that become tokens; about 0.9995
                 for scripts with thousands of characters.
             normalization: A rule set of SentencePiece: `"nmt_nfkc"`, `"nfkc"`, `"nmt_nfkc_cf"`,
                 `"nfkc_cf"` (cf lower-cases) or `"identity"`.
 
         Raises:
             InputError: An option is out of range, a text is no string, there is no text, or the
-                texts do not give `vocabulary_size` pieces; the message names a size that works.
+                texts do not give `vocabulary_size` tokens; the message names a size that works.
         """
-        return cls(
-            train_model(
-                texts,
-                vocabulary_size,
-                byte_fallback=byte_fallback,
-                split_digits=split_digits,
-                character_coverage=character_coverage,
-                normalization=normalization,
-            )
+        _check("vocabulary_size", vocabulary_size, int, 5, math.inf, "an integer of at least 5")
+        _check("byte_fallback", byte_fallback, bool, 0, 1, "true or false")
+        _check("split_digits", split_digits, bool, 0, 1, "true or false")
+        # SentencePiece's own limits.
+        _check("character_coverage", character_coverage, (int, float), 0.98, 1, "in [0.98, 1]")
+        check_choice("normalization", normalization, NORMALIZATIONS)
+        texts = _checked(texts)
+        if not any(text.strip() for text in texts):
+            raise InputError("A vocabulary needs some text. Received: no text but white space.")
+        model = _train_model(
+            texts,
+            vocab_size=vocabulary_size,
+            byte_fallback=byte_fallback,
+            split_digits=split_digits,
+            character_coverage=character_coverage,
+            normalization_rule_name=normalization,
         )
+        return cls(model)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike) -> "Tokenizer":
         """Reads a model file; raises `InputError` as the constructor does, naming the file."""
         try:
             with open(path, "rb") as file:
@@ -107,14 +136,16 @@ class Tokenizer:
         except InputError as error:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike) -> None:
         """Writes the model as one file, which is there whole or not at all."""
         try:
             write_whole(path, self.model_bytes)
         except OSError as error:
             raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
 
-    def tokenize(self, texts, add_bos=False, add_eos=False):
+    def tokenize(
+        self, texts: str | Iterable[str], add_bos: bool = False, add_eos: bool = False
+    ) -> Any:
         """Ids of one text or of several.
 
         Args:
@@ -129,23 +160,19 @@ class Tokenizer:
             InputError: An element is no string, or holds half a surrogate pair.
         """
         single = isinstance(texts, str)
-        texts = check_texts([texts] if single else texts)
+        texts = _checked([texts] if single else texts)
         ids = self._processor.encode(texts, add_bos=add_bos, add_eos=add_eos)
         return ids[0] if single else ids
 
-    def pieces(self, text):
-        """The pieces of one text as strings; `"▁"` stands for a space."""
-        return self._processor.encode(check_texts([text]), out_type=str)[0]
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of one text as strings; `"▁"` stands for a space."""
+        return self._processor.encode(_checked([text]), out_type=str)[0]
 
-    def pieces_of(self, ids):
-        """The pieces of some ids as strings, special ones included.
-
-        Args:
-            ids: A list of integers.
-        """
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        """The tokens of some ids as strings, special ones included."""
         return self._processor.id_to_piece([int(each) for each in ids])
 
-    def detokenize(self, ids):
+    def detokenize(self, ids: Any) -> str | list[str]:
         """Text of one sequence of ids or of several.
 
         A sequence ends at its first `EOS_ID`; `PAD_ID` and `BOS_ID` are passed over.
@@ -178,7 +205,7 @@ class Tokenizer:
         return self._processor.decode(row.tolist()) if row.size else ""
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int:
         """Number of ids, the four special ones counted."""
         return self._processor.get_piece_size()
 
@@ -252,3 +279,71 @@ def _is_batch(ids):
 def _first(found):
     """Position of the first True, or the length."""
     return int(np.argmax(found)) if found.any() else len(found)
+
+
+def _checked(texts):
+    """The texts as a list, each a string that UTF-8 can hold; otherwise `InputError`."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InputError(f"Expected several strings. Received: one {type(texts).__name__}.")
+    texts = list(texts)
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise InputError(
+                f"Text {number} must be a string. Received: {type(text).__name__}, {text!r:.40}."
+            )
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"Text {number} must be valid Unicode. "
+                f"Received: half a surrogate pair at character {error.start + 1}."
+            ) from None
+    return texts
+
+
+def _check(name, value, kind, least, most, rule):
+    # A bool is an int to Python, but no number to a reader.
+    right_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if not right_kind or not least <= value <= most:
+        raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+
+
+def _train_model(texts, **options):
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            model_type="unigram",
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            max_sentence_length=_LONGEST_LINE_BYTES,
+            num_threads=_THREADS,
+            minloglevel=2,  # errors come as exceptions; the rest is progress
+            **options,
+        )
+    except RuntimeError as error:
+        raise InputError(_explain(str(error), options["vocab_size"])) from None
+    return model.getvalue()
+
+
+def _explain(message, vocabulary_size):
+    """One line for a trainer's error, whose own text starts with a C++ condition."""
+    received = f"Received: vocabulary_size={vocabulary_size}."
+    if found := re.search(r"value <= (\d+)", message):
+        return (
+            f"`vocabulary_size` is too large for this text: it gives at most {found[1]} tokens. "
+            + received
+        )
+    if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return (
+            "`vocabulary_size` is too small for the characters of this text: it needs at least "
+            f"{found[1]}, or a lower `character_coverage`. " + received
+        )
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return f"A vocabulary needs some text in lines of at most {_LONGEST_LINE_BYTES} bytes."
+    return f"SentencePiece cannot train on this text: {' '.join(message.split())}"

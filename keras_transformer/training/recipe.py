@@ -10,7 +10,7 @@ import pydantic
 from keras_transformer.config import TransformerConfig
 from keras_transformer.declaration import STRICT, check_keys, checked, option, received
 from keras_transformer.errors import InputError
-from keras_transformer.text.spm_training import NORMALIZATIONS
+from keras_transformer.text.tokenizer import NORMALIZATIONS
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}

@@ -138,8 +138,7 @@ def test_in_parts_each_thread_has_a_batch_of_its_own(
 
 
 @pytest.mark.parametrize("engine", [CTranslate2Float32, CTranslate2InParts, CTranslate2Int8])
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("steps", [1, 11])
+@pytest.mark.parametrize(("beam_size", "steps"), [(1, 1), (4, 11)])
 def test_every_sentence_takes_exactly_the_forced_steps(
     needs_ctranslate2, model, source_ids, engine, beam_size, steps
 ):
@@ -192,9 +191,8 @@ def test_every_forced_step_takes_the_best_id(bart, source_ids):
     np.testing.assert_array_equal(found, logits[:, :-1].argmax(axis=-1))
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_decoder_runs_once_for_the_cache_and_then_once_a_step(make_bart, source_ids, beam_size):
-    bart, widths = make_bart(), []
+def test_the_decoder_runs_once_for_the_cache_and_then_once_a_step(make_bart, source_ids):
+    bart, widths, beam_size = make_bart(), [], 4
     model = bart.model(beam_size)
     decode = model.call_decoder_with_cache
 

@@ -73,7 +73,6 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios():
     # 2, 3 and 8 times; the ratio of the medians would be 6 / 2.
     assert ratio([3, 2, 1], [6, 6, 8]) == 3
     assert ratio([4, 1, 2], [8, 3, 16]) == 3
-    assert ratio(None, [1]) is None
 
 
 @pytest.mark.tensorflow

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from keras_transformer.commands import arguments
-from keras_transformer.commands.arguments import add_decoding, given
+from keras_transformer.commands.arguments import add_decoding, declared_options, given
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.inputs import LONG_INPUT
 
@@ -82,12 +81,14 @@ def test_what_cannot_be_read_is_told(texts, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_help_names_the_librarys_defaults(capsys):
-    for name, default in arguments._DEFAULTS.items():
-        assert default == getattr(DecodingOptions, name), name
-    assert arguments._LONG_INPUT == LONG_INPUT
+def test_help_says_what_the_library_declares(capsys):
+    assert parsed("--long-input", LONG_INPUT[1]) == {"long_input": LONG_INPUT[1]}
     with pytest.raises(SystemExit):
         parsed("--help")
     text = " ".join(capsys.readouterr().out.split())
-    assert f"most tokens, times the source's; or none; default: {2.0}" in text
-    assert "sample from the K most probable tokens, 0 is all; default: 0" in text
+    declared = declared_options("decoding/options.py", "DecodingOptions")
+    assert [*declared] == [field.name for field in dataclasses.fields(DecodingOptions)]
+    for name, (default, meaning) in declared.items():
+        assert default == getattr(DecodingOptions, name)
+        assert meaning and (meaning in text or name == "n_best")
+    assert "; default: 0.5 " in text and "; default: the run's " in text

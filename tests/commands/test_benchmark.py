@@ -3,7 +3,7 @@ import json
 import pytest
 
 from keras_transformer import config
-from keras_transformer.benchmark import decode, table
+from keras_transformer.benchmark import decode
 from keras_transformer.benchmark.engines import choose_engines
 from keras_transformer.cli import run
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tensorflow
 DECODE = ["benchmark", "decode"]
 
 
-def test_all_engines_installed_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
+def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
     tmp_path, capsys, monkeypatch
 ):
     sizes = dict(model_dim=8, num_heads=2, intermediate_dim=6)
@@ -21,13 +21,14 @@ def test_all_engines_installed_side_by_side_the_table_on_stderr_and_json_alone_o
     output = tmp_path / "report.json"
     options = ["--preset", "transformer_tiny", "--vocabulary-size", "23", "--length", "5"]
     options += ["--steps", "3", "--batch-sizes", "2", "--beam-sizes", "1", "--rounds", "2"]
-    options += ["--threads", "2", "--output", str(output)]
+    engines = ["ours", "ctranslate2", "keras_hub"]
+    options += ["--threads", "2", "--output", str(output), "--engines", *engines]
     assert run([*DECODE, *options]) == 0
     captured = capsys.readouterr()
     report = json.loads(captured.out)
     assert report == json.loads(output.read_text())
     assert report["config"]["vocabulary_size"] == 23
-    chosen, not_installed = choose_engines()
+    chosen, not_installed = choose_engines(engines)
     assert report["not_installed"] == not_installed
     (row,) = report["rows"]
     assert (row["batch"], row["beam_size"]) == (2, 1)
@@ -36,7 +37,7 @@ def test_all_engines_installed_side_by_side_the_table_on_stderr_and_json_alone_o
         assert len(engine["seconds"]) == 2 and min(engine["seconds"]) > 0
         assert (engine["ratio"] is None) == (name == "ours")
     assert row["matrix_product_gflops_per_second"] > 0
-    assert table.table(report) in captured.err
+    assert decode.table(report) in captured.err
 
 
 def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
@@ -47,7 +48,7 @@ def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
         return {"seconds": 2}
 
     monkeypatch.setattr(decode, "benchmark_corpus", measured)
-    monkeypatch.setattr(table, "table", lambda report: "a table")
+    monkeypatch.setattr(decode, "table", lambda report: "a table")
     arguments = ["--model", "r", "--source", "s", "--beam-sizes", "2", "--batch-sizes", "8", "16"]
     assert run([*DECODE, *arguments, "--length-penalty", "0.5"]) == 0
     names = {"run_folder": "r", "source_file": "s", "beam_size": 2, "batch_sizes": [8, 16]}

@@ -8,6 +8,7 @@ import pytest
 import reference
 from keras import ops
 from keras.src import testing
+from pairwise import POLICIES, pairwise
 from reference import float64
 
 from keras_transformer.layers import MultiHeadAttention
@@ -15,7 +16,6 @@ from keras_transformer.layers import MultiHeadAttention
 BATCH, QUERY, KEY = 2, 5, 7
 HEADS, KEY_DIM, VALUE_DIM = 3, 11, 13
 QUERY_WIDTH, VALUE_WIDTH, KEY_WIDTH = 17, 19, 23
-POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 # What a few roundings of the compute dtype (8, 11, 24 bits) leave of numbers of size 1.
 TOLERANCE = {"float32": 2e-6, "mixed_bfloat16": 6e-2, "mixed_float16": 8e-3}
 
@@ -55,9 +55,7 @@ def attention(randomize, *shapes, **arguments):
     return randomize(layer)
 
 
-@pytest.mark.parametrize("kind", ["self", "cross", "key_given"])
-@pytest.mark.parametrize("mask_axes", [None, 2, 3, 4])
-@pytest.mark.parametrize("causal", [False, True])
+@pairwise(kind=["self", "cross", "key_given"], mask_axes=[None, 2, 3, 4], causal=[False, True])
 def test_equals_the_numpy_oracle_and_keras(rng, randomize, kind, mask_axes, causal):
     inputs = sequences(rng, kind)
     shapes = [x.shape for x in inputs]
@@ -166,8 +164,9 @@ def test_a_query_that_sees_nothing_gives_the_output_bias(rng, randomize):
     np.testing.assert_array_equal(output, np.broadcast_to(bias, output.shape))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("use_causal_mask", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "use_causal_mask"), zip(POLICIES, (False, False, True), strict=True)
+)
 def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_causal_mask):
     query = 1e3 * rng.normal(size=(BATCH, QUERY, QUERY_WIDTH))
     layer = attention(randomize, query.shape, query.shape, dtype=policy)
@@ -179,8 +178,7 @@ def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_ca
     assert np.isfinite(pull(rng.normal(size=outputs.shape))).all()
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("policy", "dropout"), zip(POLICIES, (0.5, 0.0, 0.5), strict=True))
 def test_scores_and_dropout_do_not_change_inference(rng, randomize, dropout, policy):
     inputs = sequences(rng, "self")
     shapes = [x.shape for x in inputs]
@@ -195,12 +193,15 @@ def test_scores_and_dropout_do_not_change_inference(rng, randomize, dropout, pol
     np.testing.assert_array_equal(float64(with_scores), expected)
 
 
-@pytest.mark.parametrize("return_attention_scores", [False, True])
-@pytest.mark.parametrize(("dropout", "training"), [(0.0, True), (0.3, False), (0.3, True)])
-@pytest.mark.parametrize("policy", POLICIES)
+@pairwise(
+    return_attention_scores=[False, True],
+    dropout_while_training=[(0.0, True), (0.3, False), (0.3, True)],
+    policy=POLICIES,
+)
 def test_the_future_never_leaks(
-    rng, randomize, influence, return_attention_scores, dropout, training, policy
+    rng, randomize, influence, return_attention_scores, dropout_while_training, policy
 ):
+    dropout, training = dropout_while_training
     inputs, _ = sequences(rng, "self")
     layer = attention(randomize, inputs.shape, inputs.shape, dropout=dropout, dtype=policy)
 
@@ -450,9 +451,7 @@ def test_the_projections_are_made_as_keras_makes_its_own():
     assert losses[0] == pytest.approx(losses[1]) and losses[0] > 1
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
+@pairwise(policy=POLICIES, masked=[False, True], causal=[False, True])
 def test_the_kernel_for_accelerators_gives_the_same(
     rng, randomize, monkeypatch, policy, masked, causal
 ):

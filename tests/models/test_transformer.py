@@ -50,11 +50,16 @@ VARIANTS = {
 EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
 POLICIES = pytest.mark.parametrize(("policy", "tolerance"), TOLERANCE.items())
-# Every variant in float32; the two that share the least in half precision as well.
+# Every variant in float32, and half precision.
 VARIANTS_AND_POLICIES = pytest.mark.parametrize(
     ("variant", "policy"),
     [(variant, "float32") for variant in VARIANTS]
-    + [(v, p) for v in ("paper", "untied") for p in ("mixed_bfloat16", "mixed_float16")],
+    + [("paper", "mixed_bfloat16"), ("untied", "mixed_float16")],
+)
+# The two that share the least, in each precision.
+SOME_VARIANTS = pytest.mark.parametrize(
+    ("variant", "policy"),
+    [("paper", "float32"), ("untied", "mixed_bfloat16"), ("paper", "mixed_float16")],
 )
 
 
@@ -125,11 +130,11 @@ def with_dropout_of(state, model, inputs):
     return float64(model(inputs, training=True))
 
 
-@VARIANTS_AND_POLICIES
+@SOME_VARIANTS
 def test_the_future_never_leaks(randomize, variant, policy):
     model = randomize(Transformer(config(variant), dtype=policy))
     state = [v.numpy() for v in model.variables]
-    for changed_from, ids in ((3, [7, 11]), (3, [0, 0]), (1, [3, 3, 3, 3])):
+    for changed_from, ids in ((3, [0, 0]), (1, [3, 3, 3, 3])):
         changed = TARGET_IDS.copy()
         changed[:, changed_from:] = ids
         passes = [lambda x: float64(model(x)), lambda x: with_dropout_of(state, model, x)]
@@ -141,7 +146,7 @@ def test_the_future_never_leaks(randomize, variant, policy):
             assert np.abs(after[0, changed_from:] - before[0, changed_from:]).max() > 1e-3
 
 
-@VARIANTS_AND_POLICIES
+@SOME_VARIANTS
 def test_padding_and_batch_mates_change_nothing(rng, randomize, variant, policy):
     model = randomize(Transformer(config(variant), dtype=policy))
     expected = float64(model((SOURCE_IDS[:1, :4], TARGET_IDS[:1])))
@@ -163,8 +168,11 @@ def test_a_row_of_padding_alone_stays_finite(randomize, policy, tolerance):
     close(logits[:1], float64(model((SOURCE_IDS[:1], TARGET_IDS[:1]))), tolerance)
 
 
-@VARIANTS_AND_POLICIES
-@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize(
+    ("variant", "policy", "num_beams"),
+    [(variant, "float32", 3) for variant in VARIANTS]
+    + [("paper", "float32", 1), ("paper", "mixed_bfloat16", 3), ("untied", "mixed_float16", 3)],
+)
 def test_cached_steps_equal_one_full_pass(rng, randomize, variant, policy, num_beams):
     model = randomize(Transformer(config(variant), dtype=policy))
     vocabulary, length = model.config.output_vocabulary_size, 5
