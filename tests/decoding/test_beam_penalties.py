@@ -138,6 +138,7 @@ def test_a_score_above_zero_is_best_while_it_is_short(compiled):
     assert best.score == pytest.approx((math.log(0.5) + 2.59) * (6 / 7) ** 10, rel=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_a_later_group_avoids_what_an_earlier_one_chose(compiled):
     # ln 0.5 = -0.69, ln 0.4 = -0.92: 0.22 between them.
     model = of_probabilities(
@@ -157,6 +158,7 @@ def test_a_later_group_avoids_what_an_earlier_one_chose(compiled):
         np.testing.assert_allclose([each.score for each in found], expected, rtol=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_in_a_vocabulary_of_several_blocks_it_finds_the_same(rng, compiled):
     # 257 is prime: three blocks of 128, the last one padded (see `largest_of_rows`).
     limits = [5, 1, 4]

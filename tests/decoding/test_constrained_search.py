@@ -96,6 +96,7 @@ def test_every_sample_satisfies_them_and_stops_only_where_it_must(compiled):
 STRATEGIES = {"greedy": Greedy, "beam": lambda: Beam(3, n_best=3)}
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_where_nothing_is_allowed_a_hypothesis_stays_as_it_is(rng, compiled, name):
     # All four words are used up, and the end is not yet allowed. Its batch-mate goes on.

@@ -94,6 +94,7 @@ def check(logits, ids, position, constraints):
     np.testing.assert_array_equal(result, plain_constrain(logits, ids, position, constraints))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=20, deadline=None)
 @given(seed=seeds, position=positions)
@@ -133,6 +134,7 @@ def choices(constraints, history, vocabulary=7, capacity=11):
     return [token for token, value in enumerate(result) if value > IMPOSSIBLE / 2]
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "size, history, banned",
     [
@@ -155,6 +157,7 @@ def test_the_end_is_possible_from_the_token_that_makes_the_minimum():
     assert ends == [False, False, True, True]
 
 
+@pytest.mark.tensorflow
 def test_a_forced_token_overrides_every_other_constraint():
     logit_bias = np.zeros(7, "float32")
     logit_bias[[4, 5]] = IMPOSSIBLE

@@ -71,7 +71,8 @@ def check_same(received, wanted):
         )
 
 
-@pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.tensorflow)])
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("beam_size", [1, 3])
 def test_translations_come_in_the_order_of_the_texts(engine, texts, beam_size):
     received = engine.translate(texts, beam_size=beam_size)
     assert len({each.text for each in received}) > 5

@@ -77,6 +77,7 @@ def test_in_stages_greedy_search_is_at_each_stop_where_one_of_that_limit_ends(mo
     assert len(expected[12][0].ids) == 8
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("beam_size, num_groups", [(6, 3)])
 def test_in_stages_a_beam_is_at_each_stop_where_one_of_that_limit_ends(
     model, quick, beam_size, num_groups

@@ -51,6 +51,7 @@ def test_log_probabilities_are_those_of_the_whole_model(varied):
         assert sum(by_token) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.tensorflow
 def test_each_token_has_its_own_log_probability(varied):
     model = varied("pre_norm")
     source, target = np.array([[5, 7, 11, 2]], "int32"), np.array([[3, 13, 4, EOS]], "int32")
