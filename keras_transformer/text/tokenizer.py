@@ -239,17 +239,18 @@ def _check_model(model_bytes):
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto()
-    count = len(model_bytes) if isinstance(model_bytes, (bytes, bytearray, memoryview)) else "no"
+    is_bytes = isinstance(model_bytes, (bytes, bytearray, memoryview))
+    size = f"{len(model_bytes)} bytes" if is_bytes else f"{type(model_bytes).__name__} objects"
     try:
         model.ParseFromString(bytes(model_bytes))
     except (DecodeError, TypeError):
         raise InputError(
-            f"Expected a whole SentencePiece model. Received: {count} bytes that are none."
+            f"Expected a whole SentencePiece model. Received: {size} that are none."
         ) from None
     # A file cut between two fields still parses; what comes last in it is then missing.
     whole = model.HasField("trainer_spec") and model.HasField("normalizer_spec")
     if not whole or not model.pieces:
-        raise InputError(f"Expected a whole SentencePiece model. Received: {count} bytes, cut off.")
+        raise InputError(f"Expected a whole SentencePiece model. Received: {size}, cut off.")
     kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type)
     if kind != "UNIGRAM":
         raise InputError(
