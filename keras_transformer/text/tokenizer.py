@@ -146,15 +146,12 @@ class Tokenizer:
     def tokenize(
         self, texts: str | Iterable[str], add_bos: bool = False, add_eos: bool = False
     ) -> Any:
-        """Ids of one text or of several.
+        """A list of ids of one text, or a list of such lists of several.
 
         Args:
             texts: A string, or an iterable of strings.
             add_bos: Put `BOS_ID` in front.
             add_eos: Put `EOS_ID` behind.
-
-        Returns:
-            A list of ids for a string, a list of such lists for several.
 
         Raises:
             InputError: An element is no string, or holds half a surrogate pair.
@@ -173,7 +170,7 @@ class Tokenizer:
         return self._processor.id_to_piece([int(each) for each in ids])
 
     def detokenize(self, ids: Any) -> str | list[str]:
-        """Text of one sequence of ids or of several.
+        """The text of one sequence of ids, or a list of the texts of several.
 
         A sequence ends at its first `EOS_ID`; `PAD_ID` and `BOS_ID` are passed over.
 
@@ -181,21 +178,20 @@ class Tokenizer:
             ids: Integers `(length,)`, or `(batch, length)` with rows of any lengths: lists or
                 arrays. An empty list is one empty sequence.
 
-        Returns:
-            A string, or a list of strings for several sequences.
-
         Raises:
             InputError: An id is no integer or outside the vocabulary.
         """
-        if not _is_batch(ids):
-            return self._detokenize_row(ids)
-        return [self._detokenize_row(row) for row in ids]
+        if hasattr(ids, "ndim"):
+            several = ids.ndim == 2
+        else:
+            several = len(ids) > 0 and np.ndim(ids[0]) == 1
+        return [self._detokenize_row(row) for row in ids] if several else self._detokenize_row(ids)
 
     def _detokenize_row(self, row):
         row = np.asarray(row)
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
             raise InputError(f"`ids` must be integers. Received: {row.tolist()!r:.80}.")
-        row = row[: _first(row == EOS_ID)]
+        row = row[np.cumsum(row == EOS_ID) == 0]
         row = row[(row != PAD_ID) & (row != BOS_ID)]
         if row.size and not 0 <= row.min() <= row.max() < self.vocabulary_size:
             raise InputError(
@@ -243,42 +239,24 @@ def _check_model(model_bytes):
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto()
+    is_bytes = isinstance(model_bytes, (bytes, bytearray, memoryview))
+    size = f"{len(model_bytes)} bytes" if is_bytes else f"{type(model_bytes).__name__} objects"
     try:
         model.ParseFromString(bytes(model_bytes))
     except (DecodeError, TypeError):
         raise InputError(
-            f"Expected a whole SentencePiece model. Received: {_length(model_bytes)} that are none."
+            f"Expected a whole SentencePiece model. Received: {size} that are none."
         ) from None
     # A file cut between two fields still parses; what comes last in it is then missing.
     whole = model.HasField("trainer_spec") and model.HasField("normalizer_spec")
     if not whole or not model.pieces:
-        raise InputError(
-            f"Expected a whole SentencePiece model. Received: {_length(model_bytes)}, cut off."
-        )
+        raise InputError(f"Expected a whole SentencePiece model. Received: {size}, cut off.")
     kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type)
     if kind != "UNIGRAM":
         raise InputError(
             "The model must be of the kind unigram: TensorFlow's in-graph tokenizer gives wrong "
             f"ids for others without an error. Received: model_type={kind.lower()}."
         )
-
-
-def _length(model_bytes):
-    try:
-        return f"{len(model_bytes)} bytes"
-    except TypeError:
-        return f"{type(model_bytes).__name__} objects"
-
-
-def _is_batch(ids):
-    if hasattr(ids, "ndim"):
-        return ids.ndim == 2
-    return len(ids) > 0 and np.ndim(ids[0]) == 1
-
-
-def _first(found):
-    """Position of the first True, or the length."""
-    return int(np.argmax(found)) if found.any() else len(found)
 
 
 def _checked(texts):
