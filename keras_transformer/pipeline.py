@@ -152,7 +152,7 @@ def export_ctranslate2(run, output, verify_with=None, overwrite=False):
         InputError: The run is not what it must be, has something that CTranslate2 does not, or
             the extra `peers` is not installed.
     """
-    from keras_transformer.export.ctranslate2_folder import export_ctranslate2
+    from keras_transformer.export.ctranslate2 import export_ctranslate2
 
     folder = RunFolder.existing(run)
     texts = _verification_texts(folder.recipe(), verify_with)
