@@ -15,7 +15,6 @@ without being a tie, as an export in fewer bits may.
 """
 
 import argparse
-import itertools
 import json
 import pathlib
 import sys
@@ -23,9 +22,7 @@ import sys
 from keras_transformer import Translator
 from keras_transformer.data import read_lines
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export.ctranslate2_verification import verify_ctranslate2
-
-TIE = 1e-4
+from keras_transformer.export.ctranslate2.verification import TIE, distance, verify_ctranslate2
 
 
 def compare(live, texts, translations, beam_size, length_penalty):
@@ -48,20 +45,11 @@ def compare(live, texts, translations, beam_size, length_penalty):
     ties, different = [], []
     for text, ours, theirs in others:
         (scored,) = live.score([text], [theirs], length_penalty=length_penalty)
-        distance = _first_difference(ours, scored) if beam_size == 1 else ours.score - scored.score
-        found = {"source": text, "live": ours.text, "artifact": theirs, "distance": distance}
-        (ties if abs(distance) <= TIE else different).append(found)
+        nats = distance(ours, scored, 1) if beam_size == 1 else ours.score - scored.score
+        found = {"source": text, "live": ours.text, "artifact": theirs, "distance": nats}
+        (ties if abs(nats) <= TIE else different).append(found)
     equal = len(texts) - len(others)
     return {"sentences": len(texts), "equal": equal, "ties": ties, "different": different}
-
-
-def _first_difference(ours, theirs):
-    """How much more probable the first token is that differs, in nats."""
-    columns = (zip(each.ids, each.token_log_probabilities, strict=True) for each in (ours, theirs))
-    for (id, value), (other_id, other) in itertools.zip_longest(*columns, fillvalue=(None, 0.0)):
-        if id != other_id:
-            return value - other
-    return ours.score - theirs.score
 
 
 def main():

@@ -128,7 +128,7 @@ def export_ctranslate2(
     them, `README.md` shows both together. Raises `InputError` also where the run has something that
     CTranslate2 does not, or the extra `peers` is not installed.
     """
-    from keras_transformer.export.ctranslate2_folder import export_ctranslate2
+    from keras_transformer.export.ctranslate2 import export_ctranslate2
 
     folder, texts, _ = _read_run(run, verify_with)
     options = {"overwrite": overwrite, "verification_texts": texts}

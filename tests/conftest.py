@@ -47,7 +47,7 @@ def pytest_collection_finish():
 # With several processes each of these goes to one of them, with the fixtures that its tests share;
 # the longest come first, so that the processes end together. All else goes file by file.
 TOGETHER = (
-    "tests/export/test_litert",
+    "tests/export/litert/",
     "tests/export/",
     "tests/commands/test_learned_run.py",
     "tests/serving/",

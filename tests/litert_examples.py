@@ -16,15 +16,14 @@ def look_up_and_multiply(table):
     """Two `Part` of the same function: rows of the table, and their products with all of them."""
     import tensorflow as tf
 
-    from keras_transformer.export.litert_file import convert
+    from keras_transformer.export.litert.file import convert, traced
 
     def function(ids):
         rows = tf.gather(table, ids)
         return {"rows": rows, "logits": tf.matmul(rows, tf.constant(table), transpose_b=True)}
 
     spec = tf.TensorSpec((None,), tf.int32, name="ids")
-    traced = tf.function(function, [spec], autograph=False).get_concrete_function()
-    return convert([(name, traced) for name in ("one", "two")])
+    return convert([(name, traced(function, spec)) for name in ("one", "two")])
 
 
 def run(content, name, **inputs):

@@ -48,15 +48,15 @@ class LiteRTFloat32:
         import tensorflow as tf
         from ai_edge_litert.interpreter import Interpreter
 
-        from keras_transformer.export.litert_file import convert, join
-        from keras_transformer.export.litert_search import Search
-        from keras_transformer.export.litert_strategies import Options
+        from keras_transformer.export.litert.file import convert, join, traced
+        from keras_transformer.export.litert.search import LiteRTOptions, LiteRTSearch
 
-        options = Options(beam_size, 0.0, 1, steps, ratio=0.0, extra=steps, forbidden_ids=(EOS_ID,))
+        forced = dict(max_length_ratio=0.0, max_length_margin=steps, forbidden_ids=(EOS_ID,))
+        search = LiteRTSearch(
+            self._model, LiteRTOptions(beam_size, 0.0, 1, steps, **forced), length
+        )
         spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
-        search = Search(self._model, options, length)
-        function = tf.function(search.__call__, [spec], autograph=False).get_concrete_function()
-        content = join(convert([("search", function)]), self.quantize)
+        content = join(convert([("search", traced(search.__call__, spec))]), self.quantize)
         interpreter = Interpreter(model_content=content, num_threads=self._threads)
         # Both: a runner alone does not keep its interpreter.
         return interpreter, interpreter.get_signature_runner("search")

@@ -5,9 +5,10 @@ TensorFlow is imported when a function of this package is called, not with the p
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.litert import export_litert
-from keras_transformer.export.litert_engine import LiteRTEngine
-from keras_transformer.export.saved_model import ExportReport, export_saved_model
-from keras_transformer.export.saved_model_engine import SavedModelEngine
+from keras_transformer.export.litert.engine import LiteRTEngine
+from keras_transformer.export.manifest import ExportReport
+from keras_transformer.export.saved_model import export_saved_model
+from keras_transformer.export.saved_model.engine import SavedModelEngine
 
 __all__ = [
     "ExportReport",

@@ -1,4 +1,4 @@
-"""Runs a program of this folder in a process of its own, for a limited time."""
+"""Runs a program of `fresh_process.py` in a process of its own, for a limited time."""
 
 import contextlib
 import json
@@ -8,23 +8,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import VerificationError
 
+FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+
 
 @contextlib.contextmanager
-def child_process(program, request, timeout_seconds, arguments=()):
-    """Starts `python -P PROGRAM *ARGUMENTS REQUEST ANSWER`; gives a function that waits for ANSWER.
+def child_process(
+    program: str, request: dict, timeout_seconds: float
+) -> Iterator[Callable[[], dict | list]]:
+    """Starts a program; gives a function that waits for its answer.
 
     The process leads a group of its own, which is killed as a whole when the time is over or the
     context is left.
 
     Args:
-        program: Path of the Python file.
-        request: What the file REQUEST holds as JSON.
+        program: A name in `fresh_process.PROGRAMS`.
+        request: The program's arguments, fit for JSON.
         timeout_seconds: Most time from the start to the end of the process.
-        arguments: Paths or strings that come before the two files.
 
     Raises:
         VerificationError: By the function: the process failed, gave no answer or took too long.
@@ -32,11 +36,10 @@ def child_process(program, request, timeout_seconds, arguments=()):
     with tempfile.TemporaryDirectory() as exchange:
         question, answer, errors = (Path(exchange) / name for name in ("question", "answer", "err"))
         question.write_text(json.dumps(request), encoding="utf-8")
-        # -P: the script's own folder must not be where the process finds its modules.
-        command = [sys.executable, "-P", program, *arguments, question, answer]
         with open(errors, "wb") as stderr:
             process = subprocess.Popen(
-                [os.fspath(part) for part in command],
+                # -P: the script's own folder must not be where the process finds its modules.
+                [sys.executable, "-P", FRESH_PROCESS, program, question, answer],
                 # This process may hold most of a GPU already; take what is needed, not the rest.
                 env={"TF_FORCE_GPU_ALLOW_GROWTH": "true", **os.environ},
                 stdin=subprocess.DEVNULL,
@@ -46,15 +49,21 @@ def child_process(program, request, timeout_seconds, arguments=()):
             )
         end = time.monotonic() + timeout_seconds
 
+        def failed(received):
+            return VerificationError(
+                f"What is exported must load and run in a fresh process ({program}). "
+                f"Received: {received}"
+            )
+
         def wait():
             try:
                 status = process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise _failed(program, f"no answer after {timeout_seconds:.0f} s") from None
+                raise failed(f"no answer after {timeout_seconds:.0f} s") from None
             if status or not answer.is_file():
                 text = errors.read_text(encoding="utf-8", errors="replace")
                 lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
-                raise _failed(program, f"exit status {status}, {lines[-1][:500]}")
+                raise failed(f"exit status {status}, {lines[-1][:500]}")
             return json.loads(answer.read_text(encoding="utf-8"))
 
         try:
@@ -64,10 +73,3 @@ def child_process(program, request, timeout_seconds, arguments=()):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def _failed(program, received):
-    return VerificationError(
-        f"What is exported must load and run in a fresh process ({Path(program).name}). "
-        f"Received: {received}"
-    )

@@ -1,98 +1,126 @@
-"""Calls an exported SavedModel where neither Keras nor this package can be imported.
+"""Programs that run in a process of their own, where what an export must do without is hidden.
 
-Run by its path, `python -P fresh_process.py REQUEST ANSWER`. REQUEST is a JSON file with
-
-- `folder`, the SavedModel;
-- `load_operations`, whether tensorflow-text's operations are loaded first;
-- `custom_ops`, the names of such operations;
-- `calls`, a list of `{"signature": …, "inputs": {name: nested lists}}`;
-- `rewrite_graph`, whether sessions may rearrange arithmetic as they do by default.
-
-ANSWER gets for each of the two loaders, `session` (which TensorFlow Serving and the C library
-use) and `module` (`tf.saved_model.load`), the outputs of each call, how long it took, and what
-the loader left uninitialized; and which of `custom_ops` the process knew.
+Run by its path, `python -P fresh_process.py PROGRAM REQUEST ANSWER`: calls one of `PROGRAMS` with
+the content of the JSON file REQUEST and writes what it returns to ANSWER, for `child_process`.
+Three call an export; one converts graphs, because TensorFlow's converter to LiteRT leaks.
 """
 
+import contextlib
+import ctypes
+import importlib.machinery
 import importlib.util
 import json
 import os
 import sys
 import time
 
-FOREIGN = ("keras", "tf_keras", "keras_transformer")
-# A server has none of these, and `import tensorflow` takes Keras where it finds it: with None in
-# its place an import ends in ImportError.
-sys.modules.update(dict.fromkeys(FOREIGN))
+IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
+EOS_ID = 2
 
-import tensorflow as tf  # noqa: E402
-import tensorflow.python.framework.op_def_registry as op_def_registry  # noqa: E402
+_REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
 
-def load_operations():
-    """Registers tensorflow-text's SentencePiece operations from their shared object.
+def _folder_of(package):
+    """Where a package lies, also while it is hidden; None if it is not installed."""
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    return spec and spec.submodule_search_locations[0]
 
-    Not by `import tensorflow_text`, whose Python files import Keras.
+
+def _load_operations(*libraries):
+    """Registers tensorflow-text's operations from their shared objects.
+
+    Not by `import tensorflow_text`, whose Python files import Keras and take seconds.
     """
-    package = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
-    tf.load_op_library(os.path.join(package, "python", "ops", "_sentencepiece_tokenizer.so"))
+    import tensorflow as tf
+
+    folder = os.path.join(_folder_of("tensorflow_text"), "python", "ops")
+    for name in libraries:
+        tf.load_op_library(os.path.join(folder, f"_{name}.so"))
 
 
-def plain(values):
-    """An array as nested lists, strings decoded."""
-    if isinstance(values, list):
-        return [plain(each) for each in values]
-    if isinstance(values, bytes):
-        return values.decode("utf-8")
-    return values
-
-
-def answer(load, calls):
-    """Loads with `load() -> (call, uninitialized)` and makes each call."""
+@contextlib.contextmanager
+def _timed(seconds):
     start = time.perf_counter()
-    call, uninitialized = load()
-    seconds = [time.perf_counter() - start]
-    results = []
+    yield
+    seconds.append(round(time.perf_counter() - start, 3))
+
+
+def call_saved_model(folder, load_operations, custom_ops, calls, rewrite_graph):
+    """Calls an exported SavedModel through both of TensorFlow's loaders.
+
+    `calls` are `{"signature": …, "inputs": {name: nested lists}}`; with `load_operations`
+    tensorflow-text's are loaded first, with `rewrite_graph` sessions may rearrange arithmetic as
+    they do by default. Gives for each of the loaders, `session` (which TensorFlow Serving and the C
+    library use) and `module` (`tf.saved_model.load`), the outputs of each call, how long it took,
+    and what the loader left uninitialized; and which of `custom_ops` the process knew.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
+
+    if load_operations:
+        _load_operations("sentencepiece_tokenizer")
+    answers = {}
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = not rewrite_graph
+    # The session first, so that nothing that the other loader made can help it.
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
+        answers["session"] = _answers(lambda: _load_in_session(session, folder), calls)
+    answers["module"] = _answers(lambda: _load_as_module(folder), calls)
+    answers["known_ops"] = [each for each in custom_ops if op_def_registry.get(each)]
+    return answers
+
+
+def _answers(load, calls):
+    """Loads with `load() -> (call, uninitialized)` and makes each call."""
+    seconds, results = [], []
+    with _timed(seconds):
+        call, uninitialized = load()
     for each in [] if uninitialized else calls:
-        start = time.perf_counter()
-        outputs = call(each["signature"], each["inputs"])
-        seconds.append(time.perf_counter() - start)
-        results.append({name: plain(values.tolist()) for name, values in outputs.items()})
+        with _timed(seconds):
+            outputs = call(each["signature"], each["inputs"])
+        results.append({name: _decoded(values.tolist()) for name, values in outputs.items()})
     return {
         "results": results,
         "uninitialized": uninitialized,
-        "load_seconds": round(seconds[0], 3),
-        "call_seconds": [round(each, 3) for each in seconds[1:]],
+        "load_seconds": seconds[0],
+        "call_seconds": seconds[1:],
     }
 
 
-def load_in_session(session, folder):
+def _decoded(values):
+    """Nested lists with strings instead of bytes."""
+    if isinstance(values, list):
+        return [_decoded(each) for each in values]
+    return values.decode("utf-8") if isinstance(values, bytes) else values
+
+
+def _load_in_session(session, folder):
     """The TensorFlow 1 loader: tensors by name."""
+    import tensorflow as tf
+
     meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], folder)
     handles = [each for each in session.graph.get_operations() if each.type == "VarHandleOp"]
     ready = session.run(
         {op.name: tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in handles}
     )
-    uninitialized = [name for name, is_ready in ready.items() if not is_ready]
 
     def call(name, inputs):
         signature = meta.signature_def[name]
         given = {}
         for argument, values in inputs.items():
             info = signature.inputs[argument]
-            given[info.name] = tf.make_ndarray(tensor_proto(values, info.dtype, info.tensor_shape))
+            shape = None if values else [0] * len(info.tensor_shape.dim)
+            tensor = tf.make_tensor_proto(values, info.dtype, shape)
+            given[info.name] = tf.make_ndarray(tensor)
         return session.run({key: each.name for key, each in signature.outputs.items()}, given)
 
-    return call, uninitialized
+    return call, [name for name, is_ready in ready.items() if not is_ready]
 
 
-def tensor_proto(values, dtype, shape):
-    """Nested lists as a tensor, an empty one too."""
-    empty = [0] * len(shape.dim)
-    return tf.make_tensor_proto(values, dtype, shape=None if values else empty)
-
-
-def load_as_module(folder):
+def _load_as_module(folder):
     """The TensorFlow 2 loader: the signature is a function."""
+    import tensorflow as tf
+
     module = tf.saved_model.load(folder)
 
     def call(name, inputs):
@@ -100,31 +128,208 @@ def load_as_module(folder):
         given = {}
         for argument, spec in signature.structured_input_signature[1].items():
             values = inputs[argument]
-            empty = [0] * spec.shape.rank
-            given[argument] = tf.constant(values, spec.dtype, shape=None if values else empty)
+            shape = None if values else [0] * spec.shape.rank
+            given[argument] = tf.constant(values, spec.dtype, shape=shape)
         return {key: each.numpy() for key, each in signature(**given).items()}
 
     return call, []
 
 
-def main(request_path, answer_path):
-    with open(request_path, encoding="utf-8") as file:
-        request = json.load(file)
-    folder, calls = request["folder"], request["calls"]
-    if request["load_operations"]:
-        load_operations()
+def convert_to_litert(functions):
+    """Converts graphs without variables to LiteRT models.
+
+    `functions` is a list of dicts: `graph`, the path of a serialized GraphDef; `inputs` and
+    `outputs`, the names of its tensors; `custom_operations`, whether operations that LiteRT does
+    not bring may stay; `content`, the path to write the model to.
+    """
+    import tensorflow as tf
+
+    if any(each["custom_operations"] for each in functions):
+        _load_operations("sentencepiece_tokenizer", "fast_sentencepiece_tokenizer")
+    for each in functions:
+        with open(each["graph"], "rb") as file:
+            definition = tf.compat.v1.GraphDef.FromString(file.read())
+        whole = tf.compat.v1.wrap_function(
+            lambda definition=definition: tf.import_graph_def(definition, name=""), []
+        )
+        tensors = (
+            [whole.graph.get_tensor_by_name(name) for name in each[side]]
+            for side in ("inputs", "outputs")
+        )
+        # Not `from_concrete_functions`, which asks for the object that holds the variables: all
+        # that the function needs is in it, as constants.
+        converter = tf.lite.TFLiteConverter([whole.prune(*tensors)])
+        converter.allow_custom_ops = each["custom_operations"]
+        with open(each["content"], "wb") as file:
+            file.write(converter.convert())
+
+
+def tokenizer_operations():
+    """Functions that register tensorflow-text's SentencePiece operations with an interpreter.
+
+    They are taken from its shared object: importing the package would import TensorFlow, which
+    nothing here computes with. Raises `ImportError` where it is not installed.
+    """
+    registrar = sys.modules.get(_REGISTRAR)  # Of the package, where that is imported already.
+    if registrar is None:
+        framework, text = (_folder_of(name) for name in ("tensorflow", "tensorflow_text"))
+        if framework is None or text is None:
+            raise ImportError("A text model needs the operations of tensorflow-text.")
+        # The registrar finds it by its name. Not for all to see: LiteRT has functions of these
+        # names.
+        ctypes.CDLL(os.path.join(framework, "libtensorflow_framework.so.2"))
+        path = os.path.join(text, "core", "pybinds", "tflite_registrar.so")
+        spec = importlib.util.spec_from_file_location(_REGISTRAR, path)
+        registrar = sys.modules[_REGISTRAR] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(registrar)
+    return [registrar.AddFastSentencepieceTokenize, registrar.AddFastSentencepieceDetokenize]
+
+
+def translate_with_litert(folder, batches, lengths):
+    """Translates with both files of an exported folder, by all its searches.
+
+    `lengths` has for each batch of texts the length of the signature of ids to call, or None: the
+    shortest that fits. Gives for each file the time to load it, and for each search the
+    translations, the scores and, where the file gives them, the ids of each batch, and the times of
+    the calls.
+    """
+    manifest = _manifest(folder)
+    kinds = {"ids": lambda: litert_ids(folder, manifest)}
+    if os.path.exists(os.path.join(folder, TEXT_FILE)):
+        kinds["text"] = lambda: litert_text(folder)
     answers = {}
-    config = tf.compat.v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = not request["rewrite_graph"]
-    # The session first, so that nothing that the other loader made can help it.
-    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
-        answers["session"] = answer(lambda: load_in_session(session, folder), calls)
-    answers["module"] = answer(lambda: load_as_module(folder), calls)
-    imported = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}
-    answers["imported"] = sorted(imported & set(FOREIGN))
-    answers["known_ops"] = [each for each in request["custom_ops"] if op_def_registry.get(each)]
+    for kind, load in kinds.items():
+        loaded, searches = [], {}
+        with _timed(loaded):
+            translate = load()
+        for search in manifest["searches"]:
+            results, seconds = [], []
+            for batch, length in zip(batches, lengths, strict=True):
+                with _timed(seconds):
+                    found = translate(batch, search, length) if batch else ([], [], [])
+                results.append(dict(zip(("translation", "score", "ids"), found, strict=True)))
+            searches[search] = {"results": results, "call_seconds": seconds}
+        answers[kind] = {"load_seconds": loaded[0], "searches": searches}
+    return answers
+
+
+def litert_ids(folder, manifest):
+    """`translate(texts, search, length)` with the file of ids, SentencePiece and LiteRT alone."""
+    import numpy as np
+    from ai_edge_litert.interpreter import Interpreter
+
+    source, target = _tokenizers(folder, manifest)
+    interpreter = Interpreter(os.path.join(folder, IDS_FILE), num_threads=2)
+    lengths = manifest["source_lengths"]
+
+    def translate(texts, search, length):
+        ids = [each[: lengths[-1] - 1] + [EOS_ID] for each in source.encode(texts)]
+        length = length or next(each for each in lengths if max(map(len, ids)) <= each)
+        padded = np.zeros((len(ids), length), "int32")
+        for row, text, each in zip(padded, texts, ids, strict=True):
+            # A blank text is left as padding: its translation is empty.
+            row[: len(each)] = each if text.strip() and len(each) > 1 else 0
+        found = interpreter.get_signature_runner(f"{search}_{length}")(source_ids=padded)
+        ids = found["ids"].reshape(len(texts), -1, found["ids"].shape[-1])[:, 0]
+        ids = [[i for i in row if i] for row in ids.tolist()]
+        translations = [target.decode([i for i in row if i > EOS_ID]) for row in ids]
+        return translations, _best(found["score"], len(texts)), ids
+
+    return translate
+
+
+def litert_text(folder):
+    """The same with the file of texts and tensorflow-text's operations; it gives no ids."""
+    import numpy as np
+    from ai_edge_litert.interpreter import InterpreterWithCustomOps
+
+    interpreter = InterpreterWithCustomOps(
+        custom_op_registerers=tokenizer_operations(),
+        model_path=os.path.join(folder, TEXT_FILE),
+        num_threads=2,
+    )
+
+    def translate(texts, search, length):
+        encoded = np.array([text.encode("utf-8") for text in texts], dtype=object)
+        found = interpreter.get_signature_runner(search)(text=encoded)
+        translations = _decoded(_best(found["translation"], len(texts)))
+        return translations, _best(found["score"], len(texts)), None
+
+    return translate
+
+
+def _best(values, rows):
+    """Of each row the first hypothesis, where a search gives several."""
+    return values.reshape(rows, -1)[:, 0].tolist()
+
+
+def _manifest(folder):
+    with open(os.path.join(folder, "export.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _tokenizers(folder, manifest):
+    import sentencepiece
+
+    return [
+        sentencepiece.SentencePieceProcessor(os.path.join(folder, manifest[f"{side}_tokenizer"]))
+        for side in ("source", "target")
+    ]
+
+
+def translate_with_ctranslate2(folder, texts, beam_sizes, max_length):
+    """For each beam size `tokens` and `translations`, an element for each text, and `seconds`."""
+    import ctranslate2
+
+    manifest = _manifest(folder)
+    source, target = _tokenizers(folder, manifest)
+    translator = ctranslate2.Translator(folder, compute_type="float32", intra_threads=2)
+    most = manifest["max_source_length"] - 1  # and the end of the sentence
+    sources = [tokens[:most] for tokens in source.encode(texts, out_type=str)]
+    answers = []
+    for beam_size in beam_sizes:
+        seconds = []
+        with _timed(seconds):
+            results = translator.translate_batch(
+                sources,
+                beam_size=beam_size,
+                # No other is defined as the live model's is.
+                length_penalty=0,
+                min_decoding_length=0,
+                max_decoding_length=max_length,
+                # What the live model never chooses: padding and the beginning.
+                suppress_sequences=[[target.id_to_piece(id)] for id in (0, 1)],
+                max_batch_size=32,
+            )
+        tokens = [result.hypotheses[0] for result in results]
+        translations = [target.decode(each) for each in tokens]
+        answers.append({"tokens": tokens, "translations": translations, "seconds": seconds[0]})
+    return answers
+
+
+_KERAS = ("keras", "tf_keras", "keras_transformer")
+_TENSORFLOW = ("tensorflow", "tensorflow_text")
+PROGRAMS = {
+    # A server has none of these, and `import tensorflow` takes Keras where it finds it.
+    "saved_model": (call_saved_model, _KERAS),
+    "litert": (translate_with_litert, _KERAS + _TENSORFLOW),
+    "ctranslate2": (translate_with_ctranslate2, _KERAS + _TENSORFLOW),
+    "conversion": (convert_to_litert, ()),
+}
+"""For each program its function, and the packages that it must do without."""
+
+
+def main(program, request_path, answer_path):
+    run, hidden = PROGRAMS[program]
+    # With None in a module's place its import ends in ImportError.
+    sys.modules.update(dict.fromkeys(hidden))
+    with open(request_path, encoding="utf-8") as file:
+        answer = run(**json.load(file))
+    loaded = {name for name, module in sys.modules.items() if module is not None} - {_REGISTRAR}
+    if wrong := {name.split(".")[0] for name in loaded} & set(hidden):
+        sys.exit(f"{', '.join(sorted(wrong))} imported while it ran")
     with open(answer_path, "w", encoding="utf-8") as file:
-        json.dump(answers, file)
+        json.dump(answer, file)
 
 
 if __name__ == "__main__":

@@ -1,79 +1,47 @@
-"""The file `export.json` of an exported SavedModel: what is in it, written and checked."""
+"""What an export says of itself: `export.json`, digests of its files, and its tokenizers."""
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from keras_transformer.decoding.compiled import length_buckets
-from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export.graph_batches import CHUNK_SIZE, ROWS
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export.readme import readme
 from keras_transformer.files import MANIFEST
 
-FORMAT = "keras_transformer.saved_model"
-IDS = "ids"
-"""The subfolder with the SavedModel from ids to ids."""
 
-_WANTED = {
-    "beam_size": int,
-    "length_penalty": (int, float),
-    "n_best": int,
-    "largest_chunk": int,
-    "max_source_length": int,
-}
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote and how it was checked.
 
-_OF_OLDER_VERSIONS = {"serving_default": {"inputs": ["text"], "outputs": ["translation", "score"]}}
-
-
-def make_manifest(folder, engine, beam_size, length_penalty, functions, warmed):
-    """What a program wants to know of an export.
-
-    Args:
-        folder: Path of the SavedModel.
-        engine: The `ModelEngine` that was exported.
-        beam_size: As exported.
-        length_penalty: As exported.
-        functions: From each signature's name to its concrete function.
-        warmed: What `write_warmup` gave.
-
-    Returns:
-        A dict fit for JSON.
-
-    Raises:
-        VerificationError: The SavedModel from ids to ids needs a custom operation.
+    Attributes:
+        folder: Path of the folder.
+        manifest: The content of its `export.json`: options, sizes, operations, versions.
+        verification: The content of its `verification.json`.
+        seconds: Time that export and verification took.
     """
+
+    folder: str
+    manifest: dict
+    verification: dict
+    seconds: float
+
+
+def common_fields(kind: str, version: int, engine: ModelEngine, packages: Iterable[str]) -> dict:
+    """The fields that the manifests of all formats have, with the versions of some packages."""
     import keras_transformer
 
-    custom = _custom_ops()
-    used = operations_in(folder)
-    if (Path(folder) / IDS).exists() and (wrong := operations_in(Path(folder) / IDS) & custom):
-        raise VerificationError(
-            "The SavedModel from ids to ids must have core operations alone. "
-            f"Received: {', '.join(sorted(wrong))}."
-        )
-    packages = ("tensorflow", "tensorflow-text", "keras")
     return {
-        "format": FORMAT,
-        "format_version": 2,
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        "n_best": 1,
+        "format": f"keras_transformer.{kind}",
+        "format_version": version,
         "max_source_length": engine.max_source_length,
         "max_target_length": engine.max_target_length,
-        "largest_chunk": CHUNK_SIZE,
         "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
         "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
-        "signatures": {name: _signature(each, custom) for name, each in functions.items()},
-        # XLA compiles a program for each pair of these, when it first occurs.
-        "shapes": {
-            "rows": list(ROWS),
-            "source_lengths": length_buckets(engine.max_source_length),
-            "target_lengths": length_buckets(engine.max_target_length),
-        },
-        "warmup": warmed,
-        "custom_ops": sorted(used & custom),
-        "core_ops": sorted(used - custom),
         "versions": {
             "keras_transformer": keras_transformer.__version__,
             **{name: importlib.metadata.version(name) for name in packages},
@@ -81,49 +49,32 @@ def make_manifest(folder, engine, beam_size, length_penalty, functions, warmed):
     }
 
 
-def _signature(function, custom):
-    def described(specs):
-        return {
-            name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
-            for name, spec in sorted(specs.items())
-        }
-
-    inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
-    return {
-        "inputs": described(inputs),
-        "outputs": described(function.structured_outputs),
-        "custom_ops": sorted(_operations_of(function.graph.as_graph_def()) & custom),
-    }
+def write_tokenizers(engine: ModelEngine, folder: Path) -> dict[str, str]:
+    """Writes the SentencePiece models, one where both sides share it; gives the manifest's keys."""
+    source, target = engine.source_tokenizer, engine.target_tokenizer
+    joint = source == target
+    names = (
+        ["tokenizer.model"] * 2 if joint else ["source_tokenizer.model", "target_tokenizer.model"]
+    )
+    for name, tokenizer in zip(names[joint:], (source, target)[joint:], strict=True):
+        tokenizer.save(folder / name)
+    return dict(zip(("source_tokenizer", "target_tokenizer"), names, strict=True))
 
 
-def _custom_ops():
-    """Names of the operations that tensorflow-text brings."""
-    import tensorflow as tf
-    import tensorflow_text
-
-    libraries = Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
-    # Loaded already: this only gives the wrappers, which are named like the operations.
-    brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
-    # The wrappers' modules hold more names than those, `Any` of typing for one.
-    return brought - set(dir(tf.raw_ops))
+def describe_and_verify(folder: Path, manifest: dict, verify: Callable[[], dict]) -> dict:
+    """Writes the manifest and the README, verifies, and writes what the verification found."""
+    _write_json(folder / MANIFEST, manifest)
+    (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
+    verification = verify()
+    _write_json(folder / "verification.json", verification)
+    return verification
 
 
-def operations_in(folder):
-    """Names of the operations in a SavedModel, those of its functions too."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    content = (Path(folder) / "saved_model.pb").read_bytes()
-    return _operations_of(saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def)
+def _write_json(path, content):
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _operations_of(graph):
-    # Not the list of operations in `meta_info_def`: it misses those in the body of a loop.
-    functions = {function.signature.name for function in graph.library.function}
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-    return {node.op for node in nodes} - functions
-
-
-def file_digests(folder):
+def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of each file under a folder, by its path there with `/` between names."""
     folder, known = Path(folder), {}
     digests = {}
@@ -138,57 +89,30 @@ def file_digests(folder):
     return digests
 
 
-def write_json(path, content):
-    """Writes indented JSON."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def read_manifest(folder: Path, kind: str, wanted: Iterable[str], expected: str, what: str) -> dict:
+    """Reads `export.json` of a format, such as `litert`, with the `wanted` keys.
 
-
-def read_manifest(folder):
-    """Reads `export.json` and checks the files that it names.
-
-    Args:
-        folder: Path of an export.
-
-    Returns:
-        The dict.
-
-    Raises:
-        InputError: The folder or the file is missing, damaged or of another kind, or a file is
-            missing or not the one that was exported.
+    Raises `InputError` if it is missing (then there is `what`), damaged, of another format or lacks
+    a key; the message begins with `expected`.
     """
-    path = Path(folder) / MANIFEST
-    expected = f"{os.fspath(folder)}: expected a SavedModel that this package exported."
-    if not Path(folder).is_dir():
-        raise InputError(f"{expected} Received: no such folder.")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{expected} Received: a folder without {MANIFEST}.") from None
+        raise InputError(f"{expected} Received: {what}.") from None
     except (OSError, ValueError):
         raise InputError(f"{expected} Received: a {MANIFEST} that cannot be read.") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != f"keras_transformer.{kind}":
         raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
-    if missing := [name for name in _WANTED if name not in manifest]:
+    if missing := [name for name in wanted if name not in manifest]:
         raise InputError(f'{expected} Received: a {MANIFEST} without "{missing[0]}".')
-    # What older versions did not write may be missing; what is there must be of its kind.
-    signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
-    kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]
-    kinds.append(isinstance(manifest.setdefault("files", {}), dict))
-    kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
-    if not all(kinds):
-        raise InputError(f"{expected} Received: a {MANIFEST} with values of other types.")
-    _check_files(folder, manifest["files"])
     return manifest
 
 
-def _is_signature(value):
-    return isinstance(value, dict) and all(
-        isinstance(value.get(side), (dict, list)) for side in ("inputs", "outputs")
-    )
+def check_files(folder: Path, digests: dict[str, str]) -> None:
+    """Raises `InputError` for the first file that is missing or has another digest.
 
-
-def _check_files(folder, digests):
-    # Weights of another model have the same names and shapes: nothing else would notice them.
+    Weights of another model have the same names and shapes: nothing else would notice them.
+    """
     try:
         found = file_digests(folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The README of an exported SavedModel."""
+"""The `README.md` of an export: how to load it, and what is fixed in it."""
 
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",
@@ -6,44 +6,62 @@ _MEANINGS = {
     "beam": 'all hypotheses of the beam, best first; missing ones are "" and -inf',
     "sample": "a sample; the same text and seed give the same sample in any batch",
     "score": "how probable given translations are",
-    "align": "the best translation with its pieces, and what each attended to in the source",
+    "align": "the best translation with its tokens, and what each attended to in the source",
     "serving_ids": "ids to ids, the source's end (2) included, padded with 0",
 }
 
 
-def readme_of(manifest):
-    """The text of `README.md` from the content of `export.json`."""
-    signatures, shapes = manifest["signatures"], manifest["shapes"]
+def readme(manifest: dict) -> str:
+    """The text for a manifest, the content of the folder's `export.json`."""
+    make = {"saved_model": _saved_model, "litert": _litert, "ctranslate2": _ctranslate2}
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    return make[manifest["format"].split(".")[1]]({**manifest, "versions": versions})
+
+
+def _saved_model(values):
+    signatures, shapes = values["signatures"], values["shapes"]
     rows = [
         f"| `{name}` | {_described(each['inputs'])} | {_described(each['outputs'])} "
         f"| {_MEANINGS[name]} |"
         for name, each in signatures.items()
     ]
-    operations = {
-        name: ", ".join(f"`{op}`" for op in each["custom_ops"]) or "none"
+    operations = [
+        f"| `{name}` | {', '.join(f'`{op}`' for op in each['custom_ops']) or 'none'} |"
         for name, each in signatures.items()
-    }
-    values = {
-        **manifest,
+    ]
+    more = {
         "signatures": "\n".join(rows),
-        "operations": "\n".join(f"| `{name}` | {text} |" for name, text in operations.items()),
+        "operations": "\n".join(operations),
         "rows": ", ".join(map(str, shapes["rows"])),
         "lengths": ", ".join(map(str, shapes["source_lengths"])),
-        "versions": ", ".join(f"{name} {each}" for name, each in manifest["versions"].items()),
         "ids": _IDS if "serving_ids" in signatures else "",
     }
-    return _README.format(**values)
+    return _SAVED_MODEL.format(**{**values, **more})
 
 
 def _described(specs):
-    return ", ".join(
-        f"`{name}` {spec['dtype']} [{', '.join(_axis(size) for size in spec['shape'])}]"
-        for name, spec in specs.items()
-    )
+    def sizes(spec):
+        return ", ".join("·" if size is None else str(size) for size in spec["shape"])
+
+    return ", ".join(f"`{name}` {spec['dtype']} [{sizes(spec)}]" for name, spec in specs.items())
 
 
-def _axis(size):
-    return "·" if size is None else str(size)
+def _litert(values):
+    files = [
+        f"| `{name}` | {each['bytes']:,} | {', '.join(each['custom_operations']) or 'none'} |"
+        for name, each in values["files"].items()
+    ]
+    more = {
+        "files": "\n".join(files),
+        "lengths": ", ".join(map(str, values["source_lengths"])),
+        "length": values["source_lengths"][-1],
+        "all_searches": " and ".join(f"`{name}`" for name in values["searches"]),
+    }
+    return _LITERT.format(**{**values, **more})
+
+
+def _ctranslate2(values):
+    return _CTRANSLATE2.format(**values)
 
 
 _IDS = """
@@ -53,7 +71,7 @@ signature is asked for. The tokenizer models beside it are read by SentencePiece
 id 2.
 """
 
-_README = """\
+_SAVED_MODEL = """\
 # A translator as a SavedModel
 
 Text in, text out: the tokenizers are inside. Load it with TensorFlow and tensorflow-text alone:
@@ -99,4 +117,83 @@ They are tensorflow-text's (`python/ops/_sentencepiece_tokenizer.so`).
 Made with {versions}.
 `export.json` holds all this for programs, `verification.json` how the answers compared with the
 live model's.
+"""
+
+_LITERT = """\
+# A translator for LiteRT
+
+Ids to ids, with `pip install ai-edge-litert sentencepiece` alone:
+
+```python
+import numpy as np
+import sentencepiece
+from ai_edge_litert.interpreter import Interpreter
+
+source = sentencepiece.SentencePieceProcessor("{source_tokenizer}")
+target = sentencepiece.SentencePieceProcessor("{target_tokenizer}")
+translate = Interpreter("model_ids.tflite", num_threads=2).get_signature_runner("greedy_{length}")
+
+source_ids = np.zeros((1, {length}), "int32")  # any number of rows, padded with 0
+ids = source.encode("A text.") + [2]  # the end of the sentence
+source_ids[0, : len(ids)] = ids
+found = translate(source_ids=source_ids)
+print(target.decode([i for i in found["ids"][0].tolist() if i > 2]), found["score"][0])
+```
+
+| file | bytes | operations that LiteRT does not bring |
+|---|---|---|
+{files}
+
+| signature | in | out |
+|---|---|---|
+| `greedy_L` (ids) | `source_ids` `[b, L]` | `ids` `[b, t]`, `score` and `log_probability` `[b]` |
+| `beam_L` (ids) | `source_ids` `[b, L]` | `ids` `[b, n, t]`, `score`, `log_probability` `[b, n]` |
+| `greedy` (text) | `text` `[b]` | `translation` and `score` `[b]` |
+| `beam` (text) | `text` `[b]` | `translation` and `score` `[b, n]` |
+
+Ids are int32, texts UTF-8 strings, numbers float32; a place without a hypothesis has the score
+-inf. L is one of {lengths}: take the smallest that the longest source fits in.
+Searches in these files: {all_searches}.
+An interpreter prepares all signatures of its file: where memory is scarce, export one length.
+
+| fixed here | value |
+|---|---|
+| weights | {quantize} |
+| beam size, hypotheses returned | {beam_size}, {n_best} |
+| length penalty | {length_penalty} |
+| most tokens of a source | {max_source_length}, its end included; a longer text is cut there |
+| most tokens of a translation | {max_target_length} |
+
+Made with {versions}. `export.json` holds all this for programs, `verification.json` how the
+translations compared with the live model's.
+"""
+
+_CTRANSLATE2 = """\
+# A translator for CTranslate2
+
+```python
+import ctranslate2
+import sentencepiece
+
+folder = "."  # this folder
+translator = ctranslate2.Translator(folder, compute_type="float32")
+source = sentencepiece.SentencePieceProcessor(model_file=f"{{folder}}/{source_tokenizer}")
+target = sentencepiece.SentencePieceProcessor(model_file=f"{{folder}}/{target_tokenizer}")
+
+pieces = source.encode(["A text."], out_type=str)
+results = translator.translate_batch(
+    pieces,
+    beam_size=4,
+    patience=2,
+    max_input_length={max_source_length},
+    max_decoding_length={max_target_length},
+)
+print([target.decode(result.hypotheses[0]) for result in results])
+```
+
+The end of the source is added by CTranslate2. Its beam search has another length penalty than that
+of keras_transformer: translations may differ where two are nearly as probable. And it stops when
+`beam_size * patience` translations have ended, although a far more probable one may still be
+growing, which `patience=1`, the default there, does lose now and then.
+`export.json` holds the sizes and versions for programs.
 """

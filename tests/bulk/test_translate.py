@@ -14,7 +14,6 @@ from live_server import processes_below, save_model
 from keras_transformer.bulk import translate_corpus
 from keras_transformer.bulk.translate import _fingerprint
 from keras_transformer.errors import InputError
-from keras_transformer.export.manifest import FORMAT
 
 pytestmark = pytest.mark.tensorflow
 
@@ -25,7 +24,7 @@ def model(tmp_path):
     folder = tmp_path / "model"
     save_model(folder, busy_steps=250_000)
     manifest = {
-        "format": FORMAT,
+        "format": "keras_transformer.saved_model",
         "beam_size": 1,
         "length_penalty": 0.0,
         "n_best": 1,

@@ -14,6 +14,10 @@ from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Translator
 from keras_transformer.cli import run
+from keras_transformer.errors import VerificationError
+from keras_transformer.export.litert import verification
+from keras_transformer.export.litert.verification import verify_litert
+from keras_transformer.export.verification import teacher_forced
 from keras_transformer.training import RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -177,6 +181,39 @@ def test_a_ctranslate2_export_translates_as_its_readme_says(learned, capsys, mon
     monkeypatch.chdir(exported)
     exec(code.replace('["A text."]', repr(SOURCES)), {})
     assert ast.literal_eval(capsys.readouterr().out) == TARGETS
+
+
+@pytest.mark.filterwarnings("ignore:.*tokens and were cut")
+def test_a_litert_export_that_mixes_up_its_translations_is_refused(learned, monkeypatch):
+    engine = Translator.load(str(learned / "run")).engine
+    manifest = {"searches": ["beam"], "source_lengths": [48], "beam_size": 4, "length_penalty": 0.6}
+
+    def verify(quantize, shift):
+        """As if the files gave each text the translation of another one, and its true score."""
+
+        def ask(folder, batches, *_):
+            results = []
+            for batch in batches:
+                texts = [text for text in batch if engine.source_tokenizer.tokenize(text)]
+                found = engine.translate(texts, 4, 0.6, long_input="truncate")
+                ids = [list(each.ids) for each in found[shift:] + found[:shift]]
+                scored = [each.score for each in teacher_forced(engine, texts, ids, 0.6)]
+                rows = dict(zip(texts, zip(ids, scored, strict=True), strict=True))
+                rows = [rows.get(text, ([], 0.0)) for text in batch]
+                ids = [row for row, _ in rows]
+                texts = engine.target_tokenizer.detokenize(ids)
+                scores = [score for _, score in rows]
+                results.append({"translation": texts, "score": scores, "ids": ids})
+            search = {"results": results, "call_seconds": []}
+            return {"ids": {"load_seconds": 0.0, "searches": {"beam": search}}}
+
+        monkeypatch.setattr(verification, "_ask_fresh_process", ask)
+        return verify_litert("folder", engine, {**manifest, "quantize": quantize}, SOURCES)
+
+    for quantize in ("float16", "int8"):
+        assert abs(verify(quantize, 0)["ids, beam"]["mean_regret"]) < 1e-3
+        with pytest.raises(VerificationError, match="^ids, beam: how far a translation scores"):
+            verify(quantize, 1)
 
 
 @pytest.fixture

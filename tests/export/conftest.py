@@ -107,13 +107,17 @@ def litert_parts(litert_table):
 
 
 @pytest.fixture(scope="session")
-def signatures(report):
-    """The exported signatures, through TensorFlow's own loader."""
-    import tensorflow as tf
+def exported(report):
+    """`report`'s folder, read once: what one test has compiled the others need not."""
+    from keras_transformer.export import SavedModelEngine
 
-    module = tf.saved_model.load(report.folder)
-    module.signatures["serving_default"]._module = module  # keeps the variables alive
-    return module.signatures
+    return SavedModelEngine(report.folder)
+
+
+@pytest.fixture(scope="session")
+def signatures(exported):
+    """The exported signatures, as TensorFlow's own loader gives them."""
+    return exported._module.signatures
 
 
 @pytest.fixture(scope="session")

@@ -5,30 +5,30 @@ import time
 import pytest
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.export import child_process as module
 from keras_transformer.export.child_process import child_process
 
 
 @pytest.fixture
-def ask(tmp_path):
+def ask(tmp_path, monkeypatch):
     """`ask(program)`: what a process that runs this program answers."""
 
     def ask(program, timeout_seconds=60):
         path = tmp_path / "program.py"
         path.write_text(
-            f"import os, sys, pathlib, time\nfolder, request, answer = sys.argv[1:]\n{program}"
+            f"import os, sys, pathlib, time\nname, request, answer = sys.argv[1:]\n{program}"
         )
-        request = {"batches": [["ä"], []]}
-        with child_process(path, request, timeout_seconds, [tmp_path / "model"]) as wait:
+        monkeypatch.setattr(module, "FRESH_PROCESS", path)
+        with child_process("litert", {"batches": [["ä"], []]}, timeout_seconds) as wait:
             return wait()
 
     return ask
 
 
-def test_the_process_gets_the_request_and_gives_the_answer(ask, tmp_path):
+def test_the_process_gets_the_request_and_gives_the_answer(ask):
     copy = "pathlib.Path(answer).write_bytes(pathlib.Path(request).read_bytes())"
     assert ask(copy) == {"batches": [["ä"], []]}
-    tell = "pathlib.Path(answer).write_text(f'[\"{folder}\"]')"
-    assert ask(tell) == [str(tmp_path / "model")]
+    assert ask("pathlib.Path(answer).write_text(f'[\"{name}\"]')") == ["litert"]
 
 
 FAILING = {
@@ -57,7 +57,7 @@ def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, 
         "time.sleep(60)"
     )
     start = time.monotonic()
-    with pytest.raises(VerificationError, match=r"program.py\). Received: no answer after 3 s$"):
+    with pytest.raises(VerificationError, match=r"\(litert\). Received: no answer after 3 s$"):
         ask(program, timeout_seconds=3)
     assert time.monotonic() - start < 30
     for _ in range(100):  # Its new parent may take a while to notice.
@@ -72,7 +72,8 @@ def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, 
 
 
 def test_an_interrupt_ends_the_process(tmp_path):
-    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(60)")
+    program = tmp_path / "sleep.py"
+    program.write_text("import time\ntime.sleep(60)")
     started = []
 
     def popen(*args, **options):
@@ -82,7 +83,8 @@ def test_an_interrupt_ends_the_process(tmp_path):
     subprocess_popen = subprocess.Popen
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(subprocess, "Popen", popen)
-        with pytest.raises(KeyboardInterrupt), child_process(tmp_path / "sleep.py", {}, 60):
+        monkeypatch.setattr(module, "FRESH_PROCESS", program)
+        with pytest.raises(KeyboardInterrupt), child_process("litert", {}, 60):
             assert os.getpgid(started[0].pid) == started[0].pid  # a group of its own
             raise KeyboardInterrupt
     assert started[0].poll() is not None

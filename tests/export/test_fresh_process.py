@@ -1,64 +1,194 @@
+"""The programs that run where neither Keras, this package nor, for two, TensorFlow is."""
+
 import ast
+import importlib.machinery
 import json
+import os
 import subprocess
 import sys
-from pathlib import Path
+import types
 
 import pytest
 
-from keras_transformer.export import saved_model
+from keras_transformer.export import fresh_process
+from keras_transformer.export.fresh_process import PROGRAMS, tokenizer_operations
 
-PROGRAM = Path(saved_model.__file__).with_name("fresh_process.py")
+PROGRAM = fresh_process.__file__
+
+# Stand-ins that the process finds first. A token is a number; a signature gives the ids that it
+# was given in reverse, and its own length as the score.
+TOKENIZER = """
+class SentencePieceProcessor:
+    def __init__(self, path):
+        self.name = open(path).read()
+
+    def encode(self, texts):
+        return [[int(word) for word in text.split()] for text in texts]
+
+    def decode(self, ids):
+        return f"{self.name}: {ids}"
+"""
+INTERPRETER = """
+import importlib
+import numpy as np
+
+class Interpreter:
+    def __init__(self, path, num_threads):
+        for name in ("tensorflow", "keras", "tensorflow_text", "keras_transformer"):
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                continue
+            raise RuntimeError(f"{name} can be imported")
+
+    def get_signature_runner(self, name):
+        search, length = name.split("_")
+
+        def run(source_ids):
+            assert source_ids.dtype == "int32" and source_ids.shape[1] == int(length)
+            ids, scores = source_ids[:, ::-1], np.full(len(source_ids), float(length))
+            if search == "beam":  # The second hypothesis is another one.
+                ids, scores = np.stack([ids, ids + 100], 1), np.stack([scores, -scores], 1)
+            return {"ids": ids, "score": scores}
+
+        return run
+"""
 
 
-def test_it_imports_tensorflow_and_the_standard_library_alone():
-    tree = ast.parse(PROGRAM.read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = {alias.name.split(".")[0] for node in imports for alias in node.names}
-    assert names - set(sys.stdlib_module_names) == {"tensorflow"}
+def run(folder, program="litert"):
+    """Runs a program; gives the finished process and where its answer lies."""
+    request, answer = folder / "request.json", folder / "answer.json"
+    given = {"folder": str(folder), "batches": BATCHES, "lengths": LENGTHS}
+    request.write_text(json.dumps(given))
+    done = subprocess.run(
+        [sys.executable, "-P", PROGRAM, program, str(request), str(answer)],
+        env={**os.environ, "PYTHONPATH": str(folder / "packages")},
+        capture_output=True,
+        text=True,
+    )
+    return done, answer
 
 
-@pytest.fixture
-def ask(tmp_path):
-    """`ask(folder, calls, **request)`: the answers."""
-
-    def ask(folder, calls, **other):
-        request, answer = tmp_path / "request.json", tmp_path / "answer.json"
-        content = {"folder": str(folder), "calls": calls, "rewrite_graph": True, **other}
-        request.write_text(json.dumps(content))
-        command = [sys.executable, "-P", PROGRAM, request, answer]
-        subprocess.run(command, check=True, capture_output=True)
-        return json.loads(answer.read_text())
-
-    return ask
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow
-def test_both_loaders_answer_without_keras(report, served, ask):
-    batches = [[], ["a man"], ["", "two dogs", "\u3000", " "]]
-    calls = [{"signature": "serving_default", "inputs": {"text": batch}} for batch in batches]
-    answers = ask(report.folder, calls, load_operations=True, custom_ops=["SentencepieceOp", "No"])
-    assert (answers["imported"], answers["known_ops"]) == ([], ["SentencepieceOp"])
-    for loader in ("session", "module"):
-        assert answers[loader]["uninitialized"] == []
-        for batch, result in zip(batches, answers[loader]["results"], strict=True):
-            translations, scores = served(batch)
-            assert result["translation"] == translations
-            assert result["score"] == pytest.approx(scores, rel=1e-4)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An export from ids to ids that the stand-ins run."""
+    folder = tmp_path_factory.mktemp("ids")
+    interpreter = folder / "packages" / "ai_edge_litert" / "interpreter.py"
+    interpreter.parent.mkdir(parents=True)
+    (interpreter.parent / "__init__.py").touch()
+    interpreter.write_text(INTERPRETER)
+    (folder / "packages" / "sentencepiece.py").write_text(TOKENIZER)
+    for side in ("source", "target"):
+        (folder / f"{side}.model").write_text(side)
+    manifest = {
+        "searches": ["greedy", "beam"],
+        "source_lengths": [3, 5],
+        "source_tokenizer": "source.model",
+        "target_tokenizer": "target.model",
+    }
+    (folder / "export.json").write_text(json.dumps(manifest))
+    return folder
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow
-def test_without_the_operations_ids_are_answered_and_texts_are_not(report, engine, ask):
-    ids = engine.source_tokenizer.tokenize(["two dogs"], add_eos=True)
-    calls = [{"signature": "serving_default", "inputs": {"source_ids": ids}}]
-    without = dict(load_operations=False, custom_ops=["SentencepieceOp"])
-    answers = ask(Path(report.folder) / "ids", calls, **without)
-    (expected,) = engine.translate(["two dogs"], beam_size=3, length_penalty=0.8)
-    assert answers["known_ops"] == []
-    for loader in ("session", "module"):
-        assert answers[loader]["results"][0]["ids"] == [list(expected.ids)]
-    with pytest.raises(subprocess.CalledProcessError) as error:
-        ask(report.folder, calls, **without)
-    assert b"SentencepieceOp" in error.value.stderr
+BATCHES = [["7 11", "  ", "13"], [], ["7 11 13", "17"], ["7 11 13 17 19 23"], ["7"]]
+LENGTHS = [None, None, None, 5, 5]
+
+
+@pytest.fixture(scope="module")
+def answer(folder):
+    done, answer = run(folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(answer.read_text())
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+def test_each_batch_is_answered_with_the_best_translations_of_the_shortest_signature(
+    answer, search
+):
+    assert list(answer) == ["ids"] and list(answer["ids"]["searches"]) == ["greedy", "beam"]
+    found = answer["ids"]["searches"][search]
+    assert found["results"] == [
+        # In reverse, without padding; the end, 2, counts for a source. A blank has nothing.
+        {
+            "translation": ["target: [11, 7]", "target: []", "target: [13]"],
+            "score": [3.0, 3.0, 3.0],
+            "ids": [[2, 11, 7], [], [2, 13]],
+        },
+        {"translation": [], "score": [], "ids": []},
+        {
+            "translation": ["target: [13, 11, 7]", "target: [17]"],
+            "score": [5.0, 5.0],
+            "ids": [[2, 13, 11, 7], [2, 17]],
+        },
+        # Cut at five, the end included.
+        {"translation": ["target: [17, 13, 11, 7]"], "score": [5.0], "ids": [[2, 17, 13, 11, 7]]},
+        # Three places would do, five were asked for.
+        {"translation": ["target: [7]"], "score": [5.0], "ids": [[2, 7]]},
+    ]
+    assert len(found["call_seconds"]) == len(BATCHES) and min(found["call_seconds"]) >= 0
+    assert answer["ids"]["load_seconds"] >= 0
+
+
+def test_what_does_not_load_ends_the_process_without_an_answer(folder, tmp_path):
+    (tmp_path / "packages").symlink_to(folder / "packages")
+    (tmp_path / "export.json").write_text((folder / "export.json").read_text())
+    done, answer = run(tmp_path)
+    assert done.returncode == 1
+    assert "FileNotFoundError" in done.stderr.splitlines()[-1] and "source.model" in done.stderr
+    assert not answer.exists()
+
+
+def test_it_imports_the_standard_library_and_what_the_programs_call():
+    with open(PROGRAM, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    names = {
+        (alias.name if isinstance(node, ast.Import) else node.module).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    packages = {"ai_edge_litert", "ctranslate2", "numpy", "sentencepiece", "tensorflow"}
+    assert names - set(sys.stdlib_module_names) == packages
+    ours = {"keras", "tf_keras", "keras_transformer"}
+    assert {name: set(hidden) - ours for name, (_, hidden) in PROGRAMS.items()} == {
+        "saved_model": set(),
+        "litert": {"tensorflow", "tensorflow_text"},
+        "ctranslate2": {"tensorflow", "tensorflow_text"},
+        "conversion": set(),
+    }
+
+
+def test_what_is_imported_all_the_same_is_named(tmp_path, monkeypatch):
+    def intrude():
+        sys.modules["keras.src.losses"] = types.ModuleType("keras.src.losses")
+
+    for name in [each for each in sys.modules if each.split(".")[0] == "keras"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "keras.src.losses", None)
+    monkeypatch.setitem(PROGRAMS, "litert", (intrude, ("keras",)))
+    monkeypatch.setitem(sys.modules, "keras", None)
+    (tmp_path / "request").write_text("{}")
+    with pytest.raises(SystemExit, match="^keras imported while it ran$"):
+        fresh_process.main("litert", tmp_path / "request", tmp_path / "answer")
+    assert not (tmp_path / "answer").exists()
+
+
+@pytest.mark.parametrize("missing", ["tensorflow", "tensorflow_text"])
+def test_without_tensorflow_text_there_are_no_operations_for_texts(monkeypatch, missing):
+    found = importlib.machinery.PathFinder.find_spec
+    monkeypatch.delitem(sys.modules, fresh_process._REGISTRAR, raising=False)
+    monkeypatch.setattr(
+        importlib.machinery.PathFinder,
+        "find_spec",
+        lambda name: None if name == missing else found(name),
+    )
+    with pytest.raises(ImportError, match="needs the operations of tensorflow-text"):
+        tokenizer_operations()
+
+
+def test_operations_that_are_loaded_are_not_loaded_again(monkeypatch):
+    registrar = types.SimpleNamespace(
+        AddFastSentencepieceTokenize="one", AddFastSentencepieceDetokenize="other"
+    )
+    monkeypatch.setitem(sys.modules, fresh_process._REGISTRAR, registrar)
+    assert tokenizer_operations() == ["one", "other"]

@@ -1,0 +1,214 @@
+"""Export as a CTranslate2 model with its tokenizers, in a folder that can be used alone."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
+from keras_transformer.export.manifest import (
+    common_fields,
+    describe_and_verify,
+    file_digests,
+    write_tokenizers,
+)
+from keras_transformer.files import staged_folder
+from keras_transformer.layers import SinusoidalPositionalEncoding
+from keras_transformer.models import Transformer
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
+_LEAST_POSITIONS = 1024
+
+
+def export_ctranslate2(
+    engine: ModelEngine,
+    output: str | os.PathLike,
+    overwrite: bool = False,
+    verification_texts: list[str] | None = None,
+) -> dict:
+    """Writes a CTranslate2 model, the tokenizers and a README that shows how to use them.
+
+    The folder gets its name after a fresh process without TensorFlow has given the live model's
+    translations; after any failure nothing is there.
+
+    Args:
+        engine: `ModelEngine`.
+        output: Path of the folder to make.
+        overwrite: Whether an earlier export of that name is replaced.
+        verification_texts: A list of source sentences to verify with, 200 or more to be telling.
+            By default texts of random tokens of the source vocabulary.
+
+    Returns:
+        A dict fit for JSON: the folder, its manifest, the bytes of each file, what the
+        verification found, the seconds it took.
+
+    Raises:
+        InputError: `output` exists, or the model has something that CTranslate2 does not.
+        ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
+        VerificationError: The export does not translate as the live model does.
+    """
+    start = time.perf_counter()
+    with staged_folder(output, overwrite) as folder:
+        sides = engine.source_tokenizer, engine.target_tokenizer
+        convert_to_ctranslate2(
+            engine.model,
+            *(each.pieces_of(range(each.vocabulary_size)) for each in sides),
+            folder,
+            max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
+        )
+        manifest = {
+            **common_fields("ctranslate2", 2, engine, ["ctranslate2"]),
+            **write_tokenizers(engine, folder),
+            "files": file_digests(folder),
+        }
+        verification = describe_and_verify(
+            folder, manifest, lambda: verify_ctranslate2(folder, engine, texts=verification_texts)
+        )
+        files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    return {
+        "output": os.fspath(output),
+        "seconds": round(time.perf_counter() - start, 1),
+        "manifest": manifest,
+        "bytes": files,
+        "verification": verification,
+    }
+
+
+def convert_to_ctranslate2(
+    model: Transformer,
+    source_tokens: list[str],
+    target_tokens: list[str],
+    output: str | os.PathLike,
+    max_positions: int = 1024,
+) -> None:
+    """Writes a CTranslate2 model folder with the same weights.
+
+    Args:
+        model: `Transformer`.
+        source_tokens: The token of each source id.
+        target_tokens: The same for the target.
+        output: Path of the folder to make.
+        max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
+
+    Raises:
+        InputError: The model has something that CTranslate2 does not.
+        ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
+
+    The source's EOS is added by CTranslate2 (`add_source_eos`).
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ImportError(
+            'CTranslate2 is needed: pip install "keras_transformer[peers]".'
+        ) from error
+    config = model.config
+    if config.activation not in _ACTIVATIONS:
+        raise InputError(
+            f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "
+            f"Received: activation={config.activation!r}."
+        )
+    spec = ctranslate2.specs.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.normalize_first,
+        activation=getattr(ctranslate2.specs.Activation, _ACTIVATIONS[config.activation]),
+    )
+    # CTranslate2 adds this epsilon in every normalization.
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.config.add_source_eos = True
+    spec.register_source_vocabulary(list(source_tokens))
+    spec.register_target_vocabulary(list(target_tokens))
+    _fill_ends(spec, model, max_positions)
+    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
+        _fill_self_attention(layer, block)
+        _fill_feed_forward(layer, block)
+    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
+        _fill_self_attention(layer, block)
+        _fill_cross_attention(layer, block)
+        _fill_feed_forward(layer, block)
+    spec.validate()
+    spec.optimize()
+    Path(output).mkdir(parents=True, exist_ok=True)
+    spec.save(str(output))
+
+
+def _fill_ends(spec, model, max_positions):
+    """Embeddings, positions, final normalizations and the output projection."""
+    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    for side, positions in (
+        (spec.encoder, model.source_positions),
+        (spec.decoder, model.target_positions),
+    ):
+        side.scale_embeddings = True
+        side.position_encodings.encodings = _position_table(positions, model, max_positions)
+    if model.config.normalize_first:
+        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
+        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
+    projection = model.output_projection
+    spec.decoder.projection.weight = (
+        _array(model.target_embedding.embeddings)
+        if projection is None
+        else np.ascontiguousarray(_array(projection.kernel).T)
+    )
+
+
+def _position_table(positions, model, max_positions):
+    if isinstance(positions, SinusoidalPositionalEncoding):
+        return _array(positions(ops.zeros((1, max_positions, model.config.model_dim))))[0]
+    return _array(positions.embeddings)
+
+
+def _fill_self_attention(layer, block):
+    attention = block.self_attention
+    query_key_value = zip(*(_flat(each) for each in attention.projections[:3]), strict=True)
+    _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
+    _fill(layer.self_attention.linear[1], *_flat_output(attention.projections[3]))
+    _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
+
+
+def _fill_cross_attention(layer, block):
+    attention = block.cross_attention
+    query, key, value, output = attention.projections
+    _fill(layer.attention.linear[0], *_flat(query))
+    key_value = zip(_flat(key), _flat(value), strict=True)
+    _fill(layer.attention.linear[1], *map(np.concatenate, key_value))
+    _fill(layer.attention.linear[2], *_flat_output(output))
+    _fill_norm(layer.attention.layer_norm, block.cross_attention_norm)
+
+
+def _fill_feed_forward(layer, block):
+    inner, outer = block.feed_forward.projections
+    _fill(layer.ffn.linear_0, _array(inner.kernel).T, _array(inner.bias))
+    _fill(layer.ffn.linear_1, _array(outer.kernel).T, _array(outer.bias))
+    _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+
+
+def _flat(dense):
+    """Kernel `(heads · width, input)` and bias of a projection into heads."""
+    kernel = _array(dense.kernel)  # --> [input, heads, width]
+    return kernel.reshape(kernel.shape[0], -1).T, _array(dense.bias).reshape(-1)
+
+
+def _flat_output(dense):
+    kernel = _array(dense.kernel)  # --> [heads, width, output]
+    return kernel.reshape(-1, kernel.shape[-1]).T, _array(dense.bias)
+
+
+def _fill(linear, weight, bias):
+    linear.weight = np.ascontiguousarray(weight)
+    linear.bias = np.ascontiguousarray(bias)
+
+
+def _fill_norm(norm, layer):
+    norm.gamma = _array(layer.gamma)
+    norm.beta = _array(layer.beta)
+
+
+def _array(variable):
+    return np.asarray(ops.convert_to_numpy(variable), "float32")

@@ -1,0 +1,69 @@
+"""What the engines that read an export share: checks, batches of similar length, results."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from keras_transformer.decoding import DecodingOptions, Translation
+from keras_transformer.decoding.inputs import check_texts
+from keras_transformer.errors import InputError, did_you_mean
+
+BUILT_IN = {
+    **{field.name: field.default for field in dataclasses.fields(DecodingOptions)},
+    "alignment": False,
+    "target_prefixes": None,
+}
+"""What an export does with options that it does not take."""
+
+
+def check_fixed_options(options: dict, built_in: dict) -> None:
+    """Raises `InputError` for an option that is unknown or not what the export does."""
+    for name, value in options.items():
+        if name not in built_in:
+            raise InputError(f"There is no option `{name}`.{did_you_mean(name, built_in)}")
+        if value != built_in[name]:
+            raise InputError(
+                f"`{name}` is not in this export, which does what {name}={built_in[name]!r} "
+                f"does; a run folder has it. Received: {name}={value!r}."
+            )
+
+
+def check_as_exported(manifest: dict, name: str, value) -> None:
+    """Raises `InputError` unless an option is None or what the export was made with."""
+    if value is not None and value != manifest[name]:
+        raise InputError(
+            f"`{name}` is fixed in this export, at {manifest[name]!r}. Received: {name}={value!r}."
+        )
+
+
+def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
+    """Texts as UTF-8; `InputError` with the name of their list if one is no valid Unicode."""
+    check_texts(name, texts)
+    result = []
+    for place, text in enumerate(texts):
+        try:
+            result.append(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise InputError(
+                f"`{name}` must be valid Unicode. Received: half a surrogate pair in the text at "
+                f"place {place}."
+            ) from None
+    return result
+
+
+def in_batches(lengths: Sequence[int], batch_size: int, call: Callable[[list[int]], Iterable]):
+    """What `call` gives for each place, called with places of similar length, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    results = [None] * len(lengths)
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        for place, each in zip(chosen, call(chosen), strict=True):
+            results[place] = each
+    return results
+
+
+def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:
+    """The first with the others as its alternatives, which may be fewer than were asked for."""
+    best, *others = hypotheses
+    others = tuple(each for each in others if each.score > -math.inf)
+    return dataclasses.replace(best, alternatives=others)

@@ -1,0 +1,255 @@
+"""Translating with an exported LiteRT file."""
+
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from keras_transformer.config import PAD_ID
+from keras_transformer.decoding import Translation
+from keras_transformer.decoding.compiled import bucket, pad
+from keras_transformer.decoding.inputs import check_positive, source_ids
+from keras_transformer.errors import InputError
+from keras_transformer.export.engine import (
+    BUILT_IN,
+    check_as_exported,
+    check_fixed_options,
+    encoded,
+    in_batches,
+    with_alternatives,
+)
+from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE, tokenizer_operations
+from keras_transformer.export.litert.file import IDENTIFIER
+from keras_transformer.export.manifest import read_manifest
+from keras_transformer.files import MANIFEST
+
+_THREADS = 2
+_WANTED = (
+    "searches",
+    "beam_size",
+    "n_best",
+    "length_penalty",
+    "source_lengths",
+    "source_tokenizer",
+    "target_tokenizer",
+    "files",
+)
+
+
+class LiteRTEngine:
+    """Translates with a file that `export_litert` wrote; neither TensorFlow nor model code runs.
+
+    Args:
+        path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
+            beside it), or their folder, which is the latter.
+        threads: Threads of one computation, where `translate` is told no other number.
+
+    Attributes:
+        manifest: The content of its `export.json`.
+
+    Raises:
+        InputError: The file is missing, damaged or not the one that its `export.json` describes,
+            or what it needs is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike, threads: int = _THREADS):
+        path = Path(path)
+        self.path = path / IDS_FILE if path.is_dir() else path
+        check_positive("threads", threads)
+        self._threads = threads
+        self.manifest = _manifest_beside(self.path)
+        _check_file(self.path, self.manifest)
+        self._source_tokenizer = self._tokenizer("source_tokenizer")
+        self._target_tokenizer = self._tokenizer("target_tokenizer")
+        self._interpreters = {}
+        self._interpreter(threads)
+
+    def translate(
+        self,
+        texts: list[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        batch_size: int = 32,
+        threads: int | None = None,
+        long_input: Literal["refuse", "split", "truncate"] = "refuse",
+        **others,
+    ) -> list[Translation]:
+        """Translates texts, in batches of similar length.
+
+        Args:
+            texts: A list of strings. A blank one is translated as the empty string.
+            beam_size: 1 for greedy search, or the export's beam size, which is the default.
+            length_penalty: None, or the value that the export was made with.
+            n_best: Hypotheses of each text: at most what the export returns; 1 of greedy search.
+            batch_size: Most sentences of one call.
+            threads: Threads of one computation.
+            long_input: What happens to a text of more tokens than the export takes: `"refuse"`,
+                `"truncate"` (with a warning), and with ids also `"split"`.
+            **others: Other options of `ModelEngine.translate`, at their defaults.
+
+        Returns:
+            A list of `Translation`, in the order of `texts`. Of text to text, `log_probability`
+            is NaN, except for blank texts.
+
+        Raises:
+            InputError: An option differs from what the export does, or a text is too long.
+        """
+        search = self._search(beam_size, length_penalty, n_best)
+        check_fixed_options(others, BUILT_IN)
+        given = encoded("texts", texts)
+        check_positive("batch_size", batch_size)
+        if self._takes_text and long_input == "split":
+            raise InputError(f"long_input='split' needs ids: load {IDS_FILE} for it.")
+        longest = self.manifest["source_lengths"][-1]
+        sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
+        owner = {place: text for text, places in zip(given, parts, strict=True) for place in places}
+        interpreter = self._interpreter(self._threads if threads is None else threads)
+
+        def call(chosen):
+            ids, batch = [sources[place] for place in chosen], [owner[place] for place in chosen]
+            run = self._run_texts if self._takes_text else self._run_ids
+            return run(interpreter, search, ids, batch, n_best)
+
+        found = in_batches([len(each) for each in sources], batch_size, call)
+        return [_whole([found[place] for place in places]) for places in parts]
+
+    @property
+    def _takes_text(self):
+        return self.path.name == TEXT_FILE
+
+    def _search(self, beam_size, length_penalty, n_best):
+        manifest = self.manifest
+        beam_size = manifest["beam_size"] if beam_size is None else beam_size
+        if beam_size not in (1, manifest["beam_size"]):
+            raise InputError(
+                f"`beam_size` must be 1 or what this export was made with, "
+                f"{manifest['beam_size']}. Received: beam_size={beam_size!r}."
+            )
+        check_as_exported(manifest, "length_penalty", length_penalty)
+        most = 1 if beam_size == 1 else manifest["n_best"]
+        check_positive("n_best", n_best)
+        if n_best > most:
+            raise InputError(
+                f"`n_best` must be at most {most} in this search of this export. "
+                f"Received: n_best={n_best}."
+            )
+        return "greedy" if beam_size == 1 else "beam"
+
+    def _run_ids(self, interpreter, search, sources, texts, n_best):
+        columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
+        translate = interpreter.get_signature_runner(f"{search}_{columns}")
+        found = translate(source_ids=pad(sources, len(sources), columns))
+        rows = len(sources)
+        ids = found["ids"].reshape(rows, -1, found["ids"].shape[-1])[:, :n_best]
+        scores, sums = (
+            found[name].reshape(rows, -1)[:, :n_best].tolist()
+            for name in ("score", "log_probability")
+        )
+        for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=True):
+            kept = [[i for i in row if i != PAD_ID] for row in columns[0]]
+            texts = self._target_tokenizer.detokenize(kept)
+            yield with_alternatives(
+                [
+                    Translation(
+                        text,
+                        score,
+                        log_probability,
+                        tokens=tuple(self._target_tokenizer.pieces_of(row)),
+                        ids=tuple(row),
+                        source_tokens=tuple(self._source_tokenizer.pieces_of(source)),
+                    )
+                    for text, row, score, log_probability in zip(
+                        texts, kept, *columns[1:], strict=True
+                    )
+                ]
+            )
+
+    def _run_texts(self, interpreter, search, sources, texts, n_best):
+        # An array of objects: one of bytes would drop what ends in a NUL byte.
+        found = interpreter.get_signature_runner(search)(text=np.array(texts, dtype=object))
+        columns = (
+            found[name].reshape(len(texts), -1)[:, :n_best].tolist()
+            for name in ("translation", "score")
+        )
+        for source, *pairs in zip(sources, *columns, strict=True):
+            tokens = tuple(self._source_tokenizer.pieces_of(source))
+            yield with_alternatives(
+                [
+                    Translation(text.decode("utf-8"), score, math.nan, source_tokens=tokens)
+                    for text, score in zip(*pairs, strict=True)
+                ]
+            )
+
+    def _tokenizer(self, name):
+        from keras_transformer.text import Tokenizer
+
+        # The name alone: a manifest must not reach for files elsewhere.
+        return Tokenizer.load(self.path.parent / Path(self.manifest[name]).name)
+
+    def _interpreter(self, threads):
+        check_positive("threads", threads)
+        if threads not in self._interpreters:
+            self._interpreters[threads] = _load(self.path, self._takes_text, threads)
+        return self._interpreters[threads]
+
+
+def _whole(parts):
+    if not parts:
+        return Translation("", 0.0)
+    return parts[0] if len(parts) == 1 else Translation.joined(parts)
+
+
+def _load(path, takes_text, threads):
+    try:
+        from ai_edge_litert import interpreter
+    except ImportError as error:
+        raise InputError('LiteRT is needed: pip install "keras_transformer[litert]".') from error
+    try:
+        if takes_text:
+            loaded = interpreter.InterpreterWithCustomOps(
+                custom_op_registerers=tokenizer_operations(),
+                model_path=os.fspath(path),
+                num_threads=threads,
+            )
+        else:
+            loaded = interpreter.Interpreter(os.fspath(path), num_threads=threads)
+    except ImportError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (RuntimeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason:.300}") from error
+    return loaded
+
+
+def _manifest_beside(path):
+    expected = f"{path}: expected a LiteRT model that this package exported."
+    if not path.is_file():
+        raise InputError(f"{expected} Received: no such file.")
+    missing = f"a file without {MANIFEST} beside it"
+    manifest = read_manifest(path.parent, "litert", _WANTED, expected, missing)
+    files = manifest["files"]
+    if not isinstance(files, dict) or not isinstance(files.get(path.name), dict):
+        raise InputError(f"{expected} Received: a {MANIFEST} that does not name the file.")
+    return manifest
+
+
+def _check_file(path, manifest):
+    """LiteRT reads a file without checking it: a damaged one would end the process."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if content[4:8] != IDENTIFIER:
+        raise InputError(f"{path}: expected a LiteRT file. Received: another format.")
+    described = manifest["files"][path.name]
+    if len(content) != described.get("bytes"):
+        raise InputError(
+            f"{path}: expected {described.get('bytes')} bytes, as {MANIFEST} says. "
+            f"Received: {len(content)}."
+        )
+    if hashlib.sha256(content).hexdigest() != described.get("sha256"):
+        raise InputError(f"{path}: the content is not what {MANIFEST} describes.")

@@ -1,0 +1,180 @@
+"""A `Transformer` in the operations that LiteRT runs fast: its encoder and one decoding step.
+
+The same arithmetic as the model's own, in other operations:
+
+- every product with weights is one of a matrix of rows (`FULLY_CONNECTED`, which dynamic-range
+  quantization turns to int8); Keras' general products become `BATCH_MATMUL`, which stays float;
+- masks are added, not selected: XNNPACK has no `SELECT` and an addition is part of its graphs.
+  LiteRT computes in float32 whatever the weights are, so that -1e9 hides a score and overflows
+  nothing;
+- no size is computed from a tensor's shape: it would make the tensors that depend on it dynamic,
+  which XNNPACK does not take. All sizes follow from those of the inputs.
+
+Rows are float `(batch · count, width)`: `count` of each sentence, one after the other.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from keras_transformer.config import PAD_ID
+
+HIDDEN = -1e9
+"""What is added to the score of something that may not be attended to or chosen."""
+
+
+def array(variable) -> np.ndarray:
+    """A weight as a float32 array, also while a graph is traced."""
+    with tf.init_scope():
+        return np.asarray(ops.convert_to_numpy(variable), "float32")
+
+
+def project(rows, *projections, scale: float = 1.0):
+    """Rows through projections of the same input, their outputs side by side.
+
+    A projection is a `Dense`, or one into heads or out of them.
+    """
+    biases = [array(each.bias).reshape(-1) for each in projections]
+    kernels = [
+        array(each.kernel).reshape(-1, bias.size)
+        for each, bias in zip(projections, biases, strict=True)
+    ]
+    matrix = np.ascontiguousarray(np.concatenate(kernels, axis=1).T) * np.float32(scale)
+    bias = np.concatenate(biases) * np.float32(scale)
+    return tf.matmul(rows, tf.constant(matrix), transpose_b=True) + bias
+
+
+def keys_and_values(layer, rows, count):
+    """Keys and values of an attention layer by head, `(batch, heads, count, key_dim)` each."""
+    both = project(rows, *layer.projections[1:3])  # --> [batch * count, 2 * heads * key_dim]
+    width = layer.num_heads * layer.key_dim
+    return tuple(_by_head(layer, both[:, start : start + width], count) for start in (0, width))
+
+
+def _by_head(layer, rows, count):
+    rows = tf.reshape(rows, (-1, count, layer.num_heads, layer.key_dim))
+    return tf.transpose(rows, (0, 2, 1, 3))
+
+
+def attend(layer, rows, count, parts, bias):
+    """Attends from rows to `parts`, pairs of keys and values by head; gives rows.
+
+    `bias` is added to the scores of each part, broadcastable to `(batch, heads, count, positions)`.
+    """
+    query, *_, output = layer.projections
+    query = project(rows, query, scale=1.0 / math.sqrt(layer.key_dim))
+    query = _by_head(layer, query, count)
+    scores = [
+        tf.matmul(query, key, transpose_b=True) + each
+        for (key, _), each in zip(parts, bias, strict=True)
+    ]
+    values = [value for _, value in parts]
+    if len(parts) == 1:
+        outputs = tf.matmul(tf.nn.softmax(scores[0]), values[0])
+    else:
+        outputs = _over_parts(scores, values)
+    outputs = tf.transpose(outputs, (0, 2, 1, 3))  # --> [batch, count, heads, key_dim]
+    return project(tf.reshape(outputs, (-1, layer.num_heads * layer.key_dim)), output)
+
+
+def _over_parts(scores, values):
+    """The softmax over all parts without putting them side by side: what a part weighs follows
+    from its own largest score and sum."""
+    largest = tf.reduce_max(scores[0], axis=-1, keepdims=True)
+    for each in scores[1:]:
+        largest = tf.maximum(largest, tf.reduce_max(each, axis=-1, keepdims=True))
+    weights = [tf.exp(each - largest) for each in scores]
+    total = sum(tf.reduce_sum(each, axis=-1, keepdims=True) for each in weights)
+    output = sum(tf.matmul(each, value) for each, value in zip(weights, values, strict=True))
+    return output / total
+
+
+def normalize(layer, rows):
+    """Layer normalization of rows."""
+    centred = rows - tf.reduce_mean(rows, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(centred * centred, axis=-1, keepdims=True)
+    scaled = centred * tf.math.rsqrt(variance + layer.epsilon)
+    return scaled * array(layer.gamma) + array(layer.beta)
+
+
+def feed_forward(layer, rows):
+    """The position-wise sublayer."""
+    inner, outer = layer.projections
+    return project(layer.activation(project(rows, inner)), outer)
+
+
+def residual(norm, first, rows, sublayer):
+    """A sublayer with its normalization, before it (`first`) or after the sum."""
+    if first:
+        return rows + sublayer(normalize(norm, rows))
+    return normalize(norm, rows + sublayer(rows))
+
+
+def encode(model, source_ids, positions):
+    """The encoder over int32 `(batch, source)`, padded with 0.
+
+    `positions` has as many rows as any search of the file needs. Gives for each decoder block the
+    keys and values of the source, and the bias that hides its padding, `(batch, 1, 1, source)`.
+    """
+    config, length = model.config, source_ids.shape[1]
+    if length is None:
+        length = tf.shape(source_ids)[1]
+    rows = embed(model.source_embedding, source_ids)
+    # Looked up by what is no constant for the converter: one table, and in as few bits as the
+    # weights, instead of an array for each length.
+    places = tf.range(length) + tf.minimum(source_ids[0], 0)
+    rows = tf.reshape(rows, (-1, length, config.model_dim)) + tf.gather(positions, places)
+    rows = tf.reshape(rows, (-1, config.model_dim))
+    bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
+    bias = tf.reshape(bias, (-1, 1, 1, length))
+    for block in model.encoder.blocks:
+        rows = _encoder_block(block, config.normalize_first, rows, length, bias)
+    if config.normalize_first:
+        rows = normalize(model.encoder.final_norm, rows)
+    crossed = [each.cross_attention for each in model.decoder.blocks]
+    return [keys_and_values(each, rows, length) for each in crossed], bias
+
+
+def embed(embedding, ids):
+    """Rows of a `TokenEmbedding`, scaled."""
+    table = array(embedding.embeddings)
+    return tf.gather(table, tf.reshape(ids, (-1,))) * np.float32(table.shape[1] ** 0.5)
+
+
+def position_table(model, layer, length) -> np.ndarray:
+    """What a layer of positions adds, `(length, model_dim)`."""
+    if model.config.positions == "learned":
+        length = min(length, model.config.max_length)
+    return array(layer(ops.zeros((1, length, model.config.model_dim))))[0]
+
+
+def _encoder_block(block, first, rows, length, bias):
+    def self_attention(x):
+        parts = [keys_and_values(block.self_attention, x, length)]
+        return attend(block.self_attention, x, length, parts, [bias])
+
+    rows = residual(block.self_attention_norm, first, rows, self_attention)
+    norm = block.feed_forward_norm
+    return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))
+
+
+def decoder_block(block, first, rows, beams, store, bias, source, source_bias):
+    """One step of a decoder block over rows of `beams` hypotheses of each sentence.
+
+    `store` gives for the step's own keys and values all parts that are attended to, and `bias`
+    belongs to these; `source` are the keys and values of the source.
+    """
+
+    def self_attention(x):
+        parts = store(keys_and_values(block.self_attention, x, beams))
+        return attend(block.self_attention, x, beams, parts, bias)
+
+    def cross_attention(x):
+        return attend(block.cross_attention, x, beams, [source], [source_bias])
+
+    rows = residual(block.self_attention_norm, first, rows, self_attention)
+    rows = residual(block.cross_attention_norm, first, rows, cross_attention)
+    norm = block.feed_forward_norm
+    return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))

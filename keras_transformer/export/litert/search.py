@@ -1,0 +1,347 @@
+"""Greedy and beam search as LiteRT runs them: two loops, one inside the other.
+
+`WHILE` copies its whole state at each turn, and the keys and values of all past tokens are the
+most of it. So the inner loop takes `_BLOCK` steps in which the past is no state but an invariant,
+which is not copied, and new keys and values go to a small recent part. The outer loop puts the
+recent part behind the past: what is attended to grows with the translation, and no size depends
+on how long it may become.
+
+What a step chooses is what `decoding`'s greedy and beam search choose, without their options, in
+LiteRT's operations: gathers by sentence are one operation (`batch_dims`) that needs no size, and
+nothing but a product and a few reductions goes over the vocabulary.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.export.litert.model import (
+    HIDDEN,
+    array,
+    decoder_block,
+    embed,
+    encode,
+    normalize,
+    position_table,
+)
+
+_BLOCK = 8
+
+
+class LiteRTOptions(NamedTuple):
+    """What is fixed in a search.
+
+    Attributes:
+        beam_size: Hypotheses that stay alive; 1 is greedy search.
+        length_penalty: Exponent of the length penalty.
+        n_best: Hypotheses to return.
+        max_length: Most tokens of a translation, including EOS.
+        max_length_ratio: Most tokens as a multiple of the source's, and `max_length_margin` more.
+        max_length_margin: See `max_length_ratio`.
+        forbidden_ids: Ids that are never chosen.
+    """
+
+    beam_size: int
+    length_penalty: float
+    n_best: int
+    max_length: int
+    max_length_ratio: float = 2.0
+    max_length_margin: int = 10
+    forbidden_ids: tuple[int, ...] = (PAD_ID, BOS_ID)
+
+
+class LiteRTSearch:
+    """From ids to hypotheses with the weights of a `Transformer` as constants.
+
+    Args:
+        model: `Transformer` with float32 weights.
+        options: `LiteRTOptions`.
+        source_length: The most columns that the source ids of any search in the file have.
+    """
+
+    def __init__(self, model, options: LiteRTOptions, source_length: int):
+        self.model, self.options = model, options
+        table, projection = array(model.target_embedding.embeddings), model.output_projection
+        if projection is not None:
+            table = np.ascontiguousarray(array(projection.kernel).T)
+        self.output_matrix = table  # [vocabulary, model_dim]
+        # As many rows on both sides, so that two sinusoidal tables are one.
+        most = max(source_length, options.max_length)
+        self.source_positions = position_table(model, model.source_positions, most)
+        self.target_positions = position_table(model, model.target_positions, most)
+
+    def __call__(self, source_ids):
+        """Searches; `source_ids` int32 `(batch, source)`, padded with 0."""
+        source = encode(self.model, source_ids, self.source_positions)
+        lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
+        options = self.options
+        limits = tf.cast(tf.cast(lengths, tf.float32) * options.max_length_ratio, tf.int32)
+        limits = tf.minimum(limits + options.max_length_margin, options.max_length)
+        limits = tf.expand_dims(tf.where(lengths > 0, limits, 0), 1)
+        strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits)
+        return strategy.result(self._loop(strategy, source))
+
+    def _loop(self, strategy, source):
+        """The outer loop: blocks of steps, each behind a longer past."""
+        config = self.model.config
+        empty, hidden, zero = self._empty(strategy.limits)
+        # The past begins with a block that nothing sees: XNNPACK takes no tensor of size 0.
+        past = [(empty, empty) for _ in self.model.decoder.blocks]
+        state = (tf.zeros((), tf.int32), strategy.begin(zero), past, hidden)
+
+        def unfinished(position, chosen, *_):
+            return tf.reduce_any(chosen["running"]) & (position < self.options.max_length)
+
+        def block(position, chosen, past, past_bias):
+            recent = [(empty, empty)] * len(past), hidden
+            inner = (position, tf.zeros((), tf.int32), chosen, *recent, past_bias)
+            position, _, chosen, new, new_bias, past_bias = tf.while_loop(
+                lambda position, place, chosen, *_: unfinished(position, chosen) & (place < _BLOCK),
+                lambda *state: self._advance(strategy, past, source, *state),
+                inner,
+                parallel_iterations=1,
+            )
+            past = [
+                tuple(tf.concat(each, axis=2) for each in zip(old, more, strict=True))
+                for old, more in zip(past, new, strict=True)
+            ]
+            return position, chosen, past, tf.concat([past_bias, new_bias], axis=2)
+
+        shapes = tf.nest.map_structure(lambda each: each.shape, state)
+        grows = tf.TensorShape((None, config.num_heads, None, config.key_dim))
+        bias_grows = tf.TensorShape((None, self.options.beam_size, None))
+        shapes = (*shapes[:2], [(grows, grows) for _ in past], bias_grows)
+        return tf.while_loop(
+            unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
+        )[1]
+
+    def _empty(self, limits):
+        """Keys of an empty block, the bias that hides them, and zeros `(batch, 1)`."""
+        config, slots = self.model.config, _BLOCK * self.options.beam_size
+        # Of the batch's size, from an input: sizes computed from shapes would be dynamic.
+        zero = tf.cast(tf.minimum(limits, 0), tf.float32)
+        empty = tf.reshape(zero, (-1, 1, 1, 1)) + tf.zeros((1, config.num_heads, slots, 1))
+        empty = empty + tf.zeros((1, 1, 1, config.key_dim))
+        hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
+        return empty, tf.expand_dims(zero, 2) + hidden, zero
+
+    def _advance(self, strategy, past, source, position, place, chosen, new, new_bias, past_bias):
+        """One turn of the inner loop: new keys and values go to `place` of the recent part."""
+        beams = self.options.beam_size
+        rows = embed(self.model.target_embedding, chosen["newest"])  # --> [batch * beams, width]
+        rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
+        slot = place * beams
+        own = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
+        # Of the batch's size: the least of anything here is HIDDEN.
+        own = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), own)
+        new_bias = write(new_bias, own, (0, 0, slot))
+        bias = [tf.expand_dims(each, 1) for each in (new_bias, past_bias)]
+        (source, source_bias), written = source, []
+
+        def store(old, recent):
+            def store(fresh):
+                pairs = zip(recent, fresh, strict=True)
+                written.append(tuple(write(each, more, (0, 0, slot, 0)) for each, more in pairs))
+                return [written[-1], old]
+
+            return store
+
+        first = self.model.config.normalize_first
+        for block, *parts, crossed in zip(
+            self.model.decoder.blocks, past, new, source, strict=True
+        ):
+            rows = decoder_block(
+                block, first, rows, beams, store(*parts), bias, crossed, source_bias
+            )
+        chosen, parents = strategy.choose(position, chosen, *self._logits(rows))
+        if parents is not None:
+            new_bias, past_bias = (
+                tf.gather(each, parents, batch_dims=1) for each in (new_bias, past_bias)
+            )
+        return position + 1, place + 1, chosen, written, new_bias, past_bias
+
+    def _logits(self, rows):
+        """Logits of what may be chosen, and those of the forbidden ids, which count in the sum."""
+        if self.model.config.normalize_first:
+            rows = normalize(self.model.decoder.final_norm, rows)
+        # The converter would multiply the last normalization into the output matrix, which is then
+        # no more the table of embeddings and is stored beside it. It does not see through this.
+        rows = tf.maximum(rows, -3e38)
+        forbidden = list(self.options.forbidden_ids)
+        bias = np.zeros(len(self.output_matrix), "float32")
+        bias[forbidden] = HIDDEN
+        allowed = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
+        others = tf.matmul(rows, tf.constant(self.output_matrix[forbidden]), transpose_b=True)
+        return allowed, others
+
+
+class LiteRTGreedy:
+    """The most probable token at each step.
+
+    As `LiteRTBeam` it has `begin`, the first state, a dict with `newest` and `running` in it;
+    `choose`, the next one and the hypothesis that each one continues; `result`, what was found.
+    `limits`, int32 `(batch, 1)`, are the most tokens of each translation.
+    """
+
+    def __init__(self, options, limits):
+        self.options, self.limits = options, limits
+
+    def begin(self, zero):
+        zeros = tf.cast(zero, tf.int32)
+        return {
+            "newest": zeros + BOS_ID,
+            "running": self.limits > 0,
+            "ids": tf.expand_dims(zeros, 2) + tf.zeros((1, 1, self.options.max_length), tf.int32),
+            "total": zero,
+            "length": zeros,
+        }
+
+    def choose(self, position, state, logits, others):
+        chosen = tf.argmax(logits, axis=-1, output_type=tf.int32)[:, None]  # --> [batch, 1]
+        largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+        gained = tf.where(state["running"], largest - _log_sum(logits, others, largest), 0.0)
+        chosen = tf.where(state["running"], chosen, PAD_ID)
+        return {
+            "newest": chosen,
+            "running": state["running"] & (chosen != EOS_ID) & (position + 1 < self.limits),
+            "ids": write(state["ids"], tf.expand_dims(chosen, 2), (0, 0, position)),
+            "total": state["total"] + gained,
+            "length": state["length"] + tf.cast(state["running"], tf.int32),
+        }, None
+
+    def result(self, state):
+        penalty = _length_penalty(state["length"], self.options.length_penalty)
+        return {
+            "ids": state["ids"][:, 0],
+            "score": (state["total"] / penalty)[:, 0],
+            "log_probability": state["total"][:, 0],
+        }
+
+
+class LiteRTBeam:
+    """Beam search: a list of finished hypotheses beside those alive."""
+
+    def __init__(self, options, limits):
+        self.options, self.limits = options, limits
+
+    def begin(self, zero):
+        beams = self.options.beam_size
+        zeros = tf.cast(zero, tf.int32) + tf.zeros((1, beams), tf.int32)
+        empty = tf.expand_dims(zeros, 2) + tf.zeros((1, 1, self.options.max_length), tf.int32)
+        return {
+            "newest": zeros + BOS_ID,
+            "running": self.limits > 0,
+            "ids": empty,
+            # All hypotheses begin alike: only the first may be extended.
+            "totals": zero + np.array([[0.0] + [IMPOSSIBLE] * (beams - 1)], "float32"),
+            "finished_ids": empty,
+            "finished_totals": tf.cast(zeros, tf.float32),
+            "finished_scores": tf.cast(zeros, tf.float32) + IMPOSSIBLE,
+        }
+
+    def choose(self, position, state, logits, others):
+        beams, exponent = self.options.beam_size, self.options.length_penalty
+        running, length = state["running"], position + 1
+        # --> [batch, 2 * beams] each
+        tokens, parents, totals = self._extensions(logits, others, state["totals"])
+        exists = totals > IMPOSSIBLE / 2
+        is_end = tokens == EOS_ID
+
+        # An end counts if it is among the best `beams`.
+        ended = (running & exists & is_end)[:, :beams]
+        ids = _extended(state["ids"], parents[:, :beams], tokens[:, :beams], position)
+        scores = tf.where(ended, totals[:, :beams] / _length_penalty(length, exponent), IMPOSSIBLE)
+        finished_scores, finished_ids, finished_totals = _best_of(
+            tf.concat([state["finished_scores"], scores], axis=1),
+            beams,
+            tf.concat([state["finished_ids"], ids], axis=1),
+            tf.concat([state["finished_totals"], totals[:, :beams]], axis=1),
+        )
+        # What goes on: the first `beams` that do not end, in their order.
+        going_on = exists & ~is_end
+        rank = tf.cast(going_on, tf.float32) * (4.0 * beams) - np.arange(2 * beams, dtype="float32")
+        _, kept = tf.math.top_k(rank, beams)  # --> [batch, beams]
+        alive = tf.where(_pick(going_on, kept), _pick(totals, kept), IMPOSSIBLE)
+        best = tf.reduce_max(alive, axis=1)
+        possible = best / _length_penalty(self.limits[:, 0], exponent)
+        possible = tf.where(best > IMPOSSIBLE / 2, possible, IMPOSSIBLE)
+        can_win = possible > finished_scores[:, self.options.n_best - 1]
+        # What has ended stays as it was.
+        parents = tf.where(running, _pick(parents, kept), np.arange(beams, dtype="int32")[None])
+        tokens = tf.where(running, _pick(tokens, kept), PAD_ID)
+        return {
+            "newest": tokens,
+            "running": running & (length < self.limits) & tf.expand_dims(can_win, 1),
+            "ids": _extended(state["ids"], parents, tokens, position),
+            "totals": tf.where(running, alive, state["totals"]),
+            "finished_ids": finished_ids,
+            "finished_totals": finished_totals,
+            "finished_scores": finished_scores,
+        }, parents
+
+    def _extensions(self, logits, others, totals):
+        """Tokens, parents and totals of the `2 · beams` best extensions, best first."""
+        beams, count = self.options.beam_size, 2 * self.options.beam_size
+        of_each = min(count, logits.shape[1])  # A small vocabulary has fewer.
+        values, tokens = tf.math.top_k(logits, of_each)  # --> [batch * beams, of_each]
+        log_sums = _log_sum(logits, others, values[:, :1])
+        offsets = totals - tf.reshape(log_sums, (-1, beams))
+        values = tf.reshape(values, (-1, beams, of_each)) + tf.expand_dims(offsets, 2)
+        values, places = tf.math.top_k(tf.reshape(values, (-1, beams * of_each)), count)
+        tokens = _pick(tf.reshape(tokens, (-1, beams * of_each)), places)
+        return tokens, places // of_each, tf.maximum(values, IMPOSSIBLE)
+
+    def result(self, state):
+        beams, count = self.options.beam_size, self.options.n_best
+        lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
+        scores = state["totals"] / _length_penalty(lengths, self.options.length_penalty)
+        scores = tf.where(state["totals"] > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
+        scores, ids, totals = _best_of(scores, beams, state["ids"], state["totals"])
+        # What ended first, then what did not, then the empty places.
+        behind = tf.zeros_like(scores) + IMPOSSIBLE / 2
+        _, order = tf.math.top_k(tf.concat([state["finished_scores"], behind], axis=1), count)
+        scores = _pick(tf.concat([state["finished_scores"], scores], axis=1), order)
+        exists = scores > IMPOSSIBLE / 2
+        ids = _pick(tf.concat([state["finished_ids"], ids], axis=1), order)
+        totals = _pick(tf.concat([state["finished_totals"], totals], axis=1), order)
+        return {
+            "ids": tf.where(tf.expand_dims(exists, 2), ids, PAD_ID),
+            "score": tf.where(exists, scores, -np.inf),
+            "log_probability": tf.where(exists, totals, 0.0),
+        }
+
+
+def _pick(values, places):
+    """`values[b, places[b, i]]`."""
+    return tf.gather(values, places, batch_dims=1, axis=1)
+
+
+def _extended(ids, parents, tokens, position):
+    return write(_pick(ids, parents), tf.expand_dims(tokens, 2), (0, 0, position))
+
+
+def _best_of(scores, count, *others):
+    """The largest scores, and what belongs to them."""
+    scores, places = tf.math.top_k(scores, count)
+    return (scores, *(_pick(each, places) for each in others))
+
+
+def _log_sum(logits, others, largest):
+    total = tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True)
+    # Bounded: what is forbidden may be more probable than all that is allowed, but exp must not
+    # overflow.
+    others = tf.reduce_sum(tf.exp(tf.minimum(others - largest, 80.0)), axis=-1, keepdims=True)
+    return largest + tf.math.log(total + others)
+
+
+def _length_penalty(length, exponent):
+    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** exponent
+
+
+def write(values, new, start):
+    """`values` with `new` written from `start` on."""
+    return xla.dynamic_update_slice(values, new, tf.stack(list(start)))

@@ -1,0 +1,181 @@
+"""Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes.
+
+A server compiles a program for each padded shape when it first occurs, which takes seconds:
+TensorFlow Serving replays the requests of `write_warmup` when it loads a SavedModel, before it
+answers anybody. They are a TFRecord of `tensorflow.serving.PredictionLog`, whose few fields are
+written here as they are on the wire, so that TensorFlow Serving's Python package is not needed.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.config import PAD_ID
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding.compiled import length_buckets
+from keras_transformer.export.verification import sample_texts
+
+CHUNK_SIZE = 32
+"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
+large request, and with it the number of programs that XLA compiles."""
+
+ROWS = tuple(2**i for i in range(CHUNK_SIZE.bit_length()))
+"""The numbers of sentences that batches are padded to."""
+
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+LENGTHS = (16, 32, 48)
+"""The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
+
+# What `str.strip` takes away; RE2's `\s` knows ASCII alone.
+_BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
+
+
+def is_blank(text):
+    """Bool `(batch,)`: whether `str.strip` would leave nothing of a string."""
+    import tensorflow as tf
+
+    return tf.strings.regex_full_match(text, _BLANK)
+
+
+def longest_first(wanted, lengths):
+    """Places of the wanted rows by falling length: from bool and int64 `(batch,)` to int64."""
+    import tensorflow as tf
+
+    places = tf.where(wanted)[:, 0]
+    order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
+    return tf.gather(places, order)
+
+
+def in_chunks(places, call, results):
+    """Runs `call` on at most `CHUNK_SIZE` rows at a time. No row, no call: XLA fails on an
+    empty batch.
+
+    `places`, int64 `(rows,)`, are the rows of the batch in the order to be taken. `call` gives for
+    some of them a dict of tensors with a row for each, which take their places in `results`.
+    """
+    import tensorflow as tf
+
+    def chunk(start, results):
+        chosen = places[start : start + CHUNK_SIZE]
+        found, at = call(chosen), tf.expand_dims(chosen, 1)
+        results = {
+            name: tf.tensor_scatter_nd_update(whole, at, found[name])
+            for name, whole in results.items()
+        }
+        return start + CHUNK_SIZE, results
+
+    _, results = tf.while_loop(
+        lambda start, _: start < tf.size(places),
+        chunk,
+        (0, results),
+        # One chunk at a time: more would hold several caches at once.
+        parallel_iterations=1,
+    )
+    return results
+
+
+def pad_rows(values, chosen):
+    """Some rows of a `(batch,)` tensor, with zeros up to one of `ROWS`."""
+    import tensorflow as tf
+
+    count = tf.size(chosen)
+    return tf.pad(tf.gather(values, chosen), [[0, _least(ROWS, count) - count]])
+
+
+def pad_ids(ids, chosen, lengths):
+    """Some rows of ragged ids `(batch, (length))` as `(one of ROWS, one of lengths)`."""
+    import tensorflow as tf
+
+    dense = tf.gather(ids, chosen).to_tensor(default_value=PAD_ID)
+    rows, columns = tf.size(chosen), tf.shape(dense)[1]
+    more = [[0, _least(ROWS, rows) - rows], [0, _least(lengths, columns) - columns]]
+    return tf.pad(dense, more, constant_values=PAD_ID)
+
+
+def widen(values, width, axis):
+    """Cuts or pads one axis with zeros to `width`."""
+    import tensorflow as tf
+
+    values = tf.gather(values, tf.range(tf.minimum(tf.shape(values)[axis], width)), axis=axis)
+    more = [[0, 0] for _ in values.shape]
+    more[axis][1] = width - tf.shape(values)[axis]
+    return tf.pad(values, more)
+
+
+def _least(sizes, needed):
+    """The smallest of the sizes that is enough."""
+    import tensorflow as tf
+
+    sizes = tf.constant(sizes)
+    return tf.reduce_min(tf.boolean_mask(sizes, sizes >= needed))
+
+
+def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -> dict[str, list]:
+    """Writes the requests into an export.
+
+    Returns:
+        A dict from each signature to its requests' shapes, lists of rows and padded length.
+    """
+    import tensorflow as tf
+
+    path = folder / WARMUP_FILE
+    path.parent.mkdir()
+    texts = _texts_of_lengths(engine)
+    shapes = {name: [[1, min(texts)]] for name in signatures}
+    shapes["serving_default"] = [[rows, length] for length in texts for rows in ROWS]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for name, each in shapes.items():
+            for rows, length in each:
+                inputs = _inputs(name, texts[length], rows, engine)
+                writer.write(warmup_record(name, inputs))
+    return shapes
+
+
+def warmup_record(signature: str, inputs: dict) -> bytes:
+    """One request as a serialized `PredictionLog`; `inputs` are arrays or lists."""
+    import tensorflow as tf
+
+    # Numbers as in tensorflow_serving/apis/{model,predict,prediction_log}.proto.
+    request = _field(1, _field(3, signature.encode()))  # model_spec.signature_name
+    for name, values in inputs.items():
+        tensor = tf.make_tensor_proto(values).SerializeToString()
+        request += _field(2, _field(1, name.encode()) + _field(2, tensor))  # inputs[name]
+    return _field(6, _field(1, request))  # predict_log.request
+
+
+def _field(number, content):
+    """A field of bytes on protobuf's wire: its number and kind, its length, its content."""
+    size, length = len(content), []
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+def _texts_of_lengths(engine):
+    """For each of the first padded lengths a text that needs it."""
+    words = sample_texts(engine.source_tokenizer, 48)
+    buckets = length_buckets(engine.max_source_length)
+    texts, text = {}, ""
+    for word in words:
+        text = f"{text} {word.split()[0]}".strip() if word.split() else text
+        length = len(engine.source_tokenizer.tokenize(text)) + 1
+        bucket = next((each for each in buckets if length <= each), None)
+        if text and bucket is not None and (bucket in LENGTHS or bucket == buckets[0]):
+            texts.setdefault(bucket, text)
+    return texts
+
+
+def _inputs(signature, text, rows, engine):
+    if signature == "serving_ids":
+        ids = engine.source_tokenizer.tokenize([text] * rows, add_eos=True)
+        return {"source_ids": np.array(ids, "int32")}
+    if signature == "score":
+        return {"source": [text] * rows, "target": [text] * rows}
+    inputs = {"text": [text] * rows}
+    if signature == "sample":
+        inputs["seed"] = np.arange(rows, dtype="int32")
+        inputs["top_k"] = np.zeros(rows, "int32")
+        inputs["temperature"] = inputs["top_p"] = np.ones(rows, "float32")
+    return inputs

@@ -1,0 +1,285 @@
+"""Translating with an exported SavedModel."""
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.decoding import DecodingOptions, Translation
+from keras_transformer.decoding.inputs import check_positive, one_for_each
+from keras_transformer.errors import InputError
+from keras_transformer.export.engine import (
+    BUILT_IN,
+    check_as_exported,
+    check_fixed_options,
+    encoded,
+    in_batches,
+    with_alternatives,
+)
+from keras_transformer.export.manifest import check_files, read_manifest
+from keras_transformer.export.saved_model import operations_in
+from keras_transformer.files import MANIFEST
+
+_BUILT_IN = {**BUILT_IN, "long_input": "truncate"}  # A longer text is cut.
+_OF_SAMPLING = ("temperature", "top_k", "top_p")
+_WANTED = {
+    "beam_size": int,
+    "length_penalty": (int, float),
+    "n_best": int,
+    "largest_chunk": int,
+    "max_source_length": int,
+}
+_OF_OLDER_VERSIONS = {"serving_default": {"inputs": ["text"], "outputs": ["translation", "score"]}}
+
+
+class SavedModelEngine:
+    """Translates with a folder that `export_saved_model` wrote; no model code is needed.
+
+    Args:
+        folder: Path of the folder.
+
+    Attributes:
+        manifest: The content of its `export.json`.
+
+    Raises:
+        InputError: The folder is missing, incomplete, damaged or no such export.
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        self.manifest = _checked_manifest(folder)
+        # Held: the signatures alone do not keep the variables alive.
+        self._module = _load(folder)
+        self._signatures = _signatures(folder, self._module, self.manifest)
+
+    def translate(
+        self,
+        texts: list[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        batch_size: int = 32,
+        alignment: bool = False,
+        sampling: bool = False,
+        **others,
+    ) -> list[Translation]:
+        """Translates texts, in batches of similar length.
+
+        Args:
+            texts: A list of strings. A blank one is translated as the empty string; one that is
+                longer than the export's `max_source_length` is cut there.
+            beam_size: None or the value that the export was made with; or 1, greedy search.
+            length_penalty: None, or the value that the export was made with.
+            n_best: Hypotheses for each text, at most the export's beam size.
+            batch_size: Most sentences in one call of the compiled search; the export itself
+                takes no more than its `largest_chunk`.
+            alignment: Whether each translation gets its tokens and its alignment.
+            sampling: Draw one sample instead of searching, by `temperature`, `top_k`, `top_p` and
+                `seed`, as `DecodingOptions` has them.
+            **others: Other options of `ModelEngine.translate`, at what the export does:
+                their defaults, and `long_input="truncate"`.
+
+        Returns:
+            A list of `Translation`, in the order of `texts`: text, score and log-probability, and
+            what was asked for. Of an export with nothing but `serving_default` the log-probability
+            is NaN, except for blank texts.
+
+        Raises:
+            InputError: An option is none that the export has, or a text is no valid string.
+        """
+        options = {"n_best": n_best, "alignment": alignment, "sampling": sampling}
+        checked = DecodingOptions(
+            beam_size=max(self.manifest["beam_size"], n_best if sampling else 1),
+            n_best=n_best,
+            sampling=sampling,
+            **{key: others.pop(key) for key in ("seed", *_OF_SAMPLING) if key in others},
+        )
+        check_positive("batch_size", batch_size)
+        name = self._signature_for(beam_size, length_penalty, checked, **options)
+        check_fixed_options(others, _BUILT_IN)
+        for option in () if sampling else _OF_SAMPLING:
+            if getattr(checked, option) != _BUILT_IN[option]:
+                raise InputError(f"`{option}` goes with sampling=True in an export.")
+        inputs = {"text": encoded("texts", texts)}
+        if sampling:
+            inputs["seed"] = one_for_each("seed", checked.seed, len(texts))
+            for option in _OF_SAMPLING:
+                inputs[option] = [getattr(checked, option)] * len(texts)
+        rows = self._call(name, inputs, batch_size)
+        return [_translation(row, n_best) for row in rows]
+
+    def score(
+        self,
+        sources: list[str],
+        targets: list[str],
+        length_penalty: float | None = None,
+        batch_size: int = 32,
+    ) -> list[Translation]:
+        """How probable the model holds given translations.
+
+        Args:
+            sources: A list of strings; what is too long is cut, in the targets too.
+            targets: A list of as many strings, their translations.
+            length_penalty: None, or the value that the export was made with.
+            batch_size: Most pairs in one call.
+
+        Returns:
+            A list of `Translation` whose texts are the targets.
+
+        Raises:
+            InputError: There are not as many targets as sources, or the export has no such
+                signature.
+        """
+        self._need("score", "`score`")
+        check_as_exported(self.manifest, "length_penalty", length_penalty)
+        check_positive("batch_size", batch_size)
+        inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
+        if len(sources) != len(targets):
+            raise InputError(
+                "There must be a target for each source. "
+                f"Received: {len(sources)} sources and {len(targets)} targets."
+            )
+        rows = self._call("score", inputs, batch_size)
+        return [
+            Translation(text, float(row["score"]), float(row["log_probability"]))
+            for text, row in zip(targets, rows, strict=True)
+        ]
+
+    def _signature_for(self, beam_size, length_penalty, checked, n_best, alignment, sampling):
+        """The name of the signature that does what is asked for."""
+        check_as_exported(self.manifest, "length_penalty", length_penalty)
+        if sampling:
+            self._need("sample", "`sampling`")
+            self._check_one("n_best", n_best, "of samples")
+            return "sample"
+        fixed = self.manifest["beam_size"]
+        if beam_size == 1 != fixed and "greedy" in self._signatures:
+            self._check_one("n_best", n_best, "of greedy search")
+            if alignment:
+                raise InputError("`alignment` is given of beam search alone in an export.")
+            return "greedy"
+        check_as_exported(self.manifest, "beam_size", beam_size)
+        if alignment:
+            self._need("align", "`alignment`")
+            self._check_one("n_best", n_best, "with `alignment`")
+            return "align"
+        if n_best > 1:
+            self._need("beam", f"n_best={n_best}")
+        return "beam" if "beam" in self._signatures else "serving_default"
+
+    def _need(self, signature, what):
+        if signature not in self._signatures:
+            raise InputError(
+                f"{what} needs the signature `{signature}`, which this export does not have."
+            )
+
+    @staticmethod
+    def _check_one(name, value, where):
+        if value != 1:
+            raise InputError(f"`{name}` must be 1 {where} in an export. Received: {name}={value}.")
+
+    def _call(self, name, inputs, batch_size):
+        """Rows of outputs, a dict of arrays each, in the order of the inputs."""
+
+        def call(chosen):
+            given = {key: [values[i] for i in chosen] for key, values in inputs.items()}
+            outputs = self._outputs(name, given)
+            return [
+                {key: values[place] for key, values in outputs.items()}
+                for place in range(len(chosen))
+            ]
+
+        lengths = [len(each) for each in next(iter(inputs.values()))]
+        if batch_size >= self.manifest["largest_chunk"] and lengths:
+            # One call: it sorts by tokens and divides inside, exactly as the live engine does.
+            return call(range(len(lengths)))
+        return in_batches(lengths, batch_size, call)
+
+    def _outputs(self, name, inputs):
+        import tensorflow as tf
+
+        signature = self._signatures[name]
+        specs = signature.structured_input_signature[1]
+        given = {key: tf.constant(values, specs[key].dtype) for key, values in inputs.items()}
+        return {key: values.numpy() for key, values in signature(**given).items()}
+
+
+def _translation(row, n_best):
+    """A `Translation` from one row of the outputs of any signature."""
+    # A blank text: nothing, with certainty.
+    if np.max(row["score"]) == 0 and not any(np.ravel(row["translation"])):
+        return Translation("", 0.0)
+    if row["score"].ndim:
+        columns = ({key: values[i] for key, values in row.items()} for i in range(n_best))
+        return with_alternatives([_translation(each, 1) for each in columns])
+    more = {}
+    if "alignment" in row:
+        source, target = (
+            tuple(each.decode("utf-8") for each in row[f"{side}_tokens"] if each)
+            for side in ("source", "target")
+        )
+        alignment = row["alignment"][: len(target), : len(source)].copy()
+        more = {"tokens": target, "source_tokens": source, "alignment": alignment}
+    log_probability = float(row.get("log_probability", math.nan))
+    text = row["translation"]  # a Python object already, or an array of one
+    text = text if isinstance(text, bytes) else text.item()
+    return Translation(text.decode("utf-8"), float(row["score"]), log_probability, **more)
+
+
+def _checked_manifest(folder):
+    expected = f"{os.fspath(folder)}: expected a SavedModel that this package exported."
+    if not Path(folder).is_dir():
+        raise InputError(f"{expected} Received: no such folder.")
+    missing = f"a folder without {MANIFEST}"
+    manifest = read_manifest(folder, "saved_model", _WANTED, expected, missing)
+    # What older versions did not write may be missing; what is there must be of its kind.
+    signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
+    kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]
+    kinds.append(isinstance(manifest.setdefault("files", {}), dict))
+    kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
+    if not all(kinds):
+        raise InputError(f"{expected} Received: a {MANIFEST} with values of other types.")
+    check_files(folder, manifest["files"])
+    return manifest
+
+
+def _is_signature(value):
+    return isinstance(value, dict) and all(
+        isinstance(value.get(side), (dict, list)) for side in ("inputs", "outputs")
+    )
+
+
+def _load(folder):
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
+    from tensorflow.python.framework import op_def_registry
+
+    unknown = []
+    try:
+        unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]
+        if not unknown:
+            return tf.saved_model.load(os.fspath(folder))
+        reason = f"unknown operations: {', '.join(unknown)}"
+    # The loader names no exceptions: a damaged file ends in those of protobuf, of the graph
+    # importer, of the checkpoint reader or of Python.
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    raise InputError(
+        f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
+    )
+
+
+def _signatures(folder, module, manifest):
+    """The signatures, as the manifest describes them."""
+    found, described = getattr(module, "signatures", {}), manifest["signatures"]
+    for name, each in described.items():
+        taken = found[name].structured_input_signature[1] if name in found else {}
+        given = found[name].structured_outputs if name in found else {}
+        if set(taken) != set(each["inputs"]) or not set(each["outputs"]) <= set(given):
+            raise InputError(
+                f"{os.fspath(folder)}: the signature {name} must take "
+                f"{', '.join(f'`{one}`' for one in each['inputs'])} and give "
+                f"{', '.join(f'`{one}`' for one in each['outputs'])}. "
+                f"Received: {sorted(taken)} and {sorted(given)}."
+            )
+    return {name: found[name] for name in described}

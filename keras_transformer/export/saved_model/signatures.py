@@ -1,0 +1,347 @@
+"""The signatures of an export: each a TensorFlow function over a few compiled ones."""
+
+import functools
+import math
+from collections.abc import Iterable
+
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.decoding import ModelEngine, length_penalty, search
+from keras_transformer.decoding.compiled import length_buckets
+from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.errors import InputError
+from keras_transformer.export.saved_model.batches import (
+    in_chunks,
+    is_blank,
+    longest_first,
+    pad_ids,
+    pad_rows,
+    widen,
+)
+
+_TEXT = {"text": ("string", 1)}
+INPUTS = {
+    "serving_default": _TEXT,
+    "greedy": _TEXT,
+    "beam": _TEXT,
+    "sample": {
+        **_TEXT,
+        "seed": ("int32", 1),
+        "temperature": ("float32", 1),
+        "top_k": ("int32", 1),
+        "top_p": ("float32", 1),
+    },
+    "score": {"source": ("string", 1), "target": ("string", 1)},
+    "align": _TEXT,
+    "serving_ids": {"source_ids": ("int32", 2)},
+}
+"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
+
+SIGNATURES = tuple(INPUTS)
+
+
+def check_signatures(names: Iterable[str]) -> list[str]:
+    """The names in the order of `SIGNATURES`; `serving_default` is always among them.
+
+    Raises:
+        InputError: A name is unknown.
+    """
+    for name in names:
+        if name not in INPUTS:
+            raise InputError(
+                f"`signatures` must be among {', '.join(SIGNATURES)}. Received: {name!r}."
+            )
+    return [name for name in SIGNATURES if name in {"serving_default", *names}]
+
+
+class CompiledSearches:
+    """What XLA compiles in an export, each function traced when it is first used, for all shapes.
+
+    Searches take ids, int32 `(rows, source)`, and give ids, int32 `(rows, hypotheses, target)`,
+    scores and log-probabilities, float32 `(rows, hypotheses)`.
+    """
+
+    def __init__(self, engine, beam_size, length_penalty):
+        self._model, self._max_length = engine.model, engine.max_target_length
+        self._beam_size, self._length_penalty = beam_size, length_penalty
+
+    def _search(self, source_ids, **options):
+        found = search(
+            self._model,
+            source_ids,
+            length_penalty=self._length_penalty,
+            max_length=self._max_length,
+            **options,
+        )
+        return found.ids, found.scores, found.log_probabilities
+
+    @functools.cached_property
+    def beam(self):
+        """Beam search; gives all hypotheses."""
+        if self._beam_size == 1:
+            return self.greedy
+        beams = dict(beam_size=self._beam_size, n_best=self._beam_size)
+        return _with_xla(lambda ids: self._search(ids, **beams), ("int32", 2))
+
+    @functools.cached_property
+    def greedy(self):
+        """Greedy search."""
+        return _with_xla(lambda ids: self._search(ids, beam_size=1), ("int32", 2))
+
+    @functools.cached_property
+    def sample(self):
+        """Sampling; takes seed, temperature, top-k and top-p of each sentence, too."""
+
+        def sample(ids, seed, temperature, top_k, top_p):
+            own = dict(seeds=seed, temperature=temperature, top_k=top_k, top_p=top_p)
+            return self._search(ids, sampling=True, **own)
+
+        each = (("int32", 1), ("float32", 1), ("int32", 1), ("float32", 1))
+        return _with_xla(sample, ("int32", 2), *each)
+
+    @functools.cached_property
+    def score(self):
+        """From source and target ids to log-probabilities and scores, float32 `(rows,)`."""
+
+        def score(source_ids, target_ids):
+            by_token, _ = score_targets(self._model, source_ids, target_ids)
+            real = masks.padding_mask(target_ids)
+            log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
+            lengths = ops.sum(ops.cast(real, "int32"), axis=1)
+            return log_probability, log_probability / length_penalty(lengths, self._length_penalty)
+
+        return _with_xla(score, ("int32", 2), ("int32", 2))
+
+    @functools.cached_property
+    def align(self):
+        """From source and target ids to the alignment, float32 `(rows, target, source)`."""
+
+        def align(source_ids, target_ids):
+            _, alignment = score_targets(self._model, source_ids, target_ids)
+            real = ops.expand_dims(masks.padding_mask(target_ids), 2)
+            return ops.where(real, alignment, 0.0)
+
+        return _with_xla(align, ("int32", 2), ("int32", 2))
+
+
+def _with_xla(function, *inputs):
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec((None,) * axes, dtype) for dtype, axes in inputs]
+    return tf.function(function, specs, jit_compile=True, autograph=False)
+
+
+class Signatures:
+    """Traces signatures of a model.
+
+    Texts of any number are tokenized, sorted by length, taken 32 at a time, and padded to few
+    shapes, for each of which XLA compiles a program. `serving_default`, `beam`, `align` and
+    `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
+    gives "" and 0. What has too many tokens is cut.
+    """
+
+    def __init__(self, engine: ModelEngine, beam_size: int, length_penalty: float):
+        import tensorflow as tf
+
+        from keras_transformer.text.graph import GraphTokenizer
+
+        self._tf = tf
+        self._engine, self._beam_size = engine, beam_size
+        self._compiled = CompiledSearches(engine, beam_size, length_penalty)
+        self._source_lengths = length_buckets(engine.max_source_length)
+        self._target_lengths = length_buckets(engine.max_target_length)
+        source, target = (
+            GraphTokenizer(each) for each in (engine.source_tokenizer, engine.target_tokenizer)
+        )
+        text = tf.TensorSpec((None,), tf.string)
+        # Functions of their own: the tokenizer's model then stands in the graph once.
+        self._tokenize = {
+            "source": tf.function(source.tokenize, [text], autograph=False),
+            "target": tf.function(target.tokenize, [text], autograph=False),
+        }
+        ids = tf.TensorSpec((None, None), tf.int32)
+        self._detokenize = tf.function(target.detokenize, [ids], autograph=False)
+
+    def concrete(self, name):
+        """The concrete function of one of `SIGNATURES`, from and to dicts of tensors."""
+        tf = self._tf
+        specs = [
+            tf.TensorSpec((None,) * axes, dtype, name=argument)
+            for argument, (dtype, axes) in INPUTS[name].items()
+        ]
+        function = getattr(self, f"_{name}")
+        return tf.function(function, specs, autograph=False).get_concrete_function()
+
+    # The signatures.
+
+    def _serving_default(self, text):
+        found = self._best(text, self._compiled.beam)
+        return {name: found[name] for name in ("translation", "score")}
+
+    def _greedy(self, text):
+        return self._best(text, self._compiled.greedy)
+
+    def _beam(self, text):
+        found = self._translate(text, self._compiled.beam, self._beam_size)
+        return {name: found[name] for name in ("translation", "score", "log_probability")}
+
+    def _sample(self, text, seed, temperature, top_k, top_p):
+        tf = self._tf
+        names = ("seed", "temperature", "top_k", "top_p")
+        for name, values in zip(names, (seed, temperature, top_k, top_p), strict=True):
+            message = f"`{name}` must have a value for each text."
+            tf.debugging.assert_equal(tf.size(values), tf.size(text), message)
+        # Out of range, and NaN: the nearest that sampling takes; 0 is greedy search.
+        temperature = tf.where(temperature > 1e-6, temperature, 1e-6)
+        top_p = tf.where(top_p < 1.0, tf.maximum(top_p, 1e-9), 1.0)
+        return self._best(text, self._compiled.sample, (seed, temperature, top_k, top_p))
+
+    def _score(self, source, target):
+        tf = self._tf
+        message = "There must be a target for each source."
+        tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
+        sources, targets = self._ids(source, "source"), self._ids(target, "target")
+        lengths = tf.maximum(sources.row_lengths(), targets.row_lengths())
+
+        def call(chosen):
+            log_probability, score = self._compiled.score(
+                pad_ids(sources, chosen, self._source_lengths),
+                pad_ids(targets, chosen, self._target_lengths),
+            )
+            count = tf.size(chosen)
+            return {"log_probability": log_probability[:count], "score": score[:count]}
+
+        nothing = tf.zeros(tf.shape(source))
+        places = longest_first(tf.fill(tf.shape(source), True), lengths)
+        return in_chunks(places, call, {"log_probability": nothing, "score": nothing})
+
+    def _align(self, text):
+        tf = self._tf
+        ids = self._ids(text, "source")
+        source_ids = tf.where(
+            _present(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
+        )
+        source_ids = _trimmed(tf, source_ids)
+        longest = tf.shape(source_ids)[1]
+
+        def attend(padded_ids, target_ids, count):
+            alignment = self._compiled.align(padded_ids, target_ids)[:count]
+            alignment = widen(widen(alignment, longest, axis=2), self._width, axis=1)
+            return {"alignment": alignment}
+
+        nothing = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
+        found = self._translate(text, self._compiled.beam, 1, more=(attend, nothing))
+        target_ids = _trimmed(tf, found["ids"][:, 0])
+        return {
+            "translation": found["translation"][:, 0],
+            "score": found["score"][:, 0],
+            "log_probability": found["log_probability"][:, 0],
+            "source_tokens": _tokens(tf, self._engine.source_tokenizer, source_ids),
+            "target_tokens": _tokens(tf, self._engine.target_tokenizer, target_ids),
+            "alignment": found["alignment"][:, : tf.shape(target_ids)[1]],
+        }
+
+    def _serving_ids(self, source_ids):
+        tf = self._tf
+        vocabulary_size = self._engine.source_tokenizer.vocabulary_size
+        known = (source_ids >= PAD_ID) & (source_ids < vocabulary_size)
+        source_ids = tf.where(known, source_ids, UNK_ID)
+        ids = tf.ragged.boolean_mask(source_ids, source_ids != PAD_ID)
+        lengths = ids.row_lengths()
+        longest = self._engine.max_source_length
+        ends = tf.fill([tf.size(lengths), 1], EOS_ID)
+        cut = tf.concat([ids[:, : longest - 1], ends], axis=1)
+        # Rows that fit stay as they are, their end too.
+        fits = tf.expand_dims(lengths <= longest, 1)
+        both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
+        ids = tf.gather(both, tf.where(fits[:, 0], 0, 1), batch_dims=1)
+        # Nothing but the end is the blank text, as nothing at all is.
+        tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
+        found = self._search_in_chunks(ids, tokens, self._compiled.beam, 1)
+        return {"ids": _trimmed(tf, found["ids"][:, 0]), "score": found["score"][:, 0]}
+
+    # What they share.
+
+    @property
+    def _width(self):
+        return self._engine.max_target_length
+
+    def _ids(self, text, side):
+        """Ids of each text, cut where the engine cuts; the last one is always the end."""
+        tf, engine = self._tf, self._engine
+        longest = engine.max_source_length if side == "source" else engine.max_target_length
+        ids = self._tokenize[side](text)[:, : longest - 1]
+        return tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1)
+
+    def _best(self, text, compiled, values=()):
+        found = self._translate(text, compiled, 1, values)
+        return {name: found[name][:, 0] for name in ("translation", "score", "log_probability")}
+
+    def _translate(self, text, compiled, n_best, values=(), more=None):
+        """`_search_in_chunks` from texts, with the texts of the hypotheses."""
+        tf = self._tf
+        ids = self._ids(text, "source")
+        found = self._search_in_chunks(ids, _present(text, ids), compiled, n_best, values, more)
+        texts = self._detokenize(tf.reshape(found["ids"], [-1, self._width]))
+        return {**found, "translation": tf.reshape(texts, [-1, n_best])}
+
+    def _search_in_chunks(self, ids, wanted, compiled, n_best, values=(), more=None):
+        """`ids`, `score` and `log_probability` of any number of sentences, and further results.
+
+        Args:
+            ids: Ragged int32 `(batch, (source))`.
+            wanted: Bool `(batch,)`; the others are not searched for.
+            compiled: From padded ids and values to ids, scores and log-probabilities.
+            n_best: How many of the hypotheses are taken.
+            values: What `compiled` takes for each sentence, each `(batch,)`.
+            more: A function from padded source and target ids of a chunk and its number of
+                sentences to further results, and these results where nothing is found.
+        """
+        tf = self._tf
+        further, results = more or (lambda *_: {}, {})
+
+        def call(chosen):
+            source_ids = pad_ids(ids, chosen, self._source_lengths)
+            target_ids, *scores = compiled(source_ids, *(pad_rows(v, chosen) for v in values))
+            count = tf.size(chosen)
+            score, log_probability = (each[:count, :n_best] for each in scores)
+            # Where fewer hypotheses exist than there are places, the last ones are empty.
+            missing = score < IMPOSSIBLE / 2
+            found = tf.where(missing[:, :, None], PAD_ID, target_ids[:count, :n_best])
+            return {
+                "ids": widen(found, self._width, axis=2),
+                "score": tf.where(missing, -math.inf, score),
+                "log_probability": tf.where(missing, -math.inf, log_probability),
+                **further(source_ids, target_ids[:, 0], count),
+            }
+
+        batch = tf.size(wanted)
+        nothing = tf.tile([[0.0] + [-math.inf] * (n_best - 1)], [batch, 1])
+        results = {
+            "ids": tf.zeros([batch, n_best, self._width], tf.int32),
+            "score": nothing,
+            "log_probability": nothing,
+            **results,
+        }
+        return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
+
+
+def _present(text, ids):
+    """Bool `(batch,)`: the texts that are not blank. Their ids have more than the end."""
+    return (ids.row_lengths() > 1) & ~is_blank(text)
+
+
+def _trimmed(tf, ids):
+    """Without the columns that are padding in all rows."""
+    used = tf.reduce_any(ids != PAD_ID, axis=0)
+    return ids[:, : tf.reduce_sum(tf.cast(used, tf.int32))]
+
+
+def _tokens(tf, tokenizer, ids):
+    """The tokens of ids as strings, "" for padding."""
+    pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
+    pieces[PAD_ID] = ""
+    return tf.gather(tf.constant(pieces), ids)

@@ -1,0 +1,203 @@
+"""LiteRT's search: its choices on models whose probabilities are known, and as a whole."""
+
+import numpy as np
+import pytest
+from decoding_oracles import HistoryModel, as_lists, check_equal, check_varied
+from naive_search import EOS, PAD, naive_beam, naive_greedy, penalty
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.decoding import search
+from keras_transformer.export.litert.model import HIDDEN
+from keras_transformer.export.litert.search import (
+    LiteRTBeam,
+    LiteRTGreedy,
+    LiteRTOptions,
+    LiteRTSearch,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+SENTENCES, VOCABULARY, ROOM = 23, 11, 7
+
+
+def run(model, limits, beam_size, alpha=0.6, n_best=1, **fields):
+    """What a strategy finds, step by step."""
+    import tensorflow as tf
+
+    options = LiteRTOptions(beam_size, alpha, n_best, ROOM, **fields)
+    strategy = (LiteRTGreedy if beam_size == 1 else LiteRTBeam)(
+        options, np.array(limits, "int32")[:, None]
+    )
+
+    @tf.function(autograph=False)
+    def search_by_steps():
+        state, memory = strategy.begin(tf.zeros((len(limits), 1))), model.start(beam_size)
+        hidden = np.zeros(model.logits.shape[2], "float32")
+        hidden[list(options.forbidden_ids)] = HIDDEN
+        for position in range(ROOM):
+            logits, memory = model.step(state["newest"], memory)
+            rows = tf.reshape(logits, (-1, hidden.size))
+            others = tf.gather(rows, options.forbidden_ids, axis=1)
+            state, parents = strategy.choose(position, state, rows + hidden, others)
+            if parents is not None:
+                memory = model.reorder(memory, parents)
+        return strategy.result(state)
+
+    found = search_by_steps()
+    shape = (len(limits), n_best)
+    return (
+        np.reshape(found["ids"], (*shape, ROOM)),
+        np.reshape(found["log_probability"], shape),
+        np.reshape(found["score"], shape),
+    )
+
+
+def test_greedy_equals_a_search_that_scores_every_prefix_anew(rng):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
+    limits = [row % (ROOM + 1) for row in range(SENTENCES)]
+    expected = [
+        [each._replace(score=each.score / penalty(len(each.ids), 0.6))]
+        for (each,) in naive_greedy(model, limits)
+    ]
+    check_varied(expected)
+    check_equal(as_lists(run(model, limits, 1)), expected)
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "alpha", "n_best", "vocabulary"),
+    [
+        (3, 0.0, 1, VOCABULARY),
+        (4, 2.0, 3, VOCABULARY),
+        pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams"),
+    ],
+)
+def test_beam_equals_a_search_that_scores_every_prefix_anew(
+    rng, beam_size, alpha, n_best, vocabulary
+):
+    model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
+    limits = [1 + row % ROOM for row in range(SENTENCES)]
+    expected = naive_beam(model, limits, beam_size, alpha, n_best)
+    assert len({len(each[0].ids) for each in expected}) >= 3
+    check_equal(as_lists(run(model, limits, beam_size, alpha, n_best)), expected)
+
+
+def test_two_beams_find_what_one_passes_by():
+    model = HistoryModel.of_probabilities(
+        {
+            (): {3: 0.5, 4: 0.4, EOS: 0.1},
+            (3,): {EOS: 0.4, 4: 0.3, 3: 0.3},
+            (4,): {EOS: 0.9, 3: 0.1},
+        },
+        vocabulary=5,
+    )
+    greedy, beam = (run(model, [3], size, alpha=1.0) for size in (1, 2))
+    for (ids, sums, scores), best, probability in ((greedy, 3, 0.2), (beam, 4, 0.36)):
+        assert ids[0, 0, :3].tolist() == [best, EOS, PAD]
+        np.testing.assert_allclose(np.exp(sums), [[probability]], rtol=1e-5)
+        # Two tokens: (5 + 2) / 6.
+        np.testing.assert_allclose(scores, sums * 6 / 7, rtol=1e-5)
+
+
+def test_places_without_a_hypothesis_say_so():
+    # One token follows and then the end: there are no more.
+    model = HistoryModel.of_probabilities({(): {3: 1.0}, (3,): {EOS: 1.0}}, vocabulary=7)
+    ids, sums, scores = run(model, [3], 3, n_best=3)
+    assert ids[0, :, :3].tolist() == [[3, EOS, PAD], [PAD] * 3, [PAD] * 3]
+    np.testing.assert_allclose(sums, [[0.0] * 3], atol=1e-5)
+    assert scores[0, 1:].tolist() == [-np.inf, -np.inf]
+
+
+LENGTH, LIMIT = 11, 29  # More than three blocks of steps.
+
+
+def make_model(rng, **fields):
+    config = TransformerConfig(
+        **{
+            "vocabulary_size": 41,
+            "model_dim": 12,
+            "num_heads": 3,
+            "intermediate_dim": 17,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 2,
+            **fields,
+        }
+    )
+    model = Transformer(config)
+    for weight in model.trainable_weights:
+        weight.assign(0.7 * rng.normal(size=weight.shape))
+    return model
+
+
+def source_ids(rng):
+    ids = rng.integers(3, 41, (5, LENGTH)).astype("int32")
+    for row, length in enumerate((LENGTH, 7, 1, 0, 5)):
+        ids[row, length:] = 0
+    return ids
+
+
+def traced(function):
+    """As one graph: the loops in Python would take seconds."""
+    import tensorflow as tf
+
+    return tf.function(function, autograph=False)
+
+
+MODELS = [
+    {"normalize_first": True},
+    {
+        "target_vocabulary_size": 43,
+        "tie_embeddings": "none",
+        "positions": "learned",
+        "max_length": LIMIT,
+        "activation": "gelu",
+        "num_decoder_layers": 1,
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "beam_size", "n_best", "length_penalty"),
+    [(MODELS[0], 1, 1, 0.6), (MODELS[0], 3, 3, 0.9), (MODELS[1], 4, 2, 0.0)],
+)
+def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
+    model, ids = make_model(rng, **fields), source_ids(rng)
+    options = {"beam_size": beam_size, "n_best": n_best, "max_length": LIMIT}
+    live = traced(
+        lambda ids: search(
+            model, ids, length_penalty=length_penalty, max_length_ratio=3.0, **options
+        )
+    )(ids)
+    run = LiteRTSearch(
+        model, LiteRTOptions(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
+    )
+    found = traced(run.__call__)(ids)
+    shape = (len(ids), n_best, LIMIT)
+    np.testing.assert_array_equal(np.reshape(found["ids"], shape), np.asarray(live.ids))
+    # What is -inf here, as there is no such hypothesis, is far below all else there.
+    scores = np.maximum(np.reshape(found["score"], shape[:2]), -1e30)
+    np.testing.assert_allclose(scores, np.asarray(live.scores), rtol=1e-4, atol=1e-4)
+    sums = np.reshape(found["log_probability"], shape[:2])
+    np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
+
+
+def test_batch_mates_and_padding_change_nothing(rng):
+    model, ids = make_model(rng, normalize_first=True), source_ids(rng)
+    run = traced(LiteRTSearch(model, LiteRTOptions(3, 0.6, 3, LIMIT), LENGTH + 4).__call__)
+    together = run(ids)
+    alone = run(np.pad(ids[1:2], ((0, 0), (0, 4))))
+    np.testing.assert_array_equal(alone["ids"][0], together["ids"][1])
+    np.testing.assert_allclose(alone["score"][0], together["score"][1], atol=1e-4)
+
+
+def test_a_forbidden_id_counts_in_the_sum_and_is_never_chosen(rng):
+    model, ids = make_model(rng, normalize_first=True), source_ids(rng)
+    free = LiteRTSearch(model, LiteRTOptions(1, 0.0, 1, 1, forbidden_ids=(0,)), LENGTH)(ids[:1])
+    first = int(free["ids"][0, 0])
+    other = LiteRTSearch(model, LiteRTOptions(1, 0.0, 1, 1, forbidden_ids=(0, first)), LENGTH)(
+        ids[:1]
+    )
+    logits = np.asarray(model((ids[:1], np.array([[1]]))), "float64")[0, 0]
+    logits[0], total = -np.inf, np.log(np.sum(np.exp(logits)))
+    logits[first] = -np.inf
+    assert int(other["ids"][0, 0]) == logits.argmax()
+    assert float(other["log_probability"][0]) == pytest.approx(logits.max() - total, abs=1e-4)

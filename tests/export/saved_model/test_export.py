@@ -1,0 +1,206 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.export import SavedModelEngine, VerificationError, export_saved_model
+from keras_transformer.export import saved_model as module
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
+
+TOO_LONG = "two dogs eats an apple near the river and " * 5
+SPACES = "".join(chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace())
+
+
+def live(engine, texts):
+    translations = engine.translate(texts, beam_size=3, length_penalty=0.8, long_input="truncate")
+    return [each.text for each in translations], [each.score for each in translations]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 33, 193])
+def test_any_number_of_texts_gives_the_live_translations(engine, served, texts, count):
+    translations, scores = served(texts[:count])
+    expected, expected_scores = live(engine, texts[:count])
+    assert translations == expected
+    assert scores == pytest.approx(expected_scores, rel=1e-4)
+    # Were they all alike, a wrong order could not be seen.
+    assert count < 33 or len(set(translations)) > 5
+
+
+def test_what_python_calls_blank_or_has_no_token_is_answered_with_nothing(served):
+    without_tokens = ["\u200b", "\ufeff", "\u200e", "\x07", "\u2581", "\u2581\u200b \x07"]
+    texts = ["", *SPACES, SPACES, *without_tokens, "a man", "\x00"]
+    translations, scores = served(texts)
+    answered = [text for text, score in zip(texts, scores, strict=True) if score != 0.0]
+    assert answered == ["a man", "\x00"]
+    assert set(translations[:-2]) == {""}
+    assert served(["", "\u3000"]) == (["", ""], [0.0, 0.0])
+
+
+def test_texts_are_cut_where_the_engine_cuts_them(engine, served):
+    for texts in ([TOO_LONG], [TOO_LONG, "a man", TOO_LONG[2:]]):
+        translations, scores = served(texts)
+        assert (translations, pytest.approx(scores, rel=1e-4)) == live(engine, texts)
+
+
+def test_bytes_that_are_no_text_are_answered(served):
+    assert len(served([b"\xff\xfe a man", b"\xe4", b"a"])[0]) == 3
+
+
+def test_the_export_says_what_is_in_it(report, engine):
+    folder = Path(report.folder)
+    manifest = json.loads((folder / "export.json").read_text())
+    assert manifest == report.manifest
+    expected = {
+        "beam_size": 3,
+        "length_penalty": 0.8,
+        "n_best": 1,
+        "max_source_length": 13,
+        "max_target_length": 17,
+        "source_vocabulary_size": 53,
+        "target_vocabulary_size": 53,
+    }
+    assert expected.items() <= manifest.items()
+    assert manifest["custom_ops"] == [
+        "SentencepieceDetokenizeOp",
+        "SentencepieceOp",
+        "SentencepieceTokenizeOp",
+    ]
+    assert manifest["versions"]["keras"] == keras.__version__
+    readme = (folder / "README.md").read_text()
+    for text in (
+        "| beam size | 3 |",
+        "| length penalty | 0.8 |",
+        "| 13, its end",
+        "SentencepieceOp",
+        "| `beam` | `text` string [·] | `log_probability` float32 [·, 3], `score` float32 [·, 3], "
+        "`translation` string [·, 3] |",
+        "| `serving_ids` | none |",
+        "| sentences, padded to | 1, 2, 4, 8, 16, 32 |",
+        "| tokens, padded to | 13 |",
+    ):
+        assert text in readme
+    verification = json.loads((folder / "verification.json").read_text())
+    assert verification == report.verification
+    # The place where it was made is nobody's business, and not needed to load it.
+    assert os.fsencode(folder.parent) not in (folder / "saved_model.pb").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):
+    folder = shutil.copytree(report.folder, tmp_path / "elsewhere")
+    program = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    result = subprocess.run(
+        [sys.executable, "-c", program.replace("A text.", "a man")],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (translation,), (score,) = served(["a man"])
+    *words, received = result.stdout.split()
+    assert words == translation.split() and float(received) == pytest.approx(score, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_tokenizer, tmp_path):
+    engine = make_engine(
+        other_tokenizer, dtype="mixed_bfloat16", tie_embeddings="decoder", positions="learned"
+    )
+    report = export_saved_model(
+        engine, tmp_path / "m", 1, verification_texts=["a man"], signatures=["serving_ids"]
+    )
+    sizes = report.manifest["source_vocabulary_size"], report.manifest["target_vocabulary_size"]
+    assert sizes == (53, 47)
+    assert report.verification["tolerance"]["score"] == 5e-2
+    # Nothing rearranged: XLA gets the live engine's program, so that bfloat16 rounds alike.
+    for loader in ("session", "module"):
+        for compared in report.verification["saved_model"][loader]["signatures"].values():
+            assert compared["largest_score_difference"] < 1e-3
+    assert os.listdir(tmp_path) == ["m"]
+    files = {path.name for path in (tmp_path / "m" / "ids").iterdir()}
+    assert {"source_tokenizer.model", "target_tokenizer.model"} <= files
+
+
+@pytest.mark.parametrize("error", [VerificationError, KeyboardInterrupt])
+def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch, error):
+    def fail(folder, *_):
+        assert (folder / "saved_model.pb").is_file() and (folder / "export.json").is_file()
+        raise error
+
+    monkeypatch.setattr(module, "verify", fail)
+    with pytest.raises(error):
+        export_saved_model(engine, tmp_path / "model", beam_size=1, signatures=())
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_weights_that_change_after_saving_are_found(engine, report):
+    def change():
+        for weight in engine.model.trainable_weights:
+            weight.assign(-weight)
+
+    manifest = {**report.manifest, "signatures": ["serving_default"]}
+    change()
+    try:
+        with pytest.raises(VerificationError, match=r"serving_default: \d+ of \d+ translations"):
+            module.verify(report.folder, engine, manifest, [])
+    finally:
+        change()  # back to what they were, for the other tests
+
+
+@pytest.mark.slow
+def test_variables_that_sessions_do_not_initialize_are_found(make_engine, tmp_path, monkeypatch):
+    # The model itself instead of its variables: the Python loader would not mind.
+    monkeypatch.setattr(module, "trackable_variables", lambda model: [model])
+    with pytest.raises(VerificationError, match="session loader .* uninitialized"):
+        export_saved_model(
+            make_engine(), tmp_path / "model", 1, verification_texts=[], signatures=()
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def test_mistakes_are_told_before_anything_is_written(engine, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="`beam_size` must be a positive integer"):
+        export_saved_model(engine, tmp_path / "model", beam_size=0)
+    with pytest.raises(InputError, match="`signatures` must be among"):
+        export_saved_model(engine, tmp_path / "model", signatures=["bean"])
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "thesis.txt").write_text("three years")
+    with pytest.raises(InputError, match="must not exist"):
+        export_saved_model(engine, tmp_path / "there")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(InputError, match="TensorFlow backend"):
+        export_saved_model(engine, tmp_path / "model")
+    assert os.listdir(tmp_path) == ["there"]
+
+
+def test_an_export_is_replaced_when_asked(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "verify", lambda *_: {})
+    for length_penalty, overwrite in ((0.5, False), (0.7, True)):
+        export_saved_model(
+            engine, tmp_path / "m", 1, length_penalty, overwrite=overwrite, signatures=()
+        )
+        assert SavedModelEngine(tmp_path / "m").manifest["length_penalty"] == length_penalty
+    assert os.listdir(tmp_path) == ["m"]
+
+
+IMPORT = """
+import sys
+sys.modules["tensorflow"] = sys.modules["tensorflow_text"] = None
+import keras_transformer.export, keras_transformer.export.ctranslate2
+"""
+
+
+def test_importing_the_package_imports_no_tensorflow():
+    pytest.importorskip("jax")
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    subprocess.run([sys.executable, "-c", IMPORT], env=environment, check=True)

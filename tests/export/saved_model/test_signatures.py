@@ -1,0 +1,193 @@
+import numpy as np
+import pytest
+
+from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.errors import InputError
+from keras_transformer.export.saved_model.signatures import SIGNATURES, check_signatures
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
+
+TOO_LONG = "two dogs eats an apple near the river and " * 5
+LIVE = {"length_penalty": 0.8, "long_input": "truncate"}
+
+
+@pytest.fixture(scope="module")
+def chosen(texts):
+    """Four of different lengths, a blank one and one that is cut among them."""
+    return [texts[30], "\u3000", TOO_LONG, texts[7]]
+
+
+@pytest.fixture(scope="module")
+def call(signatures):
+    """`call(name, **inputs)`: NumPy arrays, strings decoded."""
+
+    def call(name, **inputs):
+        specs = signatures[name].structured_input_signature[1]
+        given = {key: tf.constant(each, specs[key].dtype) for key, each in inputs.items()}
+        found = {key: each.numpy() for key, each in signatures[name](**given).items()}
+        decode = np.vectorize(lambda each: each.decode(), otypes=[object])
+        return {
+            key: decode(each) if each.dtype == object and each.size else each
+            for key, each in found.items()
+        }
+
+    return call
+
+
+def sampling(count, **options):
+    inputs = {"seed": [7] * count, "temperature": [1.0] * count}
+    return {**inputs, "top_k": [0] * count, "top_p": [1.0] * count, **options}
+
+
+def test_greedy_search(engine, call, chosen):
+    found = call("greedy", text=chosen)
+    expected = engine.translate(chosen, beam_size=1, **LIVE)
+    assert found["translation"].tolist() == [each.text for each in expected]
+    for name in ("score", "log_probability"):
+        np.testing.assert_allclose(
+            found[name], [getattr(each, name) for each in expected], rtol=1e-4
+        )
+
+
+def test_all_hypotheses_of_the_beam(engine, call, chosen):
+    found = call("beam", text=chosen)
+    expected = engine.translate(chosen, beam_size=3, n_best=3, **LIVE)
+    for row, best in enumerate(expected):
+        each = [best, *best.alternatives]
+        assert found["translation"][row].tolist() == [one.text for one in each] + [""] * (
+            3 - len(each)
+        )
+        scores = [one.score for one in each] + [-np.inf] * (3 - len(each))
+        np.testing.assert_allclose(found["score"][row], scores, rtol=1e-4)
+    assert len(expected[0].alternatives) == 2 and not expected[1].alternatives
+
+
+def test_samples_of_each_sentences_own_seed_and_options(engine, call, chosen):
+    options = [(1.0, 0, 1.0), (1.0, 0, 1.0), (0.5, 3, 1.0), (1.5, 0, 0.75)]
+    temperature, top_k, top_p = zip(*options, strict=True)
+    seeds = [3, 5, 7, 11]
+    inputs = {"seed": seeds, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    found = call("sample", text=chosen, **inputs)
+    for row, (text, seed) in enumerate(zip(chosen, seeds, strict=True)):
+        names = ("temperature", "top_k", "top_p")
+        live = dict(zip(names, options[row], strict=True))
+        (expected,) = engine.translate([text], sampling=True, seed=seed, **live, **LIVE)
+        assert found["translation"][row] == expected.text
+        assert found["score"][row] == pytest.approx(expected.score, rel=1e-4)
+    order = [2, 0, 3, 1]
+    inputs = {name: [values[i] for i in order] for name, values in inputs.items()}
+    again = call("sample", text=[chosen[i] for i in order], **inputs)
+    assert again["translation"].tolist() == [found["translation"][i] for i in order]
+    assert len(set(call("sample", text=[chosen[0]] * 4, **sampling(4, seed=seeds))["score"])) > 1
+
+
+def test_a_temperature_of_nothing_is_greedy_search_and_none_is_refused(call, chosen):
+    greedy = call("greedy", text=chosen)["translation"].tolist()
+    for cold in (0.0, -1.0, np.nan):
+        found = call("sample", text=chosen, **sampling(4, temperature=[cold] * 4))
+        assert found["translation"].tolist() == greedy
+    whole = call("sample", text=chosen, **sampling(4))["score"]
+    for wild in ({"top_p": [7.0] * 4}, {"top_p": [np.nan] * 4}, {"top_k": [-3] * 4}):
+        np.testing.assert_array_equal(
+            call("sample", text=chosen, **sampling(4, **wild))["score"], whole
+        )
+
+
+def test_scores_of_given_translations_cut_where_they_are_too_long(engine, call, chosen):
+    targets = [chosen[3], "a man", chosen[0], TOO_LONG]
+    found = call("score", source=chosen, target=targets)
+    ids = [
+        [row[: limit - 1] + [EOS_ID] if len(row) > limit else row for row in rows]
+        for rows, limit in (
+            (engine.source_tokenizer.tokenize(chosen, add_eos=True), 13),
+            (engine.target_tokenizer.tokenize(targets, add_eos=True), 17),
+        )
+    ]
+    expected = engine.score(*ids, length_penalty=0.8)
+    for name in ("score", "log_probability"):
+        np.testing.assert_allclose(
+            found[name], [getattr(each, name) for each in expected], rtol=1e-4
+        )
+
+
+def test_the_alignment_of_the_best_translation(engine, call, chosen):
+    found = call("align", text=chosen)
+    expected = engine.translate(chosen, beam_size=3, alignment=True, **LIVE)
+    sizes = [max(len(getattr(e, n)) for e in expected) for n in ("tokens", "source_tokens")]
+    assert found["alignment"].shape == (4, *sizes)
+    for row, each in enumerate(expected):
+        target, source = len(each.tokens), len(each.source_tokens)
+        for name, tokens in (("target", each.tokens), ("source", each.source_tokens)):
+            received = found[f"{name}_tokens"][row].tolist()
+            assert received == [*tokens, *[""] * (len(received) - len(tokens))]
+        alignment = found["alignment"][row]
+        assert not alignment[target:].any() and not alignment[:, source:].any()
+        if target:
+            np.testing.assert_allclose(alignment[:target, :source], each.alignment, atol=1e-4)
+            np.testing.assert_allclose(alignment[:target].sum(axis=1), 1.0, rtol=1e-4)
+    assert found["translation"][0] == expected[0].text and expected[1].tokens == ()
+
+
+def test_ids_to_ids(engine, call, chosen):
+    sources = engine.source_tokenizer.tokenize(chosen, add_eos=True)
+    sources[1] = []
+    width = max(map(len, sources))
+    padded = [[*row, *[0] * (width - len(row))] for row in sources]
+    found = call("serving_ids", source_ids=padded)
+    expected = engine.translate(chosen, beam_size=3, **LIVE)
+    longest = max(len(each.ids) for each in expected)
+    rows = [[*each.ids, *[0] * (longest - len(each.ids))] for each in expected]
+    np.testing.assert_array_equal(found["ids"], rows)
+    np.testing.assert_allclose(found["score"], [each.score for each in expected], rtol=1e-4)
+    # An id that there is not is the unknown one; padding before and between counts for nothing.
+    unknown = [each if each != sources[0][0] else UNK_ID for each in sources[0]]
+    for wild in (10**6, -1):
+        row = [0, *(each if each != UNK_ID else wild for each in unknown), 0]
+        pair = call("serving_ids", source_ids=[row, [*unknown, 0, 0]])
+        np.testing.assert_array_equal(pair["ids"][0], pair["ids"][1])
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_an_empty_batch_gives_an_empty_answer(signatures, name):
+    specs = signatures[name].structured_input_signature[1]
+    inputs = {key: tf.zeros([0] * spec.shape.rank, spec.dtype) for key, spec in specs.items()}
+    for key, output in signatures[name](**inputs).items():
+        assert output.shape[0] == 0, key
+
+
+def test_only_blank_texts_are_answered_without_a_search(call):
+    found = call("align", text=["", " "])
+    assert found["translation"].tolist() == ["", ""] and found["score"].tolist() == [0.0, 0.0]
+    assert found["alignment"].shape == (2, 0, 0)
+    assert call("serving_ids", source_ids=[[0, 0]])["ids"].shape == (1, 0)
+    np.testing.assert_array_equal(call("beam", text=[""])["score"], [[0.0, -np.inf, -np.inf]])
+
+
+def test_inputs_of_different_lengths_are_refused_with_their_name(call):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`top_k` must have a value for each"):
+        call("sample", text=["a", "b"], **{**sampling(2), "top_k": [1]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a target for each source"):
+        call("score", source=["a", "b"], target=["a"])
+
+
+def test_names_of_signatures_are_checked():
+    assert check_signatures(["score", "greedy"]) == ["serving_default", "greedy", "score"]
+    assert check_signatures([]) == ["serving_default"]
+    with pytest.raises(InputError, match="must be among serving_default, .* Received: 'bean'"):
+        check_signatures(["bean"])
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam", "sample", "align", "serving_default"])
+def test_a_text_without_tokens_is_blank_in_every_signature(call, name):
+    texts = ["\u200b\u2581", "a man", "\x07"]
+    found = call(name, text=texts, **(sampling(3) if name == "sample" else {}))
+    first = {key: values.reshape(3, -1)[:, 0] for key, values in found.items()}
+    assert list(first["translation"][[0, 2]]) == ["", ""] and first["score"][1] != 0
+    assert list(first["score"][[0, 2]]) == [0, 0]
+
+
+def test_ids_of_an_end_alone_are_blank(call):
+    found = call("serving_ids", source_ids=[[EOS_ID, 0], [5, EOS_ID], [0, EOS_ID]])
+    assert not found["ids"][[0, 2]].any() and found["ids"][1].any()
+    assert list(found["score"][[0, 2]]) == [0, 0] and found["score"][1] != 0
