@@ -13,7 +13,12 @@ LITERT = ["ai-edge-litert>=2.3,<2.4", "sentencepiece>=0.2.2,<0.3"]
 PEERS = ["ctranslate2>=4.8,<5", "keras-hub>=0.32,<0.33"]
 # `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
 # uvicorn's protocol over httptools: each series is tried before it is admitted.
-SERVE = ["ray[serve]>=2.60,<2.61", "uvicorn>=0.54,<0.55", "httptools>=0.9,<0.10"]
+SERVE = [
+    "ray[serve]>=2.60,<2.61",
+    "starlette>=1.10,<2",
+    "uvicorn>=0.54,<0.55",
+    "httptools>=0.9,<0.10",
+]
 PLOTS = ["matplotlib>=3.11,<4"]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21,<2.22", "grpcio>=1.85,<2"]

@@ -1,7 +1,7 @@
 """A corpus of any size, translated over a Ray cluster (extra `serve`).
 
-`shards.py` cuts files into chunks and puts the translated ones together, `workers.py` has actors
-translate them, `translate.py` is both.
+`translate.py` cuts files into chunks and puts the translated ones together, `workers.py` has actors
+translate them.
 """
 
 from keras_transformer.bulk.translate import translate_corpus

@@ -1,29 +1,37 @@
-"""Files in, files out, over a Ray cluster."""
+"""Files in, files out, over a Ray cluster: chunks are kept as they come, put together in order."""
 
+import gzip
 import hashlib
+import itertools
+import json
 import os
-import sys
+import pathlib
+import shutil
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from keras_transformer.bulk.shards import Output, read_chunks
-from keras_transformer.bulk.workers import Workers
+from keras_transformer.bulk.workers import Chunk, Workers, say
 from keras_transformer.errors import InputError
+from keras_transformer.files import replaced_file, write_whole
 
+_JOB = "bulk.json"
+_PARTS = ".parts"
 _REPORT_SECONDS = 10
 # What a run folder also holds: it grows or changes without another answer of the model.
 _NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "samples.txt"}
 
 
 def translate_corpus(
-    model,
-    inputs,
-    output,
-    workers=1,
-    threads=2,
-    chunk_lines=1000,
-    ray_address=None,
-    **options,
-):
+    model: str | os.PathLike,
+    inputs: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    workers: int = 1,
+    threads: int = 2,
+    chunk_lines: int = 1000,
+    ray_address: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     """Translates text files over a Ray cluster.
 
     Run again after a crash, it goes on: what was translated is not translated again.
@@ -65,7 +73,6 @@ def translate_corpus(
             lines = _translate(pool, target, inputs, waiting, chunk_lines)
         finally:
             pool.stop()
-            _stop_ray()
     target.clean()
     return {
         "output": os.fspath(output),
@@ -104,11 +111,7 @@ def _translate(pool, target, inputs, waiting, chunk_lines):
         now = time.monotonic()
         if now - reported > _REPORT_SECONDS:
             reported = now
-            print(
-                f"keras-transformer: {lines} lines, {lines / (now - started):.0f} a second",
-                file=sys.stderr,
-                flush=True,
-            )
+            say(f"{lines} lines, {lines / (now - started):.0f} a second")
     return lines
 
 
@@ -125,15 +128,147 @@ def _fingerprint(model):
 
 
 def _files(root):
+    def counts(name):
+        return name not in _NOT_THE_MODEL and name[0] != "."
+
     for folder, names, files in os.walk(root, followlinks=True):
-        names[:] = [name for name in names if name not in _NOT_THE_MODEL and name[0] != "."]
-        for name in files:
-            path = os.path.join(folder, name)
-            if name not in _NOT_THE_MODEL and name[0] != "." and os.path.isfile(path):
-                yield path
+        names[:] = filter(counts, names)
+        paths = [os.path.join(folder, name) for name in filter(counts, files)]
+        yield from filter(os.path.isfile, paths)
 
 
-def _stop_ray():
-    import ray
+def read_chunks(path: str, shard: int, size: int) -> Iterator[Chunk]:
+    """Reads a file of UTF-8, plain or `.gz`, in chunks of `size` lines, in constant memory.
 
-    ray.shutdown()
+    Raises:
+        InputError: The file cannot be read or is not UTF-8.
+    """
+    try:
+        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+            lines = (_decoded(line, path, at) for at, line in enumerate(file, 1))
+            for number in itertools.count():
+                chunk = list(itertools.islice(lines, size))
+                if not chunk:
+                    return
+                yield Chunk(shard, number, number * size + 1, chunk)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+
+
+def _decoded(line, path, at):
+    if at == 1:
+        line = line.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}, line {at}: expected UTF-8 text. Received: {error.reason}."
+        ) from None
+
+
+class Output:
+    """A folder with a translated file for each input, and what is needed to go on.
+
+    A chunk's translation is a file under `.parts` until all of its file are there; only then
+    does the translated file appear, under its final name and whole.
+
+    Args:
+        folder: Path of the folder. One of the same job is gone on with.
+        inputs: Paths of the files.
+        job: Fit for JSON: what makes two runs the same job.
+
+    Raises:
+        InputError: The folder holds something else, two inputs have the same name, one has a
+            name that the folder needs itself, or an option is not fit for JSON.
+    """
+
+    def __init__(self, folder: str | os.PathLike, inputs: list[str], job: dict[str, Any]):
+        self._folder = pathlib.Path(folder)
+        self._names = [os.path.basename(path).removesuffix(".gz") for path in inputs]
+        twice = {name for name in self._names if self._names.count(name) > 1}
+        if twice:
+            raise InputError(f"The inputs must have different names. Received: {min(twice)} twice.")
+        # Names with a point: `.parts`, files that are being written, and ".gz" without its ending.
+        for name in self._names:
+            if name == _JOB or not name or name.startswith("."):
+                raise InputError(
+                    f"An input's name, without .gz, must not be {_JOB} nor begin with a point, "
+                    f"as the output folder's own files do. Received: {name!r}."
+                )
+        job = {**job, "inputs": [_identity(path) for path in inputs]}
+        try:  # As it is read again: a tuple becomes a list, a key a string.
+            job = json.loads(json.dumps(job))
+        except TypeError as error:
+            raise InputError(f"The options must be fit for JSON. Received: {error}.") from None
+        path = self._folder / _JOB
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                _check_same(path, job)
+            elif any(self._folder.iterdir()):
+                raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
+            else:
+                write_whole(path, json.dumps(job, indent=2) + "\n")
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
+
+    def is_done(self, shard: int) -> bool:
+        """Whether a file is translated."""
+        return (self._folder / self._names[shard]).exists()
+
+    def has(self, chunk: Chunk) -> bool:
+        """Whether a chunk is translated, a line for each of its lines."""
+        try:
+            part = self._part(chunk.shard, chunk.number).read_bytes()
+        except FileNotFoundError:
+            return False
+        # A loss of power may leave a file short, empty or full of zeros; then it is made again.
+        return part.endswith(b"\n") and part.count(b"\n") == len(chunk.lines)
+
+    def write(self, chunk: Chunk, texts: list[str]):
+        """Keeps the translation of a chunk."""
+        if len(texts) != len(chunk.lines):
+            raise ValueError(f"{len(texts)} translations of {len(chunk.lines)} lines")
+        path = self._part(chunk.shard, chunk.number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(" ".join(text.splitlines()) + "\n" for text in texts))
+
+    def finish(self, shard: int, chunks: int):
+        """Makes the translated file of the `chunks` chunks that are there."""
+        final = self._folder / self._names[shard]
+        with replaced_file(final) as partial, open(partial, "wb") as whole:
+            for number in range(chunks):
+                with open(self._part(shard, number), "rb") as part:
+                    shutil.copyfileobj(part, whole)
+            whole.flush()
+        shutil.rmtree(self._folder / _PARTS / str(shard), ignore_errors=True)
+
+    def clean(self):
+        """Takes away what is not needed when every file is translated."""
+        shutil.rmtree(self._folder / _PARTS, ignore_errors=True)
+
+    def _part(self, shard, number):
+        return self._folder / _PARTS / str(shard) / f"{number}.txt"
+
+
+def _identity(path):
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: expected a text file.")
+    return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
+
+
+def _check_same(path, job):
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"{path}: cannot be read: expected JSON.") from None
+    for key, value in job.items():
+        if not isinstance(before, dict) or before.get(key) != value:
+            raise InputError(
+                f"{path.parent}: holds the output of another job: its {key.replace('_', ' ')} "
+                "differs. Give another output folder."
+            )

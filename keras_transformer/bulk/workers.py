@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from keras_transformer.errors import InputError
 
@@ -11,61 +13,60 @@ _NOTICE_SECONDS = 30
 _START_SECONDS = 600
 # What Ray raises when a worker, its machine or its memory is lost; what the model raises is a bug.
 _FAILURES = (
-    "RayActorError",
-    "WorkerCrashedError",
-    "OutOfMemoryError",
-    "NodeDiedError",
-    "ObjectLostError",
+    "RayActorError WorkerCrashedError OutOfMemoryError NodeDiedError ObjectLostError".split()
 )
 
 
-class Worker:
-    """Holds a model, in a process of its own.
+class Chunk(NamedTuple):
+    """Lines of a file that are translated together.
 
-    Args:
-        model: Path of a run folder or an export, there on every machine.
-        threads: Threads that it uses.
-        options: Dict of options of `Translator.translate`.
+    Attributes:
+        shard: Place of the file among the inputs.
+        number: Which chunk of the file, counted from 0.
+        first_line: Number of its first line, counted from 1.
+        lines: Its lines without their ends.
     """
 
-    def __init__(self, model, threads, options):
+    shard: int
+    number: int
+    first_line: int
+    lines: list[str]
+
+
+class Worker:
+    """Holds a model, in a process of its own; the options are those of `Translator.translate`."""
+
+    def __init__(self, model: str, threads: int, options: dict[str, Any]):
         # The model is loaded later, so that a worker counts as started once it has its CPUs.
         self._model, self._threads, self._options = model, threads, options
         self._translator = None
 
-    def translate(self, lines, first_line, path):
+    def translate(self, lines: list[str], first_line: int, path: str) -> list[str] | InputError:
         """The translations of lines, or the `InputError` that they or the model cause."""
+        import tensorflow as tf
+
+        from keras_transformer.translator import Translator
+
         where = ""
         try:
             if self._translator is None:
-                self._translator = self._load()
-            where = f"{path}, lines {first_line}-{first_line + len(lines) - 1}: "
+                tf.config.threading.set_intra_op_parallelism_threads(self._threads)
+                tf.config.threading.set_inter_op_parallelism_threads(self._threads)
+                self._translator = Translator.load(self._model)
+            where = f"{_place(lines, first_line, path)}: "
             results = self._translator.translate(lines, **self._options)
         except InputError as error:
             return InputError(f"{where}{error}")
         return [result.text for result in results]
 
-    def _load(self):
-        import tensorflow as tf
-
-        from keras_transformer.translator import Translator
-
-        tf.config.threading.set_intra_op_parallelism_threads(self._threads)
-        tf.config.threading.set_inter_op_parallelism_threads(self._threads)
-        return Translator.load(self._model)
-
 
 class Workers:
-    """Workers that are kept busy.
+    """`count` workers that are kept busy; each takes `threads` CPUs of the cluster.
 
-    Args:
-        count: How many.
-        model: As in `Worker`.
-        threads: Likewise; a worker takes as many CPUs of the cluster.
-        options: Likewise.
+    The other arguments are those of `Worker`.
     """
 
-    def __init__(self, count, model, threads, options):
+    def __init__(self, count: int, model: str, threads: int, options: dict[str, Any]):
         import ray
 
         self._ray = ray
@@ -79,18 +80,14 @@ class Workers:
         for _ in range(count):
             self._start()
 
-    def run(self, chunks, paths):
+    def run(self, chunks: Iterable[Chunk], paths: list[str]) -> Iterator[tuple[Chunk, list[str]]]:
         """Translates chunks as workers become free.
 
-        A worker that waits for CPUs holds up no chunk: those that have started do the work.
-
-        Args:
-            chunks: Iterable of `Chunk`; at most one more is taken from it than there are workers
-                that have started.
-            paths: Paths of the files, for messages.
+        A worker that waits for CPUs holds up no chunk: those that have started do the work. At most
+        one chunk more is taken than there are of these. The paths of the files are for messages.
 
         Yields:
-            `(chunk, translations)`, in the order in which they are done.
+            Chunks with their translations, in the order in which they are done.
 
         Raises:
             InputError: A line cannot be translated, its chunk has failed three times, or no worker
@@ -130,10 +127,11 @@ class Workers:
             yield chunk, result
 
     def stop(self):
-        """Ends the workers."""
+        """Ends the workers, and Ray where it was started here."""
         running = [each[0] for each in self._running.values()]
         for worker in [*self._idle, *running, *self._starting.values()]:
             self._ray.kill(worker)
+        self._ray.shutdown()
 
     def _start(self):
         worker = self._actor.remote(*self._arguments)
@@ -171,7 +169,7 @@ class Workers:
                 raise InputError(f"No worker has started in {waited:.0f} seconds: {self._cpus()}.")
             if not self._noticed and waited >= _NOTICE_SECONDS:
                 self._noticed = True
-                _say(f"{len(self._starting)} workers have not started yet: {self._cpus()}")
+                say(f"{len(self._starting)} workers have not started yet: {self._cpus()}")
 
     def _cpus(self):
         total = self._ray.cluster_resources().get("CPU", 0)
@@ -182,10 +180,14 @@ class Workers:
         )
 
     def _check_failures(self, error, chunk, failures, path):
-        where = f"{path}, lines {chunk.first_line}-{chunk.first_line + len(chunk.lines) - 1}"
+        where = _place(chunk.lines, chunk.first_line, path)
         if failures == _MOST_FAILURES:
             raise InputError(f"{where}: {failures} workers failed on them. Last: {_cause(error)}")
-        _say(f"a worker failed ({type(error).__name__}); {where}: again")
+        say(f"a worker failed ({type(error).__name__}); {where}: again")
+
+
+def _place(lines, first_line, path):
+    return f"{path}, lines {first_line}-{first_line + len(lines) - 1}"
 
 
 def _cause(error):
@@ -194,5 +196,6 @@ def _cause(error):
     return " ".join(dict.fromkeys([lines[0].strip(), lines[-1].strip()]))[:400]
 
 
-def _say(message):
+def say(message: str):
+    """Writes one line to stderr."""
     print(f"keras-transformer: {message}", file=sys.stderr, flush=True)

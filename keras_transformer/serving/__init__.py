@@ -2,7 +2,7 @@
 
 `server.py` starts everything: `connection.py` and `app.py` are the HTTP side, `protocol.py`
 TensorFlow Serving's JSON; `model.py` follows the versions, `batcher.py` makes batches, `cluster.py`
-has Ray Serve run them in `replica.py`, each with an `artifact.py`.
+has Ray Serve run them in `replica.py`, where the SavedModel is.
 """
 
 from keras_transformer.serving.options import ServerOptions
@@ -11,7 +11,7 @@ __all__ = ["ServerOptions", "serve"]
 
 
 def __getattr__(name):
-    # Late: whoever reads the options alone needs no HTTP server.
+    # Late: whoever reads the options alone needs neither Keras nor Ray.
     if name == "serve":
         from keras_transformer.serving.server import serve
 

@@ -2,18 +2,20 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import re
 import secrets
 import shutil
 import tempfile
 import threading
+from typing import Any, NamedTuple
 
 from keras_transformer.errors import InputError
-from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.model import Version, folder_digest
+from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.replica import Replica
-from keras_transformer.serving.versions import folder_digest
+from keras_transformer.serving.reporting import Rejection
+from keras_transformer.serving.signatures import Signature
 
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest store that Ray takes: batches are far smaller, and small ones do not use it at all.
@@ -22,7 +24,7 @@ _STOP_SECONDS = 30
 _PROGRAMS_FLAG = "--tf_xla_persistent_cache_directory"
 
 
-def start_ray(address=None, cpus=None):
+def start_ray(address: str | None = None, cpus: int | None = None):
     """Starts Ray on this machine, quietly, or joins a cluster.
 
     Nothing is sent to anybody, there is no dashboard, and nothing of Ray's goes to stdout. A
@@ -64,30 +66,32 @@ def start_ray(address=None, cpus=None):
             logging_level="ERROR",
             **where,
         )
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises nothing narrower where a machine is too busy for it.
         raise InputError(f"Ray cannot be started: {error}") from None
 
 
-@dataclasses.dataclass
-class Loaded:
+class Loaded(NamedTuple):
     """A version whose replicas run.
 
     Attributes:
         number: Its number.
-        signatures: Dict of `Signature` by name.
+        signatures: By name.
         seconds: What loading and warming up took.
+        handle: Ray Serve's, of the replicas.
+        application: Ray Serve's name of it.
+        timeout: Seconds after which a batch has hung.
         digest: That of its folder, which each of its replicas has found.
     """
 
     number: int
-    signatures: dict
+    signatures: dict[str, Signature]
     seconds: float
-    handle: object
+    handle: Any
     application: str
     timeout: float
     digest: str
 
-    async def run(self, signature, columns):
+    async def run(self, signature: str, columns: dict[str, list]) -> dict[str, Any]:
         """Runs one batch on one of the replicas; see `Replica.run`.
 
         Raises:
@@ -116,14 +120,9 @@ class Loaded:
 
 
 class Cluster:
-    """Ray Serve with an application for each version.
+    """Ray Serve with an application for each version, whose names begin with `name`."""
 
-    Args:
-        name: Prefix of the applications' names.
-        options: `ServerOptions`.
-    """
-
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: ServerOptions):
         self._name = name
         self._options = options
         self._loads = 0
@@ -165,14 +164,8 @@ class Cluster:
             self._programs = tempfile.mkdtemp(prefix="keras-transformer-serve-")
             os.environ["TF_XLA_FLAGS"] = f"{flags} {_PROGRAMS_FLAG}={self._programs}".strip()
 
-    async def load(self, version):
+    async def load(self, version: Version) -> Loaded:
         """Starts the replicas of a version and waits until all of them are warm.
-
-        Args:
-            version: `Version`.
-
-        Returns:
-            `Loaded`.
 
         Raises:
             InputError: It cannot be loaded; nothing of it stays.
@@ -185,25 +178,17 @@ class Cluster:
             raise InputError(f"{version.folder}: cannot be read: {error.strerror}.") from None
         self._loads += 1
         application = f"{self._name}-{version.number}-{self._loads}"
-        options = self._options
         deployment = await asyncio.to_thread(self._deployment)
-        bound = deployment.bind(version.folder, options, digest)
+        bound = deployment.bind(version.folder, self._options, digest)
         try:
             handle = await asyncio.to_thread(serve.run, bound, name=application, route_prefix=None)
-            state = await handle.describe.remote()
+            signatures, seconds = await handle.describe.remote()
         except Exception as error:
             reason = await asyncio.to_thread(self._reason, application) or str(error)
             await asyncio.to_thread(serve.delete, application)
             raise InputError(reason) from None
-        return Loaded(
-            version.number,
-            state["signatures"],
-            state["seconds"],
-            handle,
-            application,
-            2 * options.request_timeout,
-            digest,
-        )
+        timeout = 2 * self._options.request_timeout  # So that the request's own comes first.
+        return Loaded(version.number, signatures, seconds, handle, application, timeout, digest)
 
     def _deployment(self):
         from ray import serve
@@ -229,13 +214,13 @@ class Cluster:
         with self._making:
             return serve.status()
 
-    async def unload(self, loaded):
+    async def unload(self, loaded: Loaded):
         """Ends the replicas of a version."""
         from ray import serve
 
         await asyncio.to_thread(serve.delete, loaded.application)
 
-    async def running(self, application):
+    async def running(self, application: str) -> int:
         """How many replicas of an application run."""
         status = await asyncio.to_thread(self._status)
         if application not in status.applications:
@@ -262,14 +247,12 @@ class Cluster:
             if self._options.ray_address is None:
                 serve.shutdown()
             else:  # Others may serve on that cluster, too.
-                for name in [each for each in self._status().applications if self._is_own(each)]:
+                # Not by the beginning alone: "de-en-1-1" is none of a model "de".
+                own = re.compile(rf"{re.escape(self._name)}-\d+-\d+")
+                for name in filter(own.fullmatch, list(self._status().applications)):
                     serve.delete(name)
         with contextlib.suppress(Exception):
             ray.shutdown()
-
-    def _is_own(self, application):
-        # Not by the beginning alone: "de-en-1-1" is none of a model "de".
-        return re.fullmatch(rf"{re.escape(self._name)}-\d+-\d+", application) is not None
 
     def _reason(self, application):
         """The last line of what Ray Serve tells about an application that did not start."""

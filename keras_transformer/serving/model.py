@@ -1,36 +1,126 @@
 """The versions that are served: one answers, a new one is loaded beside it, then takes over."""
 
 import asyncio
+import hashlib
+import os
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from keras_transformer.errors import InputError
 from keras_transformer.serving.batcher import Batcher
-from keras_transformer.serving.columns import join
-from keras_transformer.serving.log import say
-from keras_transformer.serving.rejection import Rejection
-from keras_transformer.serving.versions import find_versions, folder_digest
+from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.reporting import Rejection, say
+from keras_transformer.serving.signatures import join
 
+if TYPE_CHECKING:
+    from keras_transformer.serving.cluster import Cluster
+
+_GRAPH = "saved_model.pb"
 # What kept a version from being loaded may pass: it is tried again, each time after twice as long.
 _RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 30.0, 600.0
+
+
+class Version(NamedTuple):
+    """A version that is there: number, absolute path, and what changes with any of its files."""
+
+    number: int
+    folder: str
+    stamp: tuple
+
+
+def find_versions(path: str | os.PathLike) -> list[Version]:
+    """The versions of a model, the highest first.
+
+    Args:
+        path: A SavedModel's folder, or a folder of such folders whose names are numbers, as
+            TensorFlow Serving wants it. Folders with other names, or without a graph, are passed
+            over.
+    """
+    path = Path(os.path.abspath(path))
+    if (path / _GRAPH).is_file():
+        return [_version(int(path.name) if _is_number(path.name) else 1, path)]
+    try:
+        folders = [entry for entry in path.iterdir() if _is_number(entry.name)]
+    except OSError:
+        return []
+    found = [_version(int(entry.name), entry) for entry in folders if (entry / _GRAPH).is_file()]
+    return sorted(found, key=lambda version: version.number, reverse=True)
+
+
+def _is_number(name):
+    # `isdecimal` alone would take digits of every script.
+    return name.isascii() and name.isdecimal()
+
+
+def _version(number, folder):
+    stamp = []
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = os.stat(os.path.join(directory, name))
+            except OSError:
+                continue
+            stamp.append((os.path.join(directory, name), status.st_size, status.st_mtime_ns))
+    return Version(number, str(folder), tuple(sorted(stamp)))
+
+
+def folder_digest(folder: str | os.PathLike) -> str:
+    """SHA-256 over the names and contents of all files of a folder, as text.
+
+    Raises:
+        OSError: A file went while it was read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape"))
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def model_name(path: str | os.PathLike) -> str:
+    """The name of a model by default: that of the folder which holds its versions."""
+    path = Path(os.path.abspath(path))
+    inside = (path / _GRAPH).is_file() and _is_number(path.name)
+    name = (path.parent if inside else path).name
+    return "".join("_" if sign in "/:?#%" else sign for sign in name) or "model"
+
+
+def check_model(path: str | os.PathLike):
+    """Raises `InputError` if there is nothing to serve at `path`."""
+    if not os.path.isdir(path):
+        raise InputError(f"{path}: expected a folder with a SavedModel. Received: no such folder.")
+    if not find_versions(path):
+        raise InputError(
+            f"{path}: expected a SavedModel (saved_model.pb) or numbered folders with one each "
+            f"({path}/1). Received: neither."
+        )
 
 
 class ServedModel:
     """Follows a folder of versions.
 
-    Args:
-        path: A SavedModel's folder, or a folder of numbered ones.
-        options: `ServerOptions`.
-        cluster: Loads versions and runs batches: `Cluster`.
-        on_batch: As in `Batcher`.
-
     Attributes:
         name: The model's name.
         number: The version that answers, None before there is one.
+        signatures: Those of that version, by name.
+        replicas: How many replicas of it run, as of a second ago.
     """
 
-    def __init__(self, path, name, options, cluster, on_batch=None):
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        options: ServerOptions,
+        cluster: "Cluster",
+        on_batch: Callable[..., None] = lambda *_: None,
+    ):
         self.name = name
         self.number = None
         self.signatures = {}
+        self.replicas = 0
         self._path = path
         self._options = options
         self._cluster = cluster
@@ -64,8 +154,14 @@ class ServedModel:
             if settled:
                 await self._update(versions)
 
-    async def predict(self, signature, columns, count):
-        """Runs the sentences of one request; a dict of lists. See `Batcher.submit`."""
+    async def count_replicas(self):
+        """Counts the replicas that run again and again. Runs until cancelled."""
+        while True:
+            self.replicas = await self._cluster.running(self._served.application)
+            await asyncio.sleep(1)
+
+    async def predict(self, signature: str, columns: dict[str, list], count: int) -> dict[str, Any]:
+        """Runs the sentences of one request: the outputs by name. See `Batcher.submit`."""
         batcher, found = self._batcher, self.signatures[signature]
         try:
             async with asyncio.timeout(self._options.request_timeout):
@@ -77,36 +173,30 @@ class ServedModel:
             ) from None
 
     @property
-    def application(self):
-        """Name of the application that answers."""
-        return self._served.application
-
-    @property
-    def waiting(self):
+    def waiting(self) -> int:
         """Sentences that wait."""
         return self._batcher.waiting if self._batcher else 0
 
-    def states(self, number=None):
-        """The status of the versions, or of one: as TensorFlow Serving tells it.
+    def states(self, number: int | None = None) -> dict[str, Any]:
+        """The status of all versions, or of one, in TensorFlow Serving's form.
 
         Raises:
             Rejection: 404 for a version that is not known.
         """
-        numbers = sorted(self._states, reverse=True) if number is None else [number]
         if number is not None and number not in self._states:
             raise Rejection(404, f"Could not find version {number} of model {self.name}")
-        return {"model_version_status": [self._state(each) for each in numbers]}
+        found = []
+        for each in sorted(self._states, reverse=True) if number is None else [number]:
+            state, message = self._states[each]
+            code = "INVALID_ARGUMENT" if message else "OK"
+            status = {"error_code": code, "error_message": message}
+            found.append({"version": str(each), "state": state, "status": status})
+        return {"model_version_status": found}
 
-    def check_version(self, number):
+    def check_version(self, number: int | None):
         """Raises `Rejection`, 404, unless `number` is None or the version that answers."""
         if number is not None and number != self.number:
             raise Rejection(404, f"Servable not found for request: Specific({self.name}, {number})")
-
-    def _state(self, number):
-        state, message = self._states[number]
-        code = "INVALID_ARGUMENT" if message else "OK"
-        status = {"error_code": code, "error_message": message}
-        return {"version": str(number), "state": state, "status": status}
 
     async def _update(self, versions):
         present = {version.number for version in versions}
@@ -150,17 +240,8 @@ class ServedModel:
             say(f"version {version.number} is refused{goes_on}: {message}")
             return error
         old, old_batcher = self._served, self._batcher
-        options = self._options
-        self._batcher = Batcher(
-            loaded.run,
-            options.replicas * options.threads,
-            options.max_batch_size,
-            options.batch_wait_ms / 1000,
-            options.max_queue,
-            self._on_batch,
-            [name for name, each in loaded.signatures.items() if not each.mixes],
-            options.max_answer_bytes,
-        )
+        unmixed = [name for name, each in loaded.signatures.items() if not each.mixes]
+        self._batcher = Batcher(loaded.run, self._options, self._on_batch, unmixed)
         self._served, self._stamp, self.number = loaded, version.stamp, version.number
         self.signatures = loaded.signatures
         self._states[version.number] = ("AVAILABLE", "")

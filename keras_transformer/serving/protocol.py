@@ -6,59 +6,56 @@ Both formats of a request, the names of the errors and the form of the answers f
 
 import base64
 import binascii
-import dataclasses
+import itertools
 import json
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.reporting import Rejection, answer_too_long
+from keras_transformer.serving.signatures import Signature
 
 _INTEGERS = {
-    "int8": (-(2**7), 2**7),
-    "uint8": (0, 2**8),
-    "int16": (-(2**15), 2**15),
-    "uint16": (0, 2**16),
-    "int32": (-(2**31), 2**31),
-    "uint32": (0, 2**32),
-    "int64": (-(2**63), 2**63),
-    "uint64": (0, 2**64),
+    f"{sign}int{bits}": (0, 2**bits) if sign else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
 }
 DEFAULT = "serving_default"
-# Bytes that the arrays of outputs may have for each byte of the longest answer: a number has eight,
-# and most of them may be padding.
-PADDED = 8
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
-@dataclasses.dataclass(frozen=True)
-class Predict:
+def shortened(text: str, length: int = 80) -> str:
+    """A text for a message: of a hostile one no more than a line."""
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+class Predict(NamedTuple):
     """A request for a prediction, checked.
 
     Attributes:
         signature: Name of the signature.
-        columns: Dict from the name of an input to a list with a value for each sentence: bytes,
-            number, or list of such.
+        columns: From the name of an input to a list with a value for each sentence: bytes, number,
+            or list of such.
         count: Sentences.
         by_row: Whether it came as `"instances"`, and the answer goes as `"predictions"`.
     """
 
     signature: str
-    columns: dict
+    columns: dict[str, list]
     count: int
     by_row: bool
 
 
-def parse_predict(body, signatures, max_sentences, max_text_bytes):
+def parse_predict(
+    body: bytes, signatures: dict[str, Signature], max_sentences: int, max_text_bytes: int
+) -> Predict:
     """Reads the body of a `:predict` request.
 
     Args:
-        body: Bytes.
-        signatures: Dict of `Signature` by name.
+        body: JSON.
+        signatures: Those of the model, by name.
         max_sentences: Most values in a column.
         max_text_bytes: Most bytes in a string.
-
-    Returns:
-        `Predict`.
 
     Raises:
         Rejection: 400 for what is no such request, 413 for what is beyond a limit.
@@ -79,93 +76,16 @@ def parse_predict(body, signatures, max_sentences, max_text_bytes):
         raise _bad("Expected only one of the keys 'inputs' and 'instances'. Received: both")
     if not by_row and "inputs" not in document:
         raise _bad("Missing 'inputs' or 'instances' key")
-    if by_row:
-        raw = _from_rows(document["instances"], inputs, max_sentences)
-    else:
-        raw = _from_columns(document["inputs"], inputs, max_sentences)
+    read = _from_rows if by_row else _from_columns
     columns = {
         key: [_value(item, inputs[key], max_text_bytes, key, at) for at, item in enumerate(items)]
-        for key, items in raw.items()
+        for key, items in read(document, inputs, max_sentences).items()
     }
     counts = {len(items) for items in columns.values()}
     if len(counts) > 1:
         sizes = ", ".join(f"{key}: {len(items)}" for key, items in columns.items())
         raise _bad(f"Expected the same number of values in each input. Received: {sizes}")
     return Predict(name, columns, counts.pop(), by_row)
-
-
-def format_predict(outputs, by_row, max_bytes):
-    """The JSON of an answer.
-
-    Args:
-        outputs: Dict from the name of an output to a list or array with a value for each sentence.
-        by_row: As in `Predict`.
-        max_bytes: Longest answer.
-
-    Returns:
-        Bytes. An output whose name ends in `_bytes` is base64-encoded; NaN and infinities are
-        written as TensorFlow Serving writes them, `NaN` and `-Infinity`.
-
-    Raises:
-        Rejection: 413, the answer is longer than `max_bytes`.
-    """
-    # In small parts: `json.dumps` lets no other thread run before it returns.
-    parts, size = [], 0
-    for part in _by_row(outputs) if by_row else _by_column(outputs):
-        parts.append(part.encode("utf-8"))
-        size += len(parts[-1])
-        if size > max_bytes:
-            raise answer_too_long(max_bytes)
-    return b"".join(parts)
-
-
-def answer_too_long(max_bytes):
-    """The `Rejection` of a request whose answer is longer than `max_bytes`."""
-    message = f"At most {max_bytes} bytes an answer: send fewer or shorter sentences in a request"
-    return Rejection(413, message, "answer")
-
-
-def array_bytes(outputs):
-    """Bytes of the arrays among outputs, whatever their values are in JSON."""
-    return sum(getattr(values, "nbytes", 0) for values in outputs.values())
-
-
-def _by_row(outputs):
-    yield '{"predictions": ['
-    for at, row in enumerate(zip(*outputs.values(), strict=True)):
-        yield ", " if at else ""
-        yield from _named(dict(zip(outputs, row, strict=True)))
-    yield "]}"
-
-
-def _by_column(outputs):
-    yield '{"outputs": '
-    yield from _named(outputs)
-    yield "}"
-
-
-def _named(values):
-    """A single output stands without its name."""
-    if len(values) == 1:
-        ((key, value),) = values.items()
-        yield from _encoded(value, key.endswith("_bytes"))
-        return
-    for at, (key, value) in enumerate(values.items()):
-        yield f"{', ' if at else '{'}{json.dumps(key, ensure_ascii=False)}: "
-        yield from _encoded(value, key.endswith("_bytes"))
-    yield "}"
-
-
-def _encoded(value, as_bytes):
-    if isinstance(value, np.ndarray | list) and np.ndim(value[:1]) > 1:
-        yield "["
-        for at, part in enumerate(value):
-            yield ", " if at else ""
-            yield from _encoded(part, as_bytes)
-        yield "]"
-        return
-    value = value.tolist() if isinstance(value, np.ndarray) else value
-    yield json.dumps(_plain(value, as_bytes), ensure_ascii=False)
 
 
 def _bad(message):
@@ -203,39 +123,37 @@ def _is_object(value):
 
 def _check_count(count, max_sentences):
     if count > max_sentences:
-        raise Rejection(
-            413, f"At most {max_sentences} sentences a request. Received: {count}", "sentences"
-        )
+        message = f"At most {max_sentences} sentences a request. Received: {count}"
+        raise Rejection(413, message, "sentences")
 
 
-def _from_rows(rows, inputs, max_sentences):
+def _from_rows(document, inputs, max_sentences):
+    rows = document["instances"]
     if not isinstance(rows, list):
         raise _bad("Expecting 'instances' to be a list/array")
     if not rows:
         raise _bad("No values in 'instances' array")
     _check_count(len(rows), max_sentences)
-    if not _is_object(rows[0]):
-        if len(inputs) > 1:
-            raise _bad(
-                "instances is a plain list, but expecting list of objects as multiple input "
-                f"tensors required: {', '.join(inputs)}"
-            )
-        for at, row in enumerate(rows):
-            if _is_object(row):
-                raise _bad(f"Expecting value/list but got object at item {at} of input list")
-        return {next(iter(inputs)): rows}
+    named = _is_object(rows[0])
+    if not named and len(inputs) > 1:
+        raise _bad(
+            "instances is a plain list, but expecting list of objects as multiple input "
+            f"tensors required: {', '.join(inputs)}"
+        )
     for at, row in enumerate(rows):
-        if not _is_object(row):
-            raise _bad(f"Expecting object but got value/list at item {at} of input list")
-        if set(row) != set(inputs):
+        if _is_object(row) != named:
+            kinds = ("object but got value/list", "value/list but got object")
+            raise _bad(f"Expecting {kinds[not named]} at item {at} of input list")
+        if named and set(row) != set(inputs):
             raise _bad(
                 f"Failed to process element: {at} of 'instances' list. JSON object: keys must be "
                 f"equal to: {','.join(inputs)}. Received: {_shown(','.join(row))}"
             )
-    return {key: [row[key] for row in rows] for key in inputs}
+    return {key: [row[key] for row in rows] if named else rows for key in inputs}
 
 
-def _from_columns(values, inputs, max_sentences):
+def _from_columns(document, inputs, max_sentences):
+    values = document["inputs"]
     if not _is_object(values):
         if len(inputs) > 1:
             raise _bad(
@@ -254,9 +172,8 @@ def _from_columns(values, inputs, max_sentences):
 
 def _value(item, tensor, max_text_bytes, key, at):
     """A JSON value as what `tensor` holds for one sentence."""
-    rank = len(tensor.shape) - 1
     try:
-        return _nested(item, rank, tensor.dtype, max_text_bytes)
+        return _nested(item, len(tensor.shape) - 1, tensor.dtype, max_text_bytes)
     except Rejection as error:
         message = f"Failed to process element: {at} of the input {key}. {error.message}"
         raise Rejection(error.status, message, error.reason) from None
@@ -266,23 +183,31 @@ def _nested(item, rank, dtype, max_text_bytes):
     if rank:
         if not isinstance(item, list):
             raise _bad(f"Expecting a list {rank} deep. Received: {_shown(item)}")
-        if len(item) > max_text_bytes:
-            raise _too_long(len(item), max_text_bytes, "values")
+        _check_length(len(item), max_text_bytes, "values")
         return [_nested(part, rank - 1, dtype, max_text_bytes) for part in item]
     if dtype == "string":
-        return _text(item, max_text_bytes)
-    return _number(item, dtype)
+        text = _text(item)
+        _check_length(len(text), max_text_bytes, "bytes")
+        return text
+    if not _is_number(item, dtype):
+        raise _bad(f"JSON Value: {_shown(item)} is not of expected type: {dtype}")
+    return item
 
 
-def _text(item, max_text_bytes):
+def _check_length(length, most, unit):
+    if length > most:
+        raise Rejection(413, f"At most {most} {unit} a text. Received: {length}", "length")
+
+
+def _text(item):
+    if not isinstance(item, str) and not _is_base64(item):
+        raise _bad(f"JSON Value: {_shown(item)} is not of expected type: string")
     try:
-        if _is_base64(item):
-            text = base64.b64decode(item["b64"].encode("ascii"), validate=True)
-            text.decode("utf-8")
-        elif isinstance(item, str):
-            text = item.encode("utf-8")
-        else:
-            raise _bad(f"JSON Value: {_shown(item)} is not of expected type: string")
+        if isinstance(item, str):
+            return item.encode("utf-8")
+        text = base64.b64decode(item["b64"].encode("ascii"), validate=True)
+        text.decode("utf-8")
+        return text
     except binascii.Error:
         raise _bad("Unable to base64 decode") from None
     except UnicodeDecodeError as error:
@@ -291,46 +216,87 @@ def _text(item, max_text_bytes):
         if _is_base64(item):
             raise _bad("Unable to base64 decode: expected ASCII characters") from None
         raise _bad("Expected valid Unicode. Received: half a surrogate pair") from None
-    if len(text) > max_text_bytes:
-        raise _too_long(len(text), max_text_bytes, "bytes")
-    return text
 
 
-def _too_long(count, most, unit):
-    return Rejection(413, f"At most {most} {unit} a text. Received: {count}", "length")
-
-
-def _number(item, dtype):
-    if dtype == "bool":
-        good = isinstance(item, bool)
-    elif isinstance(item, bool) or not isinstance(item, int | float):
-        good = False
-    elif dtype in _INTEGERS:
+def _is_number(item, dtype):
+    if dtype == "bool" or isinstance(item, bool):
+        return dtype == "bool" and isinstance(item, bool)
+    if dtype in _INTEGERS:
         least, end = _INTEGERS[dtype]
-        good = isinstance(item, int) and least <= item < end
-    else:
-        # NaN and infinities pass, as they do in TensorFlow Serving.
-        good = not _LARGEST_FLOAT32 < abs(item) < float("inf")
-    if not good:
-        raise _bad(f"JSON Value: {_shown(item)} is not of expected type: {dtype}")
-    return item
+        return isinstance(item, int) and least <= item < end
+    # NaN and infinities pass, as they do in TensorFlow Serving.
+    is_real = isinstance(item, int | float)
+    return is_real and not _LARGEST_FLOAT32 < abs(item) < float("inf")
 
 
 def _shown(value):
-    """A value for a message: of a hostile one no more than a line."""
     try:
-        text = json.dumps(value)
+        return shortened(json.dumps(value))
     except (RecursionError, ValueError):
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
+        return f"a {type(value).__name__}"
 
 
-def _plain(value, as_bytes):
-    if isinstance(value, list):
-        return [_plain(part, as_bytes) for part in value]
-    if isinstance(value, bytes):
-        if as_bytes:
-            return {"b64": base64.b64encode(value).decode("ascii")}
-        # A model may cut a character that it spells in bytes.
-        return value.decode("utf-8", "replace")
-    return value
+def format_predict(outputs: dict[str, Any], by_row: bool, max_bytes: int) -> bytes:
+    """The JSON of an answer.
+
+    Args:
+        outputs: From the name of an output to a list or array with a value for each sentence.
+        by_row: As in `Predict`.
+        max_bytes: Longest answer.
+
+    Returns:
+        UTF-8. An output whose name ends in `_bytes` is base64-encoded; NaN and infinities are
+        written as TensorFlow Serving writes them, `NaN` and `-Infinity`.
+
+    Raises:
+        Rejection: 413, the answer is longer than `max_bytes`.
+    """
+    # In small parts: `json.dumps` lets no other thread run before it returns.
+    parts, size = [], 0
+    for part in _by_row(outputs) if by_row else _by_column(outputs):
+        parts.append(part.encode("utf-8"))
+        size += len(parts[-1])
+        if size > max_bytes:
+            raise answer_too_long(max_bytes)
+    return b"".join(parts)
+
+
+def _by_row(outputs):
+    rows = (dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True))
+    yield '{"predictions": '
+    yield from _joined("[]", map(_named, rows))
+    yield "}"
+
+
+def _by_column(outputs):
+    yield '{"outputs": '
+    yield from _named(outputs)
+    yield "}"
+
+
+def _named(values):
+    items = [(key, _encoded(value, key.endswith("_bytes"))) for key, value in values.items()]
+    if len(items) == 1:  # It stands without its name.
+        return items[0][1]
+    return _joined("{}", (itertools.chain([json.dumps(key), ": "], parts) for key, parts in items))
+
+
+def _encoded(value, as_bytes):
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 1):
+        yield from _joined("[]", (_encoded(part, as_bytes) for part in value))
+    elif isinstance(value, np.ndarray):
+        yield json.dumps(value.tolist())
+    elif isinstance(value, bytes) and as_bytes:
+        yield json.dumps({"b64": base64.b64encode(value).decode("ascii")})
+    elif isinstance(value, bytes):  # A model may cut a character that it spells in bytes.
+        yield json.dumps(value.decode("utf-8", "replace"), ensure_ascii=False)
+    else:
+        yield json.dumps(value, ensure_ascii=False)
+
+
+def _joined(brackets, items):
+    yield brackets[0]
+    for at, parts in enumerate(items):
+        yield ", " if at else ""
+        yield from parts
+    yield brackets[1]

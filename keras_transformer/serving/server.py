@@ -7,25 +7,23 @@ import os
 import resource
 import signal
 import socket
-from contextlib import redirect_stdout
 
 from keras_transformer.errors import InputError
-from keras_transformer.serving.app import App
 from keras_transformer.serving.cluster import Cluster
-from keras_transformer.serving.log import say, say_unexpected
-from keras_transformer.serving.model import ServedModel
-from keras_transformer.serving.versions import check_model, model_name
+from keras_transformer.serving.model import ServedModel, check_model, model_name
+from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.reporting import Metrics, say, say_unexpected
 
-_NEEDED = ("ray", "uvicorn", "httptools", "prometheus_client")
+_NEEDED = ("ray", "starlette", "uvicorn", "httptools", "uvloop", "prometheus_client")
 _BACKLOG = 2048
 
 
-def serve(path, options):
+def serve(path: str, options: ServerOptions):
     """Serves a SavedModel until SIGTERM or SIGINT, then finishes what was accepted.
 
     Args:
         path: A SavedModel's folder, or a folder of numbered versions.
-        options: `ServerOptions`.
+        options: Limits, batching, replicas.
 
     Raises:
         InputError: There is nothing to serve, the address is taken, or `[serve]` is missing.
@@ -40,23 +38,24 @@ def serve(path, options):
         )
     _allow_files(options.max_connections + 1024)
     # Ray prints about its own comings and goings; nothing of `serve` goes to stdout.
-    with _listen(options) as listener, open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+    with (
+        _listen(options) as listener,
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+    ):
         cluster = Cluster(options.name or model_name(path), options)
         try:
             cluster.start()
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=_new_event_loop) as runner:
                 runner.run(_serve(path, options, cluster, listener))
         finally:
             cluster.stop()
 
 
-def _loop_factory():
-    """uvloop's where it is installed: it takes less time for a request."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+def _new_event_loop():
+    import uvloop  # Takes less time for a request than asyncio's own.
+
+    return uvloop.new_event_loop()
 
 
 def _allow_files(count):
@@ -83,43 +82,34 @@ def _listen(options):
 
 
 async def _serve(path, options, cluster, listener):
-    from keras_transformer.serving.metrics import Metrics
-
-    metrics = Metrics()
-    name = options.name or model_name(path)
+    name, metrics = options.name or model_name(path), Metrics()
     model = ServedModel(path, name, options, cluster, metrics.batch)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if not await _until(stop, model.load()):
-        # Now, because the thread that starts the replicas waits for them.
-        await asyncio.to_thread(cluster.stop)
-        return
-    app = App(model, options, metrics)
-    server = _http_server(app, options, metrics)
-    following = [
-        asyncio.ensure_future(_forever(model.follow)),
-        asyncio.ensure_future(_forever(lambda: _count_replicas(app, model, cluster))),
-    ]
-    # Before the address is told: who reads it connects at once.
-    listener.listen(_BACKLOG)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    host, port = listener.getsockname()[:2]
-    say(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/models/{name}")
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    for task in [*following, stopped]:
-        task.cancel()
-    say("stops, after what it accepted")
-    server.should_exit = True
-    await serving
+    if await _until(stop, model.load()):
+        work = model.follow, model.count_replicas
+        following = [asyncio.ensure_future(_forever(each)) for each in work]
+        server = _http_server(model, options, metrics)
+        # Before the address is printed: who reads it connects at once.
+        listener.listen(_BACKLOG)
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        host, port = listener.getsockname()[:2]
+        say(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/models/{name}")
+        await _until(stop, asyncio.shield(serving))
+        for task in following:
+            task.cancel()
+        say("stops, after what it accepted")
+        server.should_exit = True
+        await serving
     # Now, because a thread may wait for replicas that are being started.
     await asyncio.to_thread(cluster.stop)
 
 
-def _http_server(app, options, metrics):
+def _http_server(model, options, metrics):
     import uvicorn
 
+    from keras_transformer.serving.app import App
     from keras_transformer.serving.connection import connection_class
 
     class Server(uvicorn.Server):
@@ -129,7 +119,7 @@ def _http_server(app, options, metrics):
 
     return Server(
         uvicorn.Config(
-            app,
+            App(model, options, metrics),
             http=connection_class(options.max_connections, options.read_timeout, metrics.refused),
             ws="none",
             lifespan="off",
@@ -156,12 +146,6 @@ async def _until(stop, work):
         return True
     task.cancel()
     return False
-
-
-async def _count_replicas(app, model, cluster):
-    while True:
-        app.replicas = await cluster.running(model.application)
-        await asyncio.sleep(1)
 
 
 async def _forever(work):

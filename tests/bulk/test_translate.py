@@ -1,5 +1,6 @@
 """Files over Ray: complete, in order, whoever dies."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -12,7 +13,8 @@ import pytest
 from live_server import processes_below, save_model
 
 from keras_transformer.bulk import translate_corpus
-from keras_transformer.bulk.translate import _fingerprint
+from keras_transformer.bulk.translate import Output, _fingerprint, read_chunks
+from keras_transformer.bulk.workers import Chunk
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.tensorflow
 def model(tmp_path):
     """An export that gives upper case; a line that begins with "busy" takes a while."""
     folder = tmp_path / "model"
-    save_model(folder, busy_steps=250_000)
+    save_model(folder, busy_steps=150_000)
     manifest = {
         "format": "keras_transformer.saved_model",
         "beam_size": 1,
@@ -77,7 +79,6 @@ def test_a_job_is_the_same_one_when_its_run_only_logs(tmp_path):
 
 def test_a_second_run_with_another_recipe_is_refused(model, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_transformer.bulk.translate.Workers", NoWorkers)
-    monkeypatch.setattr("keras_transformer.bulk.translate._stop_ray", lambda: None)
     monkeypatch.setattr("keras_transformer.serving.cluster.start_ray", lambda *arguments: None)
     write(model, "recipe.yaml", "decoding: {beam_size: 4}")
     write(tmp_path, "a.txt", "one\n")
@@ -102,69 +103,136 @@ class NoWorkers:
         pass
 
 
-class Job:
-    """The command on two files of one folder, and Ray where it needs it."""
-
-    def __init__(self, model, folder):
-        pytest.importorskip("ray")
-        self.model, self.output = model, folder / "out"
-        self.inputs = [str(folder / name) for name in TEXTS]
-        for name, lines in TEXTS.items():
-            (folder / name).write_text("".join(line + "\n" for line in lines))
-
-    def start(self):
-        command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={self.model}"]
-        command += ["--engine=ray", "--workers=2", "--threads=1", "--chunk-lines=4"]
-        command += ["--input", *self.inputs, f"--output={self.output}"]
-        package = pathlib.Path(__file__).parents[2]
-        return subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(package)},
-        )
-
-    def wait_for_a_chunk(self, running):
-        deadline = time.monotonic() + 120
-        while not list(self.output.glob(".parts/0/*.txt")):
-            assert running.poll() is None and time.monotonic() < deadline, running.communicate()
-            time.sleep(0.05)
-        assert not (self.output / "a.txt").exists()
-
-    def check(self):
-        for name, lines in TEXTS.items():
-            expected = "".join(line.upper() + "\n" for line in lines)
-            assert (self.output / name).read_text() == expected
+def wait(running, condition):
+    """Waits for what a process does; the clock is against hanging alone."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
 
 
-@pytest.fixture
-def job(model, tmp_path):
-    return Job(model, tmp_path)
+def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
+    pytest.importorskip("ray")
+    output, log = tmp_path / "out", tmp_path / "log"
+    for name, lines in TEXTS.items():
+        write(tmp_path, name, "".join(line + "\n" for line in lines))
+    inputs = [str(tmp_path / name) for name in TEXTS]
 
+    def start(workers):
+        command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
+        command += ["--engine=ray", f"--workers={workers}", "--threads=1", "--chunk-lines=4"]
+        command += ["--input", *inputs, f"--output={output}"]
+        environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+        with open(log, "w") as file:
+            return subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=file, text=True, env=environment
+            )
 
-def test_a_killed_worker_loses_nothing_and_a_second_run_goes_on(job):
-    running = job.start()
-    job.wait_for_a_chunk(running)
-    os.kill(processes_below(running.pid, b"ray::Worker")[0], signal.SIGKILL)
-    stdout, stderr = running.communicate(timeout=120)
-    assert running.returncode == 0, stderr[-2000:]
-    assert "a worker failed (ActorDiedError)" in stderr
-    assert json.loads(stdout)["lines_translated"] == 39
-    job.check()
-    # A second run finds that all is there, and starts nothing.
-    again = translate_corpus(job.model, job.inputs, job.output, workers=2, threads=1, chunk_lines=4)
+    first = start(workers=1)
+    wait(first, lambda: list(output.glob(".parts/0/*.txt")))
+    done = len(list(output.glob(".parts/0/*.txt")))
+    os.kill(processes_below(first.pid, b"ray::Worker")[0], signal.SIGKILL)
+    # Its chunk is done again by another worker, then the command itself is killed.
+    wait(first, lambda: len(list(output.glob(".parts/0/*.txt"))) > done)
+    first.kill()
+    first.communicate(timeout=600)
+    assert "a worker failed (ActorDiedError); " in log.read_text()
+    assert not (output / "a.txt").exists()
+    second = start(workers=2)
+    stdout, _ = second.communicate(timeout=600)
+    assert second.returncode == 0, log.read_text()[-2000:]
+    assert json.loads(stdout)["lines_translated"] <= 39 - 2 * 4
+    for name, lines in TEXTS.items():
+        assert (output / name).read_text() == "".join(line.upper() + "\n" for line in lines)
+    # A further run finds that all is there, and starts nothing.
+    again = translate_corpus(model, inputs, output, workers=2, threads=1, chunk_lines=4)
     assert again["lines_translated"] == 0
 
 
-def test_a_killed_command_goes_on_where_it_stopped(job):
-    first = job.start()
-    job.wait_for_a_chunk(first)
-    first.kill()
-    first.communicate(timeout=60)
-    assert not (job.output / "a.txt").exists()
-    second = job.start()
-    stdout, stderr = second.communicate(timeout=120)
-    assert second.returncode == 0, stderr[-2000:]
-    assert json.loads(stdout)["lines_translated"] <= 39 - 4
-    job.check()
+def test_chunks_are_the_lines_in_order_with_their_numbers(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\nfour\x0cx\nfive")
+    assert list(read_chunks(str(path), 3, 2)) == [
+        Chunk(3, 0, 1, ["one", "two"]),
+        Chunk(3, 1, 3, ["", "four\x0cx"]),
+        Chunk(3, 2, 5, ["five"]),
+    ]
+    packed = tmp_path / "a.txt.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(read_chunks(str(packed), 3, 2)) == list(read_chunks(str(path), 3, 2))
+
+
+def test_a_line_that_is_no_utf8_is_named(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\ntwo\n\xff\n")
+    with pytest.raises(InputError, match="a.txt, line 3: expected UTF-8"):
+        list(read_chunks(str(path), 0, 2))
+    (tmp_path / "b.gz").write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="b.gz: cannot be read"):
+        list(read_chunks(str(tmp_path / "b.gz"), 0, 2))
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("a\nb\nc\n")
+    return path
+
+
+def test_a_file_appears_whole_when_its_last_chunk_is_there(tmp_path, source):
+    output = Output(tmp_path / "out", [str(source)], {"model": "m"})
+    first, last = read_chunks(str(source), 0, 2)
+    output.write(last, ["C"])
+    assert output.has(last) and not output.has(first) and not output.is_done(0)
+    again = Output(tmp_path / "out", [str(source)], {"model": "m"})
+    assert again.has(last)
+    again.write(first, ["A", "B\nb"])
+    again.finish(0, 2)
+    assert again.is_done(0)
+    assert (tmp_path / "out" / "in.txt").read_text() == "A\nB b\nC\n"
+    again.clean()
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["bulk.json", "in.txt"]
+    with pytest.raises(ValueError, match="1 translations of 2 lines"):
+        again.write(first, ["A"])
+
+
+@pytest.mark.parametrize("damaged", [b"", b"A\n", b"A\nB", b"\0\0\0\0", b"A\nB\nC\n"])
+def test_a_part_of_another_number_of_lines_is_made_again(tmp_path, source, damaged):
+    output = Output(tmp_path / "out", [str(source)], {"model": "m"})
+    first, last = read_chunks(str(source), 0, 2)
+    output.write(first, ["A", ""])
+    assert output.has(first) and not output.has(last)
+    (part,) = (tmp_path / "out").glob(".parts/*/*.txt")
+    part.write_bytes(damaged)
+    assert not Output(tmp_path / "out", [str(source)], {"model": "m"}).has(first)
+
+
+@pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])
+def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("a\n")
+    with pytest.raises(InputError, match="must not be bulk.json nor begin with a point"):
+        Output(tmp_path / "out", [str(tmp_path / name)], {})
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_are_the_same_job_again_whatever_json_makes_of_them(tmp_path, source):
+    job = {"options": {"banned_ids": (5, 7), "logit_bias": {11: -1.0}}}
+    for _ in range(2):
+        Output(tmp_path / "out", [str(source)], job)
+    with pytest.raises(InputError, match="fit for JSON.*set"):
+        Output(tmp_path / "new", [str(source)], {"options": {"banned_ids": {5}}})
+
+
+def test_another_job_does_not_mix_with_what_is_there(tmp_path, source):
+    Output(tmp_path / "out", [str(source)], {"model": "m"})
+    with pytest.raises(InputError, match="its model differs"):
+        Output(tmp_path / "out", [str(source)], {"model": "n"})
+    source.write_text("a\nb\n")
+    with pytest.raises(InputError, match="its inputs differs"):
+        Output(tmp_path / "out", [str(source)], {"model": "m"})
+    with pytest.raises(InputError, match="expected an empty folder"):
+        Output(tmp_path, [str(source)], {})
+    with pytest.raises(InputError, match="in.txt twice"):
+        Output(tmp_path / "new", [str(source), str(source) + ".gz"], {})
+    with pytest.raises(InputError, match="none: cannot be read"):
+        Output(tmp_path / "new", [str(tmp_path / "none")], {})

@@ -7,8 +7,7 @@ import types
 import pytest
 
 from keras_transformer import Translation, Translator
-from keras_transformer.bulk.shards import Chunk
-from keras_transformer.bulk.workers import Worker, Workers
+from keras_transformer.bulk.workers import Chunk, Worker, Workers
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -109,6 +108,9 @@ class Ray:
 
     def kill(self, actor):
         self.killed.append(actor)
+
+    def shutdown(self):
+        pass
 
 
 class Capitals:

@@ -50,7 +50,7 @@ class Browser:
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
-            answer = json.loads(self._socket.recv(timeout=30))
+            answer = json.loads(self._socket.recv(timeout=120))
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]
@@ -85,7 +85,7 @@ class Browser:
         found = f"document.querySelector({json.dumps(selector)})"
         return self.evaluate(f"{found}.checkVisibility() ? {found}.innerText : ''")
 
-    def wait(self, condition, seconds=30):
+    def wait(self, condition, seconds=120):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline

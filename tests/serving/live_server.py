@@ -16,8 +16,10 @@ LIMITS = {
     "max-body-bytes": 200_000,
     "max-sentences": 50,
     "max-text-bytes": 2000,
+    "max-answer-bytes": 8_000_000,
+    "max-connections": 1100,
     "max-queue": 60,
-    "request-timeout": 20,
+    "request-timeout": 60,
     "read-timeout": 1.5,
     "poll-seconds": 0.2,
     "warm-up-tokens": 3,
@@ -107,7 +109,7 @@ class Server:
                 stdout=subprocess.PIPE,
                 stderr=file,
                 env={**os.environ, "PYTHONPATH": str(package)},
-                start_new_session=True,
+                process_group=0,
             )
         self.port = self._started()
 
@@ -116,7 +118,7 @@ class Server:
         return pathlib.Path(self._log).read_text(errors="replace")
 
     def _started(self):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline and self.process.poll() is None:
             if "http://" in self.log:
                 address = self.log.split("http://")[1].split("/")[0]
@@ -126,7 +128,7 @@ class Server:
             time.sleep(0.1)
         raise AssertionError(f"no server: {self.log[-3000:]}")
 
-    def wait(self, condition, seconds=60):
+    def wait(self, condition, seconds=300):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, self.log[-3000:]
@@ -134,7 +136,7 @@ class Server:
 
     def request(self, method, path, body=None, headers=()):
         """The status, the headers and the body of one answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         with contextlib.closing(connection):
             connection.request(method, path, body, dict(headers))
             answer = connection.getresponse()
@@ -173,7 +175,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            stdout, _ = self.process.communicate(timeout=60)
+            stdout, _ = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             raise

@@ -1,12 +1,15 @@
 """Which sentences go together, in which order, and who pays for whom."""
 
 import asyncio
+import selectors
+import types
 
 import numpy as np
 import pytest
 
+from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.batcher import Batcher
-from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.reporting import Rejection
 
 
 class Model:
@@ -34,8 +37,10 @@ class Model:
         return {"outputs": {"text": [text.upper() for text in columns["text"]]}, "tokens": (0, 0)}
 
 
-def make(model, slots=1, max_batch_size=4, batch_wait=0.0, max_queue=100, **options):
-    return Batcher(model, slots, max_batch_size, batch_wait, max_queue, **options)
+def make(model, slots=1, batch_wait=0.0, unmixed=(), on_batch=lambda *_: None, **options):
+    options = {"max_batch_size": 4, "max_queue": 100, "max_sentences": 1, **options}
+    options = ServerOptions(threads=slots, batch_wait_ms=1000 * batch_wait, **options)
+    return Batcher(model, options, on_batch, unmixed)
 
 
 async def ask(batcher, *texts, signature="default"):
@@ -44,17 +49,36 @@ async def ask(batcher, *texts, signature="default"):
     return [row["text"].decode() for row in rows]
 
 
-def run(coroutine):
-    async def bounded():
-        async with asyncio.timeout(10):
-            return await coroutine
+class Clock(selectors.DefaultSelector):
+    """The time of a loop that never waits: where it would, its clock is put on instead."""
 
-    return asyncio.run(bounded())
+    now = 0.0
+
+    def select(self, timeout=None):
+        ready = super().select(0)
+        self.now += 0 if ready else timeout or 0
+        return ready
+
+
+class Loop(asyncio.SelectorEventLoop):
+    def __init__(self):
+        self.clock = Clock()
+        super().__init__(self.clock)
+
+    def time(self):
+        return self.clock.now
+
+
+def run(coroutine):
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        return runner.run(asyncio.wait_for(coroutine, 10))
 
 
 @pytest.fixture(autouse=True)
-def a_log_that_is_silent_yet(monkeypatch):
-    monkeypatch.setattr("keras_transformer.serving.log._last_traceback", -1.0)
+def a_loops_time_and_a_log_that_is_silent_yet(monkeypatch):
+    clock = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr("keras_transformer.serving.batcher.time", clock)
+    monkeypatch.setattr("keras_transformer.serving.reporting._last_traceback", -1.0)
 
 
 async def start(*coroutines):
@@ -122,7 +146,7 @@ def test_a_sentence_waits_for_others_but_not_for_long():
         alone = asyncio.get_running_loop().time()
         assert await ask(batcher, "d") == ["D"]
         # A fifth of the wait: nobody else came.
-        assert 0.019 <= asyncio.get_running_loop().time() - alone < 0.09
+        assert asyncio.get_running_loop().time() - alone == pytest.approx(0.02)
 
     run(scenario())
 
@@ -135,9 +159,8 @@ def test_a_stream_of_sentences_does_not_put_off_a_batch_for_ever():
         asked = []
         while not model.batches:
             asked += await start(ask(batcher, "a"))  # One more every 10 ms: no pause.
-            assert asyncio.get_running_loop().time() - started < 2
-        assert 0.19 <= asyncio.get_running_loop().time() - started
-        assert len(model.batches[0]) > 2
+        assert asyncio.get_running_loop().time() - started == pytest.approx(0.2, abs=0.011)
+        assert len(model.batches[0]) == 16  # Twenty would be padded to 32.
         await asyncio.gather(*asked)
 
     run(scenario())

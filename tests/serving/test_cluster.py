@@ -15,9 +15,9 @@ import pytest
 from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.cluster import Cluster, Loaded, start_ray
-from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.model import Version, folder_digest
 from keras_transformer.serving.replica import Replica
-from keras_transformer.serving.versions import Version, folder_digest
+from keras_transformer.serving.reporting import Rejection
 
 REASON = "comes with the extra [serve]"
 grpc = pytest.importorskip("grpc", reason=REASON)
@@ -123,7 +123,7 @@ def test_what_the_user_has_set_stays(environment):
     assert wanted.items() <= environment.items() and "RAY_AUTH_TOKEN" not in environment
 
 
-@pytest.mark.parametrize("error", [ConnectionError, ValueError, RuntimeError])
+@pytest.mark.parametrize("error", [ConnectionError, ValueError, Exception])
 def test_a_ray_that_does_not_start_is_told_of(monkeypatch, error):
     def fail(**options):
         raise error("no node there")
@@ -219,7 +219,7 @@ def deploy(monkeypatch):
 
 
 def test_a_version_is_loaded_into_as_many_replicas_as_wanted(deploy, tmp_path):
-    deployed = deploy({"signatures": {"beam": "a signature"}, "seconds": 1.5})
+    deployed = deploy(({"beam": "a signature"}, 1.5))
     options = ServerOptions(replicas=3, threads=5, replica_cpus=0.5, request_timeout=11.0)
     (tmp_path / "saved_model.pb").write_bytes(b"graph")
     version = run(Cluster("toy", options).load(Version(7, str(tmp_path), ())))
@@ -236,7 +236,7 @@ def test_a_version_is_loaded_into_as_many_replicas_as_wanted(deploy, tmp_path):
 
 
 def test_a_version_that_is_loaded_again_has_a_name_of_its_own(deploy, calls):
-    deploy({"signatures": {}, "seconds": 0.0})
+    deploy(({}, 0.0))
     cluster = Cluster("toy", ServerOptions())
     first, second = (run(cluster.load(VERSION)) for _ in range(2))
     assert first.application != second.application
@@ -289,7 +289,7 @@ def test_the_replicas_that_run_are_counted(monkeypatch):
 
 def test_a_status_is_not_read_while_a_deployment_is_made(deploy, monkeypatch):
     # Ray Serve 2.60 does not stand it: "… is not registered for pickle by value".
-    deploy({"signatures": {}, "seconds": 0.0})
+    deploy(({}, 0.0))
     busy, overlaps = threading.Lock(), []
 
     def alone(function):

@@ -5,32 +5,13 @@ import json
 import pathlib
 import resource
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
-from live_server import Server
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = pytest.mark.tensorflow
 
-READ_TIMEOUT = 2.0
 HEAD = b"POST /v1/models/toy:predict HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
-LOAD_TEST = pathlib.Path(__file__).parents[2] / "export" / "load_test" / "load_test.py"
-
-
-@pytest.fixture(scope="module")
-def server(toy, tmp_path_factory):
-    pytest.importorskip("ray")
-    options = {
-        "read-timeout": READ_TIMEOUT,
-        "request-timeout": 10,
-        "max-connections": 1100,
-        "max-answer-bytes": 8_000_000,
-    }
-    running = Server(toy, tmp_path_factory.mktemp("hostile") / "log", **options)
-    yield running
-    running.stop()
 
 
 def post(body):
@@ -97,7 +78,7 @@ async def slow_body(port):
 async def slow_reader(port):
     asked = predict([" ".join(["a"] * 400)] * 8, "align")  # 6.4 MB: no kernel takes that.
     loop, connections = asyncio.get_running_loop(), []
-    for _ in range(3):
+    for _ in range(2):
         connection = socket.socket()
         connections.append(connection)
         connection.setblocking(False)
@@ -149,7 +130,7 @@ async def bad_characters(port):
 
 async def large_answers(port):
     asked = predict([" ".join(["a"] * 100)] * 50, "align")  # 500,000 numbers, 2.5 MB.
-    for _ in range(3):
+    for _ in range(2):
         assert status(await send(port, asked)) == 200
     too_large = predict([" ".join(["a"] * 200)] * 50, "align")
     assert status(await send(port, too_large)) == 413
@@ -179,46 +160,49 @@ def resident_megabytes(process):
     return pages * resource.getpagesize() / 2**20
 
 
+async def normal_client(port, results):
+    """Asks a sentence ten times a second; notes the statuses and what each answer took."""
+    while True:
+        started = time.monotonic()
+        answer = await send(port, predict(["one two"]))
+        results.append(
+            (status(answer), time.monotonic() - started, answer.endswith(b'ONE TWO"]}}'))
+        )
+        await asyncio.sleep(0.1)
+
+
 async def watched(attack, server):
-    """The seconds that an attack takes, and the most megabytes of the HTTP process."""
-    most, started = 0.0, time.monotonic()
+    """What an attack takes in seconds, the most megabytes, and what a normal client got."""
+    most, started, results = 0.0, time.monotonic(), []
+    normal = asyncio.ensure_future(normal_client(server.port, results))
     task = asyncio.ensure_future(attack(server.port))
-    while not task.done():
+    while not task.done() or len(results) < 3:
         most = max(most, resident_megabytes(server.process.pid))
-        await asyncio.wait({task}, timeout=0.02)
+        await asyncio.wait({normal}, timeout=0.02)
+        assert not normal.done(), normal.result()
+    normal.cancel()
     task.result()
-    return time.monotonic() - started, most
+    return time.monotonic() - started, most, results
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_a_normal_client_is_served_and_memory_is_bounded(server, attack, tmp_path, capsys):
+def test_a_normal_client_is_served_and_memory_is_bounded(server, attack, capsys):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    (tmp_path / "text").write_text("one\ntwo two\nthree three three\n")
     server.translate("warm")
     before = resident_megabytes(server.process.pid)
-    normal = subprocess.Popen(
-        [sys.executable, LOAD_TEST, f"--url=http://127.0.0.1:{server.port}/v1/models/toy"]
-        + [f"--text={tmp_path / 'text'}", "--rate=10", "--seconds=6"],
-        stdout=subprocess.PIPE,
-    )
-    try:
-        time.sleep(1)  # It has begun.
-        seconds, most = asyncio.run(asyncio.wait_for(watched(attack, server), 60))
-        report = json.loads(normal.communicate(timeout=60)[0])
-    finally:
-        normal.kill()
-    milliseconds = report["milliseconds"]
+    # Against hanging alone: other work may leave the server little of the machine.
+    seconds, most, results = asyncio.run(asyncio.wait_for(watched(attack, server), 120))
+    times = sorted(seconds for _, seconds, _ in results)
     with capsys.disabled():
         print(
-            f"\n{attack.__name__}: {seconds:.1f} s, {before:.0f} -> {most:.0f} MB, normal client "
-            f"p50 {milliseconds['p50']} ms, p99 {milliseconds['p99']} ms, {report['statuses']}"
+            f"\n{attack.__name__}: {seconds:.1f} s, {before:.0f} -> {most:.0f} MB, {len(times)} "
+            f"requests of a normal client: median {times[len(times) // 2]:.3f} s, "
+            f"p99 {times[-1 - len(times) // 100]:.3f} s"
         )
-    # 429: where other work leaves the server little of the machine, its queue is full at times.
-    assert "200" in report["statuses"] and set(report["statuses"]) <= {"200", "429"}
-    assert report["answers_that_miss_sentences"] == 0
-    assert most - before < 150
-    # What a slow client may take of the server's time, and the rest of a loaded machine's.
-    assert seconds < READ_TIMEOUT + 38
-    assert milliseconds["p99"] < 10_000
+    # On a busy machine the queue is full at times, and this client itself late.
+    answers = [status for status, _, _ in results]
+    assert set(answers) <= {200, 429, 408, None} and 2 * answers.count(200) > len(answers)
+    assert all(whole for status, _, whole in results if status == 200)
+    assert most - before < 100
     assert server.get("/readyz").status == 200
     assert "Traceback" not in server.log

@@ -8,24 +8,30 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
-from keras_transformer.serving.model import ServedModel
-from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.model import (
+    ServedModel,
+    check_model,
+    find_versions,
+    folder_digest,
+    model_name,
+)
+from keras_transformer.serving.reporting import Rejection
 from keras_transformer.serving.signatures import Signature, Tensor
-from keras_transformer.serving.versions import folder_digest
 
-TEXT = Tensor("text:0", "string", "DT_STRING", (None,))
+TEXT = Tensor("string", (None,))
 
 
 class Cluster:
     """Loads versions whose graph is not "broken"; their answers end in the version's number."""
 
     def __init__(self):
-        self.loads, self.unloaded, self.broken = [], [], False
+        self.loads, self.times, self.unloaded, self.broken = [], [], [], False
         self.go = asyncio.Event()
         self.go.set()
 
     async def load(self, version):
         self.loads.append(version.number)
+        self.times.append(time.monotonic())
         with open(f"{version.folder}/saved_model.pb") as file:
             content = file.read()
         if content == "broken" or self.broken:
@@ -129,15 +135,12 @@ def test_a_version_that_could_not_be_loaded_is_tried_again_after_longer_and_long
     async def test(model, cluster):
         cluster.broken = True
         put(tmp_path, 2)
-        times = []
-        for count in (1, 2, 3):
-            await until(lambda count=count: cluster.loads.count(2) == count)
-            times.append(time.monotonic())
-        first, second = times[1] - times[0], times[2] - times[1]
-        assert first >= 0.1 and second >= 0.2 and model.number == 1
+        await until(lambda: cluster.loads == [1, 2, 2, 2])
+        _, first, second, third = cluster.times
+        assert second - first >= 0.1 and third - second >= 0.2 and model.number == 1
         cluster.broken = False  # The same files, but whatever was missing is there.
         await until(lambda: model.number == 2)
-        assert cluster.loads.count(2) == 4
+        assert cluster.loads == [1, 2, 2, 2, 2]
 
     scenario(tmp_path, test)
 
@@ -202,3 +205,43 @@ def test_a_request_without_an_answer_is_told_so(tmp_path):
         assert caught.value.status == 504
 
     scenario(tmp_path, test, request_timeout=0.05)
+
+
+def make_version(folder):
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(b"graph")
+    return folder
+
+
+def test_the_highest_number_comes_first_and_other_folders_are_passed_over(tmp_path):
+    for name in ("2", "10", "03", "x", "1.5", "٣"):
+        make_version(tmp_path / name)
+    (tmp_path / "11").mkdir()  # Not copied yet.
+    assert [version.number for version in find_versions(tmp_path)] == [10, 3, 2]
+
+
+def test_a_version_may_be_given_itself(tmp_path):
+    folder = make_version(tmp_path / "translator" / "7")
+    assert [version.number for version in find_versions(folder)] == [7]
+    assert [version.number for version in find_versions(make_version(tmp_path / "plain"))] == [1]
+    assert model_name(folder) == model_name(folder.parent) == "translator"
+    assert model_name(tmp_path / "plain") == "plain"
+
+
+def test_the_stamp_changes_with_any_file(tmp_path):
+    folder = make_version(tmp_path / "1")
+    (before,) = find_versions(tmp_path)
+    assert find_versions(tmp_path) == [before]
+    (folder / "variables").mkdir()
+    (folder / "variables" / "data").write_bytes(b"x")
+    (after,) = find_versions(tmp_path)
+    assert after.stamp != before.stamp
+
+
+def test_a_folder_with_nothing_to_serve_is_told_of(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        check_model(tmp_path / "none")
+    with pytest.raises(InputError, match="numbered folders"):
+        check_model(tmp_path)
+    make_version(tmp_path / "1")
+    check_model(tmp_path)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from keras_transformer.serving.protocol import format_predict, parse_predict
-from keras_transformer.serving.rejection import Rejection
+from keras_transformer.serving.reporting import Rejection
 from keras_transformer.serving.signatures import Signature, Tensor
 
 
 def signatures(dtype, *shape):
-    inputs = {"x": Tensor("x:0", dtype, "DT", (None, *shape))}
+    inputs = {"x": Tensor(dtype, (None, *shape))}
     return {"serving_default": Signature(inputs, {})}
 
 

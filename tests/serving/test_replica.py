@@ -1,21 +1,30 @@
 """What a replica answers, whatever happens to a batch, and when it calls itself ill."""
 
 import asyncio
-import os
+import math
 import threading
 import types
 
 import numpy as np
 import pytest
+import sentencepiece
+import small_corpus
 
 from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
-from keras_transformer.serving.replica import Replica
-from keras_transformer.serving.versions import folder_digest
+from keras_transformer.serving.model import folder_digest
+from keras_transformer.serving.replica import Artifact, Replica, TokenCounter
+from keras_transformer.text import Tokenizer
 
 pytestmark = pytest.mark.tensorflow
 
 tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+from tensorflow.core.protobuf import meta_graph_pb2  # noqa: E402
+from tensorflow.python.saved_model import loader_impl  # noqa: E402
+
+from keras_transformer.text.graph import GraphTokenizer  # noqa: E402
 
 INVALID = tf.errors.InvalidArgumentError
 
@@ -36,17 +45,14 @@ def replica(toy):
 
 
 def test_it_tells_what_it_holds_and_how_it_started(replica):
-    told = run(replica.describe())
-    assert list(told["signatures"]) == ["align", "beam", "ids", "sample", "serving_default"]
-    # Two signatures; 1, 2 and 4 sentences; up to 16 and 20 columns.
-    assert told["warmed"] == 2 * 3 * 2
-    assert told["pid"] == os.getpid()
-    assert told["seconds"] > 0
+    signatures, seconds = run(replica.describe())
+    assert list(signatures) == ["align", "beam", "ids", "sample", "serving_default"]
+    assert seconds > 0
 
 
-def test_a_batch_comes_back_with_its_outputs_and_time(replica):
+def test_a_batch_comes_back_with_its_outputs(replica):
     answer = run(replica.run("serving_default", {"text": [b"ab", b"c"]}))
-    assert set(answer) == {"outputs", "seconds", "tokens"} and answer["seconds"] > 0
+    assert set(answer) == {"outputs", "tokens"}
     assert answer["outputs"] == {"score": [1.0, 1.0], "translation": [b"AB", b"C"]}
     assert answer["tokens"] == (0, 0)  # There is no tokenizer in the graph.
 
@@ -66,18 +72,18 @@ def test_an_assertion_in_the_graph_is_the_texts_fault(replica):
     assert "this text fails" in error.message and "\n" not in error.message
 
 
-class Artifact:
+class FakeArtifact:
     """Does what it is told to instead of running a graph; counts words as tokens."""
 
     def __init__(self, folder, threads):
         self.signatures = {}
         self.tokens = types.SimpleNamespace(
-            sources=lambda texts: sum(len(text.split()) for text in texts),
-            targets=lambda texts: 100 * sum(len(text.split()) for text in texts),
+            count_sources=lambda texts: sum(len(text.split()) for text in texts),
+            count_targets=lambda texts: 100 * sum(len(text.split()) for text in texts),
         )
 
-    def warm_up(self, *values):
-        return 0
+    def warm_up(self, options):
+        pass
 
     def run(self, signature, columns):
         return signature(columns)
@@ -86,7 +92,7 @@ class Artifact:
 @pytest.fixture
 def make(monkeypatch):
     """`make(**options)`: a replica whose signatures are functions."""
-    monkeypatch.setattr("keras_transformer.serving.artifact.Artifact", Artifact)
+    monkeypatch.setattr("keras_transformer.serving.replica.Artifact", FakeArtifact)
     return lambda **options: Replica("folder", ServerOptions(**options))
 
 
@@ -179,3 +185,129 @@ def test_a_batch_that_hangs_makes_it_ill_until_it_ends(make, monkeypatch):
         replica.check_health()
 
     run(scenario())
+
+
+@pytest.fixture(scope="module")
+def artifact(toy):
+    return Artifact(toy / "1")
+
+
+def test_every_signature_that_takes_batches_is_there(artifact):
+    assert list(artifact.signatures) == ["align", "beam", "ids", "sample", "serving_default"]
+    beam = artifact.signatures["beam"].outputs
+    assert beam["score"].shape == (None, 2) and beam["translation"].dtype == "string"
+
+
+def test_columns_go_in_and_come_out(artifact):
+    assert artifact.run("sample", {"text": [b"a", b"b"], "seed": [3, 5]}) == {
+        "translation": [b"a 3", b"b 5"]
+    }
+    beam = artifact.run("beam", {"text": [b"a"]})
+    assert {key: values.tolist() for key, values in beam.items()} == {
+        "translation": [[b"A", b""]],
+        "score": [[1.0, -math.inf]],
+    }
+
+
+def test_the_warm_up_runs_each_power_of_two_and_length(artifact):
+    # 1, 2, 4 and 8 sentences; up to 16, 32 and 41 columns.
+    assert artifact.warm_up(ServerOptions(max_batch_size=5, warm_up_tokens=40)) == 12
+    assert artifact.warm_up(ServerOptions(max_batch_size=5, warm_up_tokens=0)) == 0
+
+
+def test_the_warm_up_takes_the_signatures_that_are_named(artifact, monkeypatch):
+    ran = []
+    monkeypatch.setattr(artifact, "run", lambda name, columns: ran.append((name, columns)))
+    options = {"warm_up_tokens": 1, "warm_up_signatures": "serving_default,beam"}
+    assert artifact.warm_up(ServerOptions(threads=1, max_batch_size=2, **options)) == 4
+    assert [(name, len(columns["text"])) for name, columns in ran] == [
+        ("serving_default", 1),
+        ("serving_default", 2),
+        ("beam", 1),
+        ("beam", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "received"), [("sample", "inputs seed, text"), ("beem", "no such signature")]
+)
+def test_what_cannot_be_warmed_up_is_named(artifact, name, received):
+    with pytest.raises(InputError, match=f"nothing but texts. Received: {name}, {received}"):
+        artifact.warm_up(ServerOptions(warm_up_signatures=f"serving_default,{name}"))
+
+
+def test_what_is_no_savedmodel_is_refused(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"no graph")
+    with pytest.raises(InputError, match="incomplete or damaged"):
+        Artifact(tmp_path)
+
+
+TEXTS = ["A dog plays.", "", "Two women", "Käse"]
+ENCODED = [text.encode("utf-8") for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    """Of English and German, of different sizes: no text has as many tokens in both."""
+    english, german = zip(*small_corpus.PAIRS, strict=True)
+    return (
+        Tokenizer.train_from_texts(english, vocabulary_size=61),
+        Tokenizer.train_from_texts(german, vocabulary_size=71),
+    )
+
+
+@pytest.fixture(scope="module")
+def function(tokenizers):
+    """Text to text, with both tokenizers."""
+    source, target = map(GraphTokenizer, tokenizers)
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="text")])
+    def default(text):
+        return {"translation": target.detokenize(source.tokenize(text))}
+
+    return default.get_concrete_function()
+
+
+@pytest.fixture(scope="module")
+def saved(function, tmp_path_factory):
+    """The graph of a SavedModel, which has them in a function."""
+    folder = str(tmp_path_factory.mktemp("saved"))
+    tf.saved_model.save(tf.Module(), folder, signatures=function)
+    return loader_impl.parse_saved_model(folder).meta_graphs[0]
+
+
+def lengths(tokenizer, texts):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+    return [len(processor.encode(text)) for text in texts]
+
+
+def test_each_side_is_counted_with_its_own_tokenizer(saved, tokenizers):
+    counter = TokenCounter(saved)
+    source, target = (sum(lengths(tokenizer, TEXTS)) for tokenizer in tokenizers)
+    assert source != target
+    assert (counter.count_sources(ENCODED), counter.count_targets(ENCODED)) == (source, target)
+    assert (counter.count_sources([]), counter.count_targets([])) == (0, 0)
+
+
+def test_the_operations_are_found_at_the_top_of_a_graph_too(function, tokenizers):
+    graph = meta_graph_pb2.MetaGraphDef(graph_def=function.graph.as_graph_def())
+    counter = TokenCounter(graph)
+    wanted = tuple(sum(lengths(tokenizer, TEXTS)) for tokenizer in tokenizers)
+    assert (counter.count_sources(ENCODED), counter.count_targets(ENCODED)) == wanted
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 31])
+def test_a_text_has_exactly_as_many_tokens_as_it_was_asked_for(saved, tokenizers, count):
+    text = TokenCounter(saved).text_of(count).decode("utf-8")
+    assert lengths(tokenizers[0], [text]) == [count]
+
+
+def test_a_broken_character_is_counted_as_the_graph_does(saved, tokenizers):
+    (ids,) = GraphTokenizer(tokenizers[0]).tokenize([b"a \xff dog"])
+    assert TokenCounter(saved).count_sources([b"a \xff dog"]) == len(ids)
+
+
+def test_without_a_tokenizer_nothing_is_counted():
+    counter = TokenCounter(meta_graph_pb2.MetaGraphDef())
+    assert (counter.count_sources(ENCODED), counter.count_targets(ENCODED)) == (0, 0)
+    assert counter.text_of(3) == b"a a a" and counter.text_of(0) == b""

@@ -1,13 +1,13 @@
-"""What was counted, as Prometheus' own parser reads it."""
+"""What is told to clients and counted, as Prometheus' own parser reads it."""
+
+import pickle
 
 import pytest
-
-from keras_transformer.serving.rejection import Rejection
 
 REASON = "comes with the extra [serve]"
 parser = pytest.importorskip("prometheus_client.parser", reason=REASON)
 
-from keras_transformer.serving.metrics import Metrics  # noqa: E402
+from keras_transformer.serving.reporting import Metrics, Rejection  # noqa: E402
 
 
 def read(metrics, waiting=0, version=0, replicas=0):
@@ -90,3 +90,15 @@ def test_two_servers_of_a_process_count_apart():
     one.answered(0.1)
     assert read(one)["request_seconds_count"] == 1
     assert read(other)["request_seconds_count"] == 0
+
+
+def test_a_rejection_comes_out_of_a_pickle_as_it_went_in():
+    received = pickle.loads(pickle.dumps(Rejection(503, "it died", "replica")))
+    assert type(received) is Rejection
+    assert vars(received) == {"status": 503, "message": "it died", "reason": "replica"}
+    assert str(received) == "it died"
+
+
+@pytest.mark.parametrize(("given", "reason"), [((), "413"), (("length",), "length")])
+def test_the_reason_is_the_status_unless_it_has_a_name(given, reason):
+    assert Rejection(413, "too long", *given).reason == reason
