@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.decoding.shapes import length_buckets
+from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
 from keras_transformer.serving.model import folder_digest
