@@ -53,8 +53,6 @@ def translate_corpus(
         InputError: A file, the model or an option is not what it must be, or no worker can be
             started. What was translated until then stays, and a second run goes on from there.
     """
-    from keras_transformer.serving.cluster import start_ray
-
     for name, value in (("workers", workers), ("threads", threads), ("chunk_lines", chunk_lines)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
@@ -67,8 +65,7 @@ def translate_corpus(
     started, lines = time.monotonic(), 0
     waiting = [shard for shard in range(len(inputs)) if not target.is_done(shard)]
     if waiting:
-        start_ray(ray_address, None if ray_address else workers * threads)
-        pool = Workers(workers, model, threads, options)
+        pool = _start(workers, model, threads, options, ray_address)
         try:
             lines = _translate(pool, target, inputs, waiting, chunk_lines)
         finally:
@@ -80,6 +77,13 @@ def translate_corpus(
         "lines_translated": lines,
         "seconds": round(time.monotonic() - started, 1),
     }
+
+
+def _start(workers, model, threads, options, ray_address):
+    from keras_transformer.serving.cluster import start_ray
+
+    start_ray(ray_address, None if ray_address else workers * threads)
+    return Workers(workers, model, threads, options)
 
 
 def _translate(pool, target, inputs, waiting, chunk_lines):
