@@ -34,9 +34,9 @@ class _Bounds(NamedTuple):
     worst_regret: float
 
 
-# Int8 of Multi30k's run after 7 epochs, beam 4, on 240 of its sentences: `score` 0.002, regret -0.005
-# on average and 0.10 at most; of other sentences' translations 1.9 and 3.8. The bounds lie between,
-# far above the former because texts of random tokens and untrained models differ by more.
+# Int8 of Multi30k's run after 7 epochs, beam 4, on 240 of its sentences: `score` 0.002, regret
+# -0.005 on average and 0.10 at most; of other sentences' translations 1.9 and 3.8. The bounds lie
+# between, far above the former: texts of random tokens and untrained models differ by more.
 _BOUNDS = {
     "float16": _Bounds(0.005, 0.02, 1.0),
     "int8": _Bounds(0.08, 0.15, 2.0),
