@@ -217,7 +217,7 @@ BAD_INPUTS = {
     "an id outside the vocabulary": (
         nothing,
         [*TRANSLATE, "--banned-ids", "5", "120"],
-        "`banned_ids` must name ids of the vocabulary, 0 to 119. Received: 120.",
+        "`banned_ids` must name ids of the vocabulary, integers from 0 to 119. Received: 120.",
     ),
     "a stream of several hypotheses": (
         nothing,
@@ -288,6 +288,7 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "keras_transformer", "serve", "--model", "m", "--replicas", "0"],
         cwd=tmp_path,
+        env={key: os.environ[key] for key in os.environ.keys() - {"TF_CPP_MIN_LOG_LEVEL"}},
         capture_output=True,
         text=True,
         timeout=120,

@@ -326,7 +326,7 @@ def test_other_files_of_the_version_that_answers_take_over(toy, tmp_path):
         running.wait(lambda: processes_below(running.process.pid, b"ServeReplica:toy-2"))
         time.sleep(1)
         started = time.monotonic()
-        assert running.stop() == (0, b"")
+        assert running.stop() == (0, b""), running.log[-2000:]
         assert time.monotonic() - started < 60
     finally:
         running.stop()
