@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import secrets
 import shutil
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from keras_transformer.errors import InputError
@@ -130,6 +132,8 @@ class Cluster:
         # Ray Serve makes a deployment and reads a status with the same list of modules, which it
         # changes meanwhile: at the same time in two threads, one of them fails.
         self._making = threading.Lock()
+        # What waits for Ray; where it calls Ray after Ray's end, Ray ends this process with 1.
+        self._waiting = ThreadPoolExecutor(thread_name_prefix="ray")
 
     def start(self):
         """Starts Ray and Ray Serve."""
@@ -173,22 +177,26 @@ class Cluster:
         from ray import serve
 
         try:
-            digest = await asyncio.to_thread(folder_digest, version.folder)
+            digest = await self._in_thread(folder_digest, version.folder)
         except OSError as error:
             raise InputError(f"{version.folder}: cannot be read: {error.strerror}.") from None
         self._loads += 1
         application = f"{self._name}-{version.number}-{self._loads}"
-        deployment = await asyncio.to_thread(self._deployment)
+        deployment = await self._in_thread(self._deployment)
         bound = deployment.bind(version.folder, self._options, digest)
         try:
-            handle = await asyncio.to_thread(serve.run, bound, name=application, route_prefix=None)
+            handle = await self._in_thread(serve.run, bound, name=application, route_prefix=None)
             signatures, seconds = await handle.describe.remote()
         except Exception as error:
-            reason = await asyncio.to_thread(self._reason, application) or str(error)
-            await asyncio.to_thread(serve.delete, application)
+            reason = await self._in_thread(self._reason, application) or str(error)
+            await self._in_thread(serve.delete, application)
             raise InputError(reason) from None
         timeout = 2 * self._options.request_timeout  # So that the request's own comes first.
         return Loaded(version.number, signatures, seconds, handle, application, timeout, digest)
+
+    async def _in_thread(self, function, *arguments, **options):
+        call = functools.partial(function, *arguments, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._waiting, call)
 
     def _deployment(self):
         from ray import serve
@@ -218,11 +226,11 @@ class Cluster:
         """Ends the replicas of a version."""
         from ray import serve
 
-        await asyncio.to_thread(serve.delete, loaded.application)
+        await self._in_thread(serve.delete, loaded.application)
 
     async def running(self, application: str) -> int:
         """How many replicas of an application run."""
-        status = await asyncio.to_thread(self._status)
+        status = await self._in_thread(self._status)
         if application not in status.applications:
             return 0
         deployments = status.applications[application].deployments.values()
@@ -251,6 +259,7 @@ class Cluster:
                 own = re.compile(rf"{re.escape(self._name)}-\d+-\d+")
                 for name in filter(own.fullmatch, list(self._status().applications)):
                     serve.delete(name)
+        self._waiting.shutdown(cancel_futures=True)
         with contextlib.suppress(Exception):
             ray.shutdown()
 
