@@ -53,7 +53,8 @@ class ModelEngine:
                     "they must come from the same run."
                 )
         # Not a length that the model has no position for.
-        longest = config.max_length if config.positions == "learned" else float("inf")
+        longest = max(max_source_length, max_target_length)
+        longest = config.max_length if config.positions == "learned" else longest
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
         lengths = self.max_source_length, self.max_target_length
@@ -98,13 +99,13 @@ class ModelEngine:
             InputError: An option is out of range, a text too long, or a prefix not to be written.
         """
         sizes = {"beam_size": beam_size, "n_best": n_best}
-        options = self._options(length_penalty=length_penalty, **sizes, **options)
+        asked = self._options(length_penalty=length_penalty, **sizes, **options)
         inputs.check_texts("texts", texts)
         inputs.check_positive("batch_size", batch_size)
         inputs.check_bool("alignment", alignment)
-        seeds = inputs.one_for_each("seed", options.seed, len(texts))
-        options = dataclasses.replace(options, seed=0)
-        prefixes = self._prefixes(target_prefixes, len(texts), options)
+        seeds = inputs.one_for_each("seed", asked.seed, len(texts))
+        asked = dataclasses.replace(asked, seed=0)
+        prefixes = self._prefixes(target_prefixes, len(texts), asked)
         limit = self.max_source_length
         sources, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         jobs = [
@@ -112,15 +113,15 @@ class ModelEngine:
             for place, places in enumerate(parts)
             for part in places
         ]
-        found = self._scheduler.search(jobs, options, batch_size)
+        found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
             best_translation(found[place], source, self._tokenizers)
             for place, source in enumerate(sources)
         ]
         if alignment:
-            translations = self._aligned(translations, sources, options, batch_size)
+            translations = self._aligned(translations, sources, asked, batch_size)
         return [
-            Translation.joined([translations[place] for place in places], options.sampling)
+            Translation.joined([translations[place] for place in places], asked.sampling)
             for places in parts
         ]
 
@@ -175,19 +176,19 @@ class ModelEngine:
             long_input: As in `translate`; `"split"` streams part after part.
             **options: Fields of `DecodingOptions`: greedy search, or `sampling=True`.
         """
-        options = self._options(**{"beam_size": 1, **options})
-        if options.beams != 1 or options.n_best != 1:
+        asked = self._options(**{"beam_size": 1, **options})
+        if asked.beams != 1 or asked.n_best != 1:
             raise InputError(
                 "Only one hypothesis can be streamed: greedy search or one sample. "
-                f"Received: beam_size={options.beam_size}, n_best={options.n_best}."
+                f"Received: beam_size={asked.beam_size}, n_best={asked.n_best}."
             )
         inputs.check_texts("text", [text])
-        (seed,) = inputs.one_for_each("seed", options.seed, 1)
-        (prefix,) = self._prefixes([target_prefix], 1, options)
+        (seed,) = inputs.one_for_each("seed", asked.seed, 1)
+        (prefix,) = self._prefixes([target_prefix], 1, asked)
         limit = self.max_source_length
         sources, _ = inputs.source_ids([text], self.source_tokenizer, limit, long_input)
         jobs = [Job(0, each, seed, () if i else prefix) for i, each in enumerate(sources)]
-        return self._stream(jobs, options)
+        return self._stream(jobs, asked)
 
     def _stream(self, jobs, options):
         given = last = ""
@@ -219,22 +220,22 @@ class ModelEngine:
         # The parts of a long text have the shapes of other texts.
         inputs.check_long_input(options.pop("long_input", "refuse"))
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
-        options = self._options(**options)
+        asked = self._options(**options)
         inputs.check_positive("batch_size", batch_size)
         inputs.check_bool("alignment", alignment)
         count = 1 if prefixes is None else len(prefixes)
-        prefix = max(self._prefixes(prefixes, count, options), key=len, default=())
+        prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
         # A word that goes on to the limit: no EOS is allowed before it.
-        endless = dataclasses.replace(options, min_length=self.max_target_length, seed=0)
+        endless = dataclasses.replace(asked, min_length=self.max_target_length, seed=0)
         buckets = length_buckets(self.max_source_length)
-        targets = length_buckets(options.longest(self.max_target_length)) if alignment else ()
+        targets = length_buckets(asked.longest(self.max_target_length)) if alignment else ()
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             jobs = [Job(i, source, 0, prefix) for i in range(batch_size)]
             self._scheduler.search(jobs, endless, batch_size)
             for target in targets:
-                pairs = [(source, [UNK_ID] * target)] * (batch_size * options.n_best)
-                self._scheduler.scorer(options, True).run(pairs, batch_size)
+                pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
+                self._scheduler.scorer(asked, True).run(pairs, batch_size)
         return self.compilations - before
 
     def _options(self, **options):

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Set
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from keras import KerasTensor, ops
@@ -131,7 +131,8 @@ class DecodingOptions:
     def check_ids(self, vocabulary_size: int) -> None:
         """Checks what depends on the model's target vocabulary."""
         banned = (("banned_ids", each, 0.0) for each in self.banned_ids)
-        for name, each, bias in (*banned, *(("logit_bias", *pair) for pair in self.logit_bias)):
+        biased = (("logit_bias", each, bias) for each, bias in dict(self.logit_bias).items())
+        for name, each, bias in (*banned, *biased):
             if not is_integer(each) or not PAD_ID <= each < vocabulary_size:
                 rule = f"must name ids of the vocabulary, integers from 0 to {vocabulary_size - 1}"
                 raise InputError(f"`{name}` {rule}. Received: {each!r}.")
@@ -171,7 +172,7 @@ def _check_number(name, value, least, below, expected):
 LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
 
 _INTEGERS = ("top_k", "min_length", "max_length")
-Tensor = np.ndarray | KerasTensor
+Tensor: TypeAlias = np.ndarray | KerasTensor
 
 
 class SearchArguments(NamedTuple):
@@ -201,7 +202,7 @@ class SearchArguments(NamedTuple):
         """With `function` of what has a row for each sentence, here and in the others."""
         every = zip(self[:3], *(each[:3] for each in others), strict=True)
         mapped = (None if values[0] is None else function(*values) for values in every)
-        return SearchArguments(*mapped, *self[3:])
+        return self._replace(**dict(zip(self._fields, mapped, strict=False)))
 
 
 def search_arguments(

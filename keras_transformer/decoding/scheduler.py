@@ -135,9 +135,9 @@ class Stages:
                 # In the order of their beginning: what is put together does not depend on which
                 # batch is done first.
                 batch, found = running.popleft().result()
-                going_on = np.asarray(batch.state.running).any(axis=1)
+                going_on = [any(each) for each in np.asarray(batch.state.running)]
                 found = [np.asarray(each) for each in found]
-                if going_on.any():
+                if any(going_on):
                     batch = batch._replace(state=keras.tree.map_structure(np.asarray, batch.state))
                 shape = batch.state.ids.shape[2], *batch.arguments.source_ids.shape[::-1]
                 for row, key in enumerate(batch.keys):

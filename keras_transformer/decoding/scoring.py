@@ -53,7 +53,7 @@ class TeacherForcedScorer:
 
         For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
         """
-        results = [([], None)] * len(pairs)
+        results: list[tuple] = [([], None)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: tuple(map(len, pairs[i])), reverse=True)
         rows = row_count(min(max(len(pairs), 1), batch_size))
         for start in range(0, len(order), batch_size):

@@ -148,8 +148,9 @@ def search(
     capacity = _capacity(ops.shape(source_ids)[1], checked.max_length_ratio, longest)
     config = getattr(model, "config", None)
     if not isinstance(capacity, int) and getattr(config, "positions", None) == "learned":
-        if longest > config.max_length:
-            given = f"max_length={longest}, the model's max_length={config.max_length}"
+        most = getattr(config, "max_length", longest)
+        if longest > most:
+            given = f"max_length={longest}, the model's max_length={most}"
             raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
     if arguments.prefixes is not None:
         capacity = _smaller(capacity + ops.shape(arguments.prefixes)[1], longest)
