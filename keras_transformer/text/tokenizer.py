@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_choic
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines, write_whole
 
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 # The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
 # of the model file. More threads than cores do no harm.
@@ -107,7 +107,7 @@ class Tokenizer:
         _check("split_digits", split_digits, bool, 0, 1, "true or false")
         # SentencePiece's own limits.
         _check("character_coverage", character_coverage, (int, float), 0.98, 1, "in [0.98, 1]")
-        check_choice("normalization", normalization, NORMALIZATIONS)
+        check_choice("normalization", normalization, get_args(Normalization))
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")

@@ -3,7 +3,7 @@
 from keras_transformer.errors import InputError
 
 
-def evaluate(hypotheses, references):
+def evaluate(hypotheses: list[str], references: list[str]) -> dict:
     """Scores translations against one reference each.
 
     Args:

@@ -1,8 +1,10 @@
 """The recipe: what a training run is made of, read from YAML and checked before any work."""
 
 import dataclasses
+import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import pydantic
@@ -10,7 +12,7 @@ import pydantic
 from keras_transformer.config import TransformerConfig
 from keras_transformer.declaration import STRICT, check_keys, checked, option, received
 from keras_transformer.errors import InputError
-from keras_transformer.text.tokenizer import NORMALIZATIONS
+from keras_transformer.text.tokenizer import Normalization
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -78,7 +80,7 @@ class TextSection:
     character_coverage: float = option(
         1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1
     )
-    normalization: Literal[NORMALIZATIONS] = option(
+    normalization: Normalization = option(
         "nmt_nfkc", "SentencePiece's normalization; those with `cf` fold case.", strict=None
     )
 
@@ -171,7 +173,7 @@ class Recipe:
     decoding: DecodingSection = DecodingSection()
 
     @classmethod
-    def from_dict(cls, values, where="recipe", trained=False):
+    def from_dict(cls, values: dict, where: str = "recipe", trained: bool = False) -> "Recipe":
         """Checks names, types and ranges, and whether sections contradict each other.
 
         Args:
@@ -197,7 +199,9 @@ class Recipe:
         return recipe
 
     @classmethod
-    def load(cls, path, overrides=(), trained=False):
+    def load(
+        cls, path: str | os.PathLike, overrides: Sequence[str] = (), trained: bool = False
+    ) -> "Recipe":
         """Reads a YAML file, then applies overrides.
 
         Args:
@@ -213,11 +217,16 @@ class Recipe:
             _apply(values, override)
         return cls.from_dict(values, where=str(path), trained=trained)
 
-    def to_dict(self):
+    def to_dict(self) -> dict:
         """Plain values alone, every default written out."""
-        return dataclasses.asdict(self)
+        return pydantic.TypeAdapter(type(self)).dump_python(self)
 
-    def model_config(self, vocabulary_size, target_vocabulary_size=None, where="recipe"):
+    def model_config(
+        self,
+        vocabulary_size: int,
+        target_vocabulary_size: int | None = None,
+        where: str = "recipe",
+    ) -> TransformerConfig:
         """The `TransformerConfig` for vocabularies of these sizes."""
         fields = {key: value for key, value in self.model.items() if key != "preset"}
         if target_vocabulary_size is not None:

@@ -18,8 +18,10 @@ epoch, whenever its writing was interrupted.
 import csv
 import io
 import json
+import os
 import pathlib
 import re
+from collections.abc import Callable
 
 import keras
 
@@ -46,7 +48,7 @@ class RunFolder:
         path: The folder.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
         self.recipe_file = self.path / "recipe.yaml"
         self.model_file = self.path / "model.keras"
@@ -58,7 +60,7 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
 
     @classmethod
-    def existing(cls, path):
+    def existing(cls, path: str | os.PathLike) -> "RunFolder":
         """A folder that holds a run.
 
         Raises:
@@ -71,14 +73,14 @@ class RunFolder:
             raise InputError(f"{path}: not a run folder: it has no recipe.yaml.")
         return folder
 
-    def owner(self):
+    def owner(self) -> Callable[[str], bool]:
         """Which files of the folder a run made, as `files.empty_folder` wants to know."""
         # A `recipe.yaml` alone can be anybody's.
         if not any(self.path.glob("*tokenizer*.model")):
             return lambda path: False
         return lambda path: bool(_MADE.fullmatch(_PARTIAL.sub(r"\1\2\3", path)))
 
-    def clear(self):
+    def clear(self) -> None:
         """Removes what a run made.
 
         Raises:
@@ -86,7 +88,9 @@ class RunFolder:
         """
         empty_folder(self.path, self.owner(), marker=self.recipe_file.name)
 
-    def create(self, recipe, tokenizers, digests):
+    def create(
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer], digests: dict
+    ) -> None:
         """Writes what is known before the first step.
 
         Args:
@@ -111,18 +115,18 @@ class RunFolder:
         # Last: a folder with a recipe is a run.
         self.write_recipe(recipe)
 
-    def write_recipe(self, recipe):
+    def write_recipe(self, recipe: Recipe) -> None:
         """Writes `recipe.yaml`."""
         import yaml
 
         text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
         write_whole(self.recipe_file, text)
 
-    def recipe(self):
+    def recipe(self) -> Recipe:
         """The run's `Recipe`."""
         return Recipe.load(self.recipe_file, trained=True)
 
-    def tokenizers(self):
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         """The source's and the target's `Tokenizer`; one object twice when it is joint."""
         joint = self.path / "tokenizer.model"
         if joint.exists() or not (self.path / "source_tokenizer.model").exists():
@@ -133,7 +137,7 @@ class RunFolder:
             Tokenizer.load(self.path / "target_tokenizer.model"),
         )
 
-    def model(self):
+    def model(self) -> Transformer:
         """The best model.
 
         Raises:
@@ -141,7 +145,7 @@ class RunFolder:
         """
         return load_model(self.model_file, compile=False)
 
-    def engine(self):
+    def engine(self) -> ModelEngine:
         """A `ModelEngine` with the run's model, tokenizers and limits."""
         decoding = self.recipe().decoding
         model = self.model()
@@ -156,22 +160,22 @@ class RunFolder:
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
 
-    def checkpoint_file(self, epoch):
+    def checkpoint_file(self, epoch: int) -> pathlib.Path:
         """The checkpoint after `epoch` epochs."""
         return self.checkpoints / f"epoch-{epoch:04d}.keras"
 
-    def checkpoint_epochs(self):
+    def checkpoint_epochs(self) -> list[int]:
         """Epochs that have a checkpoint, in order."""
         found = (
             re.fullmatch(r"epoch-(\d{4,})\.keras", file.name) for file in self.checkpoints.glob("*")
         )
         return sorted(int(match.group(1)) for match in found if match)
 
-    def candidate_file(self, epoch):
+    def candidate_file(self, epoch: int) -> pathlib.Path:
         """The best model after `epoch` epochs, until the checkpoint of that epoch is there."""
         return self.checkpoints / f"best-{epoch:04d}.keras"
 
-    def settle(self, epoch, keep):
+    def settle(self, epoch: int, keep: int) -> None:
         """Makes the folder that of `epoch` epochs, whose checkpoint is whole.
 
         The best model of that epoch gets its place; what later epochs left before they had a
@@ -196,7 +200,7 @@ class RunFolder:
         for old in self.checkpoint_epochs()[:-keep]:
             self.checkpoint_file(old).unlink()
 
-    def digests(self):
+    def digests(self) -> dict | None:
         """What `create` got, or None: version 0.1 wrote none."""
         try:
             return json.loads(self.digests_file.read_text(encoding="utf-8"))
@@ -205,14 +209,14 @@ class RunFolder:
         except ValueError:
             raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
 
-    def samples(self):
+    def samples(self) -> str:
         """The text of `samples.txt`, empty without it."""
         try:
             return self.samples_file.read_bytes().decode("utf-8", errors="replace")
         except FileNotFoundError:
             return ""
 
-    def write_history(self, rows):
+    def write_history(self, rows: list[dict[str, float]]) -> None:
         """Writes `history.csv`: dicts of numbers, in the order of the epochs."""
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]) if rows else ["epoch"], lineterminator="\n")
@@ -220,7 +224,7 @@ class RunFolder:
         writer.writerows(rows)
         write_whole(self.history_file, text.getvalue())
 
-    def history(self):
+    def history(self) -> list[dict[str, float]]:
         """The lines of `history.csv` as dicts of numbers, in the order of the epochs."""
         if not self.history_file.exists():
             return []
@@ -229,12 +233,12 @@ class RunFolder:
                 {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
             ]
 
-    def write_metrics(self, metrics):
+    def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""
         write_whole(self.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
 
 
-def load_model(path, compile):
+def load_model(path: str | os.PathLike, compile: bool) -> Transformer:
     """A `Transformer` from a `.keras` file, without running any code that the file may hold.
 
     Raises:
@@ -253,7 +257,7 @@ def load_model(path, compile):
     return model
 
 
-def save_model(model, path):
+def save_model(model: keras.Model, path: str | os.PathLike) -> None:
     """Saves a model so that `path` is never half a file."""
     with replaced_file(path) as temporary:
         model.save(temporary)

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import math
+import os
 import pathlib
 import sys
 
@@ -18,6 +19,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training.recipe import Recipe, TrainingSection
 from keras_transformer.training.run_folder import RunFolder, load_model
 
 # What a resumed run may change: the rest lies in the checkpoint, or would end in other weights
@@ -34,7 +36,14 @@ _FREE_ON_RESUME = {
 }
 
 
-def train(recipe, output, resume=False, overwrite=False, verbose=True, recipe_file=None):
+def train(
+    recipe: Recipe,
+    output: str | os.PathLike,
+    resume: bool = False,
+    overwrite: bool = False,
+    verbose: bool = True,
+    recipe_file: str | os.PathLike | None = None,
+) -> RunFolder:
     """Trains as a recipe says.
 
     Nothing is written before the data, the recipe and the vocabulary have been found good.
@@ -119,7 +128,7 @@ def _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose):
         )
 
 
-def compile_model(model, training):
+def compile_model(model: Transformer, training: TrainingSection) -> None:
     """`model.compile` as `training`, a `TrainingSection`, says.
 
     Args:
