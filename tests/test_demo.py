@@ -14,7 +14,7 @@ def small(monkeypatch):
     """The demo on little data and for one epoch: what it does, not how well."""
     monkeypatch.setattr(demo, "_HELD_OUT", 20)
     monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 40))
-    training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1}
+    training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1, "jit_compile": False}
     monkeypatch.setattr(
         demo,
         "_RECIPE",

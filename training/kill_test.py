@@ -61,6 +61,7 @@ def write_inputs(folder):
             "ema_momentum": 0.95,
             "early_stopping_patience": 2,
             "sample_translations": 0,
+            "jit_compile": False,  # Each process would compile for longer than it trains.
         },
     }
     path = folder / "recipe.yaml"

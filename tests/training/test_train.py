@@ -35,6 +35,7 @@ def finished(tmp_path_factory):
     base = tmp_path_factory.mktemp("finished")
     corpus = write_corpus(base / "corpus")
     options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
+    options["jit_compile"] = False
     return train(recipe(corpus, **options), base / "run")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.tensorflow
 
-EXPORT = Path(__file__).parents[2] / "export"
+EXPORT = Path(__file__).parents[3] / "export"
 LINES = ["a man", "", "two dogs", "a girl runs"]
 
 # Nothing but LiteRT and SentencePiece may be there.
