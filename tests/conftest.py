@@ -52,6 +52,7 @@ TOGETHER = (
     "tests/commands/test_learned_run.py",
     "tests/serving/",
     "tests/bulk/",
+    "tests/training/test_resume.py",
     "tests/training/test_train.py",
     "tests/decoding/test_engine_features.py",
     "tests/decoding/test_scheduler.py",
