@@ -165,7 +165,7 @@ def test_a_query_that_sees_nothing_gives_the_output_bias(rng, randomize):
 
 
 @pytest.mark.parametrize(
-    ("policy", "use_causal_mask"), zip(POLICIES, (False, False, True), strict=True)
+    ("policy", "use_causal_mask"), list(zip(POLICIES, (False, False, True), strict=True))
 )
 def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_causal_mask):
     query = 1e3 * rng.normal(size=(BATCH, QUERY, QUERY_WIDTH))
@@ -178,7 +178,7 @@ def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_ca
     assert np.isfinite(pull(rng.normal(size=outputs.shape))).all()
 
 
-@pytest.mark.parametrize(("policy", "dropout"), zip(POLICIES, (0.5, 0.0, 0.5), strict=True))
+@pytest.mark.parametrize(("policy", "dropout"), list(zip(POLICIES, (0.5, 0.0, 0.5), strict=True)))
 def test_scores_and_dropout_do_not_change_inference(rng, randomize, dropout, policy):
     inputs = sequences(rng, "self")
     shapes = [x.shape for x in inputs]
