@@ -129,11 +129,11 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
             )
 
     first = start(workers=1)
-    wait(first, lambda: list(output.glob(".parts/0/*.txt")))
-    done = len(list(output.glob(".parts/0/*.txt")))
+    wait(first, lambda: list(output.glob(".parts/0/[0-9]*.txt")))
+    done = len(list(output.glob(".parts/0/[0-9]*.txt")))
     os.kill(processes_below(first.pid, b"ray::Worker")[0], signal.SIGKILL)
     # Its chunk is done again by another worker, then the command itself is killed.
-    wait(first, lambda: len(list(output.glob(".parts/0/*.txt"))) > done)
+    wait(first, lambda: len(list(output.glob(".parts/0/[0-9]*.txt"))) > done)
     first.kill()
     first.communicate(timeout=600)
     assert "a worker failed (ActorDiedError); " in log.read_text()
