@@ -128,6 +128,28 @@ class TransformerConfig:
         """Number of target ids, whether the vocabulary is shared or not."""
         return self.target_vocabulary_size or self.vocabulary_size
 
+    def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
+        """Multiply-adds of the matrix products of a pass forwards over one pair.
+
+        Target token `t` attends to `t` tokens: padding, and what attention computes and then
+        masks, do not count. Two floating-point operations each; a training step takes three
+        passes' worth.
+
+        Args:
+            source_length: Tokens, a number or an array of them, like `target_length`.
+        """
+        width, source, target = self.model_dim, source_length, target_length
+        square, feed_forward = width**2, 2 * width * self.intermediate_dim
+        # Query, key, value and output of each token; scores and weighted sums of each pair.
+        encoder_block = source * (4 * square + feed_forward) + 2 * source**2 * width
+        # Self-attention as above; of cross-attention the query and the output, and the keys and
+        # values of the source.
+        step = 6 * square + feed_forward + 2 * source * width
+        decoder_block = target * step + target * (target + 1) * width + 2 * source * square
+        logits = target * width * self.output_vocabulary_size
+        encoder = self.num_encoder_layers * encoder_block
+        return encoder + self.num_decoder_layers * decoder_block + logits
+
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
         """A preset's configuration, with any field replaced by name."""

@@ -1,6 +1,6 @@
 """Label-smoothed cross-entropy over the real tokens of a batch."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -72,6 +72,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: Probability spread evenly over the vocabulary, in [0, 1).
         ignore_id: Label that does not count.
+        reduction: `"sum_over_batch_size"` divides by the number of tokens; `"sum"` does not, for
+            whoever divides by that of several batches, with sample weights of their own.
 
     Call arguments:
         y_true: Integer `(batch, length)`.
@@ -93,10 +95,13 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         label_smoothing: float = 0.1,
         ignore_id: int = PAD_ID,
         name: str = "smoothed_cross_entropy",
+        reduction: Literal["sum_over_batch_size", "sum"] = "sum_over_batch_size",
         **kwargs: Any,
     ):
-        kwargs.pop("reduction", None)  # the division by the number of tokens is the reduction
-        super().__init__(name=name, reduction="sum", **kwargs)
+        if reduction not in ("sum_over_batch_size", "sum"):
+            rule = '`reduction` must be "sum_over_batch_size" or "sum"'
+            raise ValueError(f"{rule}. Received: reduction={reduction!r}.")
+        super().__init__(name=name, reduction=reduction, **kwargs)
         check_rate("label_smoothing", label_smoothing)
         self.label_smoothing = label_smoothing
         self.ignore_id = ignore_id
@@ -105,7 +110,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         # Not Keras' own `__call__`: it would turn the labels into floats.
         with keras.name_scope(self.name):
             total, count = self.sum_and_count(y_true, y_pred, sample_weight)
-            return ops.divide_no_nan(total, count)
+            return total if self.reduction == "sum" else ops.divide_no_nan(total, count)
 
     def call(self, y_true, y_pred):
         return self(y_true, y_pred)
@@ -122,12 +127,58 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         """
         labels = ops.cast(y_true, "int32")
         weights = real_token_weights(labels, self.ignore_id, sample_weight)
-        losses = token_losses(labels, y_pred, self.label_smoothing)
-        return ops.sum(losses * weights), ops.sum(weights)
+        return ops.sum(self._token_losses(labels, y_pred) * weights), ops.sum(weights)
+
+    def _token_losses(self, labels, logits):  # --> [batch, length]
+        return token_losses(labels, logits, self.label_smoothing)
 
     def get_config(self):
         return {
             "name": self.name,
             "label_smoothing": self.label_smoothing,
             "ignore_id": self.ignore_id,
+            "reduction": self.reduction,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RDropCrossEntropy(SmoothedCrossEntropy):
+    """Smoothed cross-entropy of two passes under different dropouts, and how much they differ.
+
+    Half of the paper's loss of a token: the mean of both cross-entropies, and `weight / 4` times
+    the sum of the divergences KL(p1‖p2) and KL(p2‖p1) of the two distributions.
+
+    Args:
+        weight: The paper's alpha, above 0.
+        **kwargs: As `SmoothedCrossEntropy`.
+
+    Call arguments:
+        y_true: Integer `(2 * batch, length)`: the second half repeats the first
+            (`ParallelDataset(copies=2)`).
+        y_pred: Logits, float `(2 * batch, length, vocabulary)`.
+        sample_weight: As for `SmoothedCrossEntropy`.
+
+    Raises:
+        ValueError: `weight` is not above 0.
+
+    Reference: Liang et al. 2021 (arXiv:2106.14448).
+    """
+
+    def __init__(self, weight: float = 5.0, **kwargs: Any):
+        super().__init__(**{"name": "r_drop_cross_entropy", **kwargs})
+        if not weight > 0:
+            raise ValueError(f"`weight` must be above 0. Received: weight={weight!r}.")
+        self.weight = weight
+
+    def _token_losses(self, labels, logits):
+        logits = ops.cast(logits, "float32")
+        first, second = ops.split(logits, 2, axis=0)  # --> [batch, length, vocabulary]
+        # The normalizers of log p1 - log p2 are one number a token, and p1 - p2 sums to 0.
+        divergence = ops.sum(
+            (ops.softmax(first) - ops.softmax(second)) * (first - second), axis=-1
+        )  # --> [batch, length]
+        divergence = ops.tile(divergence, (2, 1))
+        return super()._token_losses(labels, logits) + self.weight / 4 * divergence
+
+    def get_config(self):
+        return {**super().get_config(), "weight": self.weight}

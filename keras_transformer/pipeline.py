@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
@@ -20,6 +20,7 @@ def evaluate_model(
     source: FilePath,
     reference: FilePath,
     save: FilePath | None = None,
+    tokenize: Literal["13a", "none"] = "13a",
     **options: Any,
 ) -> dict[str, Any]:
     """Translates a file and scores the translations.
@@ -29,6 +30,7 @@ def evaluate_model(
         source: FilePath of the source text, UTF-8, plain or `.gz`.
         reference: FilePath of its translation, aligned line by line.
         save: FilePath to write the translations to.
+        tokenize: As for `evaluate`.
         **options: As `Translator.translate`.
 
     Returns:
@@ -45,7 +47,7 @@ def evaluate_model(
             write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
         except OSError as error:
             raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
-    return evaluate(texts, references)
+    return evaluate(texts, references, tokenize)
 
 
 def export_run(

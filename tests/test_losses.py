@@ -9,7 +9,7 @@ import reference
 from keras import ops
 
 from keras_transformer import SmoothedCrossEntropy, TokenAccuracy
-from keras_transformer.losses import real_token_weights, token_losses
+from keras_transformer.losses import RDropCrossEntropy, real_token_weights, token_losses
 
 BATCH, LENGTH, VOCABULARY = 2, 5, 7
 LABELS = np.array([[3, 5, 1, 0, 0], [6, 0, 0, 0, 0]])
@@ -85,6 +85,33 @@ def test_sums_and_counts_of_pieces_add_up_to_the_whole(logits):
     total, count = (sum(float(x) for x in column) for column in zip(*pieces, strict=True))
     assert count == (LABELS != 0).sum()
     assert total / count == pytest.approx(float(loss(LABELS, logits)), rel=1e-6)
+
+
+def test_a_sum_is_not_divided(logits):
+    loss = SmoothedCrossEntropy(0.1, reduction="sum")
+    weights = np.array([0.5, 2.0], "float32")
+    total = float(loss.sum_and_count(LABELS, logits, weights)[0])
+    assert float(loss(LABELS, logits, weights)) == pytest.approx(total, rel=1e-6)
+    assert total > float(SmoothedCrossEntropy(0.1)(LABELS, logits, weights))
+    with pytest.raises(ValueError, match="Received: reduction='none'"):
+        SmoothedCrossEntropy(reduction="none")
+
+
+def test_r_drop_adds_the_divergences_of_two_passes(rng, logits):
+    other = (3 * rng.normal(size=logits.shape)).astype("float32")
+    labels, both = np.concatenate([LABELS, LABELS]), np.concatenate([logits, other])
+    p, q = (np.exp(x - np.log(np.exp(x).sum(-1, keepdims=True))) for x in (logits, other))
+    divergences = (p * np.log(p / q) + q * np.log(q / p)).sum(-1)[LABELS != 0]
+    expected = reference.smoothed_loss(labels, both, 0.1) + 3.0 / 4 * divergences.mean()
+    loss = RDropCrossEntropy(3.0, label_smoothing=0.1)
+    assert float(loss(labels, both)) == pytest.approx(expected, rel=1e-5)
+    same = np.concatenate([logits, logits])
+    plain = float(SmoothedCrossEntropy(0.1)(LABELS, logits))
+    assert float(loss(labels, same)) == pytest.approx(plain, rel=1e-6)
+    again = RDropCrossEntropy.from_config(loss.get_config())
+    assert float(again(labels, both)) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="Received: weight=0"):
+        RDropCrossEntropy(0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

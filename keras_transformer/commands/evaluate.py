@@ -36,6 +36,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     add_model(command)
     command.add_argument("--source", required=True, metavar="FILE")
     command.add_argument("--reference", required=True, metavar="FILE")
+    command.add_argument(
+        "--tokenize",
+        choices=("13a", "none"),
+        help="how BLEU takes texts apart; none: at spaces, for tokenized text (default: 13a)",
+    )
     command.add_argument("--save", metavar="FILE", help="also write the translations there")
     add_decoding(command)
     command.set_defaults(command=_evaluate)

@@ -33,6 +33,11 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--overwrite", action="store_true", help="replace a run that is there, and nothing else"
     )
+    command.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show the corpus, the batches, time and memory that it would take, and stop",
+    )
     command.set_defaults(command=_train)
 
 
@@ -51,5 +56,7 @@ def _train(options):
         resume=options.resume,
         overwrite=options.overwrite,
         recipe_file=options.recipe,
+        dry_run=options.dry_run,
     )
-    print(folder.path)
+    if not options.dry_run:
+        print(folder.path)

@@ -11,9 +11,11 @@ from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
 
-    Batch = tuple[tuple[np.ndarray, np.ndarray], np.ndarray]
+    Ids = np.ndarray
+    Batch = tuple[tuple[Ids, Ids], Ids] | tuple[tuple[Ids, Ids], Ids, np.ndarray]
 
 # Batches made ahead of the train step, which is hundreds of times slower than making one.
 _PREFETCH = 4
@@ -34,6 +36,12 @@ class ParallelDataset:
         seed: Together with the epoch's number it decides that order, on every machine.
         shapes: Shapes to use instead of choosing them, such as those of the training set, so that
             validation compiles nothing new. `batch_tokens` and `max_shapes` then do nothing.
+        copies: How many times all rows of a batch stand in it, one copy below the other. The
+            attributes count one.
+        accumulation_steps: How many batches make one step of the optimizer. If more than one, a
+            batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
+            gradients of the *sums* of so many batches is that of the mean over all their tokens.
+            Batches of padding fill the last step of an epoch.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
@@ -63,27 +71,44 @@ class ParallelDataset:
         shuffle: bool = True,
         seed: int = 0,
         shapes: Sequence[tuple[int, int]] | None = None,
+        copies: int = 1,
+        accumulation_steps: int = 1,
     ):
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise InputError(f"`seed` must be an integer of at least 0. Received: seed={seed!r}.")
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
+        self.copies, self.accumulation_steps = copies, accumulation_steps
         self._lengths = pairs.lengths
         if shapes is None:
             shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
         # The shapes of a plan do not depend on its order, so any plan tells them.
         plan = plan_batches(self._lengths, self.shapes)
-        self.steps_per_epoch = len(plan)
+        self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
         self.real_tokens = int(np.sum(pairs.source_lengths) + np.sum(pairs.target_lengths + 1))
         positions = 2 * sum(self.shapes[index][0] * self.shapes[index][1] for index, _ in plan)
         self.real_token_share = self.real_tokens / positions
         self.epoch = 0
 
-    def batches(self, epoch: int) -> Iterator["Batch"]:
-        """Iterates over the NumPy batches of one epoch; `epoch` is a number from 0."""
+    def batches(self, epoch: int, start: int = 0) -> Iterator["Batch"]:
+        """Iterates over the NumPy batches of one epoch, a number from 0, from step `start` on."""
+        plan = self._plan(epoch)
+        return (self._batch(plan, step) for step in range(start, len(plan)))
+
+    def _plan(self, epoch):
         rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
-        for index, rows in plan_batches(self._lengths, self.shapes, rng):
-            yield self._fill(rows, self.shapes[index])
+        plan = plan_batches(self._lengths, self.shapes, rng)
+        return plan + [(0, np.zeros(0, np.int64))] * (self.steps_per_epoch - len(plan))
+
+    def _batch(self, plan, step):
+        inputs, labels = self._fill(plan[step][1], self.shapes[plan[step][0]])
+        if self.accumulation_steps == 1:
+            return inputs, labels
+        first = step // self.accumulation_steps * self.accumulation_steps
+        together = plan[first : first + self.accumulation_steps]
+        rows = np.concatenate([rows for _, rows in together])
+        tokens = self.copies * int(np.sum(self.pairs.target_lengths[rows] + 1))
+        return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
 
     def _fill(self, rows, shape):
         pairs = self.pairs
@@ -95,10 +120,15 @@ class ParallelDataset:
         _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
+        source_ids, target_in_ids, target_out_ids = (
+            np.tile(each, (self.copies, 1)) for each in (source_ids, target_in_ids, target_out_ids)
+        )
         return (source_ids, target_in_ids), target_out_ids
 
-    def to_tf_dataset(self) -> "tf.data.Dataset":
+    def to_tf_dataset(self, start: int = 0) -> "tf.data.Dataset":
         """A `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
+
+        `start` steps are left out, for the rest of an epoch: of one pass then.
 
         Its dimensions are None, so that a Keras train step is traced once and XLA compiles one
         program for each shape. Each pass is one epoch: it takes the order of `self.epoch` when it
@@ -110,22 +140,50 @@ class ParallelDataset:
 
         def one_epoch():
             epoch = self.epoch
-            yield from self.batches(epoch)
+            yield from self.batches(epoch, start)
             # Not before the end: Keras looks at one batch to build a model, and that peek is no
             # epoch.
             self.epoch = epoch + 1
 
         ids = tf.TensorSpec((None, None), tf.int32)
-        dataset = tf.data.Dataset.from_generator(one_epoch, output_signature=((ids, ids), ids))
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
+        weights = (tf.TensorSpec((None,), tf.float32),) if self.accumulation_steps > 1 else ()
+        signature = ((ids, ids), ids, *weights)
+        dataset = tf.data.Dataset.from_generator(one_epoch, output_signature=signature)
+        dataset = dataset.apply(
+            tf.data.experimental.assert_cardinality(self.steps_per_epoch - start)
+        )
         return dataset.prefetch(_PREFETCH)
+
+    def to_py_dataset(self, start: int = 0) -> "keras.utils.PyDataset":
+        """The same batches for `model.fit` without TensorFlow, on any backend; as `to_tf_dataset`.
+
+        Each pass takes the order of `self.epoch`, and is followed by that of the next number.
+        """
+        import keras
+
+        dataset, planned = self, {}
+
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                return dataset.steps_per_epoch - start
+
+            def __getitem__(self, step):
+                if dataset.epoch not in planned:
+                    planned.clear()
+                    planned[dataset.epoch] = dataset._plan(dataset.epoch)
+                return dataset._batch(planned[dataset.epoch], start + step)
+
+            def on_epoch_end(self):
+                dataset.epoch += 1
+
+        return Batches()
 
 
 def _copy_rows(grid, flat, offsets, rows):
     """Writes sequence `rows[r]` at the start of row `r` of `grid` `(batch, length)`."""
     starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
     # Columns that sequences of this batch reach, which can be fewer than the grid has.
-    columns = np.arange(lengths.max())
+    columns = np.arange(lengths.max(initial=0))
     real = columns < lengths[:, None]  # --> [rows, columns]
     # Past its end a row would read the next sequence, or past the array: point at 0 instead.
     positions = np.where(real, starts[:, None] + columns, 0)

@@ -14,7 +14,8 @@ import numpy as np
 
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
-from keras_transformer.training.run_folder import save_model
+from keras_transformer.training.run_folder import averaged_epochs, best_row, save_model
+from keras_transformer.training.within_epoch import seed_states
 
 
 class EpochSeed(keras.callbacks.Callback):
@@ -34,7 +35,7 @@ class EpochSeed(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.dataset.epoch = epoch
-        states = [v for v in self.model.variables if v.path.endswith("seed_generator_state")]
+        states = seed_states(self.model)
         seeds = np.random.SeedSequence((self.seed, epoch)).generate_state(2 * len(states))
         for state, pair in zip(states, seeds.reshape(-1, 2), strict=True):
             state.assign(pair.astype(keras.backend.standardize_dtype(state.dtype)))
@@ -45,14 +46,17 @@ class Throughput(keras.callbacks.Callback):
 
     Args:
         real_tokens: Source and target tokens of an epoch that are not padding.
+        place: Where the first epoch goes on, a `Place`, or None.
     """
 
-    def __init__(self, real_tokens):
+    def __init__(self, real_tokens, place=None):
         super().__init__()
         self.real_tokens = real_tokens
+        self.place = place
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._start = time.perf_counter()
+        goes_on = self.place is not None and self.place.epoch == epoch
+        self._start = time.perf_counter() - (self.place.seconds if goes_on else 0.0)
         self._train_seconds = None
 
     def on_test_begin(self, logs=None):
@@ -130,6 +134,20 @@ class AveragedValidation(keras.callbacks.Callback):
         self._averaged.__exit__(None, None, None)
 
 
+class WeightsOfTheLastStep(keras.callbacks.Callback):
+    """Gives the model its own weights back, where Keras ends `fit` with their averages.
+
+    What follows may be another `fit`.
+    """
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._weights = [keras.ops.convert_to_numpy(v) for v in self.model.trainable_variables]
+
+    def on_train_end(self, logs=None):
+        for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
+            variable.assign(weight)
+
+
 class History(keras.callbacks.Callback):
     """Writes `history.csv` anew after each epoch.
 
@@ -151,53 +169,83 @@ class History(keras.callbacks.Callback):
         self.folder.write_history(self.rows)
 
 
-def best_row(rows):
-    """The first line with the lowest validation loss."""
-    return min(rows, key=lambda row: row["val_loss"])
+class ValidationBleu(keras.callbacks.Callback):
+    """Adds `val_bleu` to the epoch's logs: of greedy translations, cased, by sacreBLEU.
+
+    Args:
+        engine: `ModelEngine` around the model in training.
+        sources: Sentences.
+        references: Their translations.
+    """
+
+    def __init__(self, engine, sources, references):
+        super().__init__()
+        self.engine = engine
+        self.sources, self.references = sources, references
+
+    def on_epoch_end(self, epoch, logs=None):
+        with averaged_weights(self.model):
+            logs["val_bleu"] = self.bleu()
+
+    def bleu(self):
+        """BLEU of the model's weights as they are, 0 … 100."""
+        import sacrebleu
+
+        found = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
+        return sacrebleu.corpus_bleu([each.text for each in found], [self.references]).score
 
 
 class BestModel(keras.callbacks.Callback):
-    """Saves the model if its validation loss is the lowest so far, for `RunFolder.settle`.
+    """Saves the model if it is the best so far, or one to be averaged, for `RunFolder.settle`.
 
     Args:
         folder: `RunFolder`.
         rows: The lines of the history, this epoch's among them.
+        training: `TrainingSection`.
     """
 
-    def __init__(self, folder, rows):
+    def __init__(self, folder, rows, training):
         super().__init__()
         self.folder = folder
         self.rows = rows
+        self.training = training
 
     def on_epoch_end(self, epoch, logs=None):
-        if best_row(self.rows) is self.rows[-1]:
-            # A copy without the optimizer, whose state is three times as large as the weights.
-            copy = type(self.model).from_config(self.model.get_config())
+        is_best = best_row(self.rows, self.training.select_by) is self.rows[-1]
+        if is_best or epoch + 1 in averaged_epochs(self.rows, self.training):
             with averaged_weights(self.model):
-                copy.set_weights(self.model.get_weights())
-            save_model(copy, self.folder.candidate_file(epoch + 1))
+                save_without_optimizer(self.model, self.folder.candidate_file(epoch + 1))
+
+
+def save_without_optimizer(model, path):
+    """Saves a copy of a model: the optimizer's state is three times as large as the weights."""
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    save_model(copy, path)
 
 
 class EarlyStopping(keras.callbacks.Callback):
-    """Stops when the validation loss has not been lower for some epochs.
+    """Stops when no epoch has been the best for some epochs.
 
     What it knows is in the history, so a resumed run stops where an unbroken one does.
 
     Args:
         rows: The lines of the history, this epoch's among them.
-        patience: How many epochs, or None for no end.
+        training: `TrainingSection`.
     """
 
-    def __init__(self, rows, patience):
+    def __init__(self, rows, training):
         super().__init__()
         self.rows = rows
-        self.patience = patience
+        self.training = training
 
     def has_stopped(self):
         """Whether the epochs so far are all."""
-        if self.patience is None or not self.rows:
+        patience = self.training.early_stopping_patience
+        if patience is None or not self.rows:
             return False
-        return self.rows[-1]["epoch"] - best_row(self.rows)["epoch"] >= self.patience
+        best = best_row(self.rows, self.training.select_by)
+        return self.rows[-1]["epoch"] - best["epoch"] >= patience
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.stop_training = self.has_stopped()
@@ -208,17 +256,17 @@ class Checkpoints(keras.callbacks.Callback):
 
     Args:
         folder: `RunFolder`.
-        keep: How many checkpoints stay.
+        training: `TrainingSection`.
     """
 
-    def __init__(self, folder, keep):
+    def __init__(self, folder, training):
         super().__init__()
         self.folder = folder
-        self.keep = keep
+        self.training = training
 
     def on_epoch_end(self, epoch, logs=None):
         save_model(self.model, self.folder.checkpoint_file(epoch + 1))
-        self.folder.settle(epoch + 1, self.keep)
+        self.folder.settle(epoch + 1, self.training)
 
 
 class TensorBoard(keras.callbacks.Callback):

@@ -91,6 +91,12 @@ class TrainingSection:
 
     epochs: int = option(30, "Passes over the training pairs.", ge=1)
     batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
+    accumulation_steps: int = option(
+        1,
+        "Batches whose gradients make one step of the optimizer: that of one batch with all their "
+        "tokens.",
+        ge=1,
+    )
     max_shapes: int = option(
         8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
     )
@@ -104,6 +110,13 @@ class TrainingSection:
     label_smoothing: float = option(
         0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
     )
+    r_drop: float | None = option(
+        None,
+        "Each batch passes twice, under two dropouts, and this times the symmetric divergence of "
+        "the two distributions is added to the loss (R-Drop); null: once. A step takes twice as "
+        "long.",
+        gt=0,
+    )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
     clip_norm: float | None = option(
         None, "Gradients are scaled down to this norm; null leaves them.", gt=0
@@ -115,8 +128,28 @@ class TrainingSection:
         ge=0,
         lt=1,
     )
+    select_by: Literal["loss", "bleu"] = option(
+        "loss",
+        "The best model is that of the lowest validation loss, or of the highest BLEU of greedy "
+        "translations of the validation set (its first 2,000 sentences), made after each epoch.",
+        strict=None,
+    )
     early_stopping_patience: int | None = option(
-        None, "Stop after so many epochs without a lower validation loss; null never does.", ge=1
+        None, "Stop after so many epochs without a better model; null never does.", ge=1
+    )
+    average_epochs: int | None = option(
+        None,
+        "At the end, the models of so many epochs are averaged; the average becomes the best model "
+        "if it is better. null: none.",
+        ge=2,
+    )
+    average_of: Literal["last", "best"] = option(
+        "last", "Which epochs `average_epochs` takes.", strict=None
+    )
+    checkpoint_every_minutes: float | None = option(
+        None,
+        "So often a checkpoint is also made within an epoch; null: at the end of each epoch alone.",
+        gt=0,
     )
     keep_checkpoints: int = option(
         2, "Checkpoints (weights and optimizer) of the last epochs that are kept.", ge=1

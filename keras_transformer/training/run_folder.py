@@ -3,10 +3,11 @@
 recipe.yaml         the recipe with every default written out
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
 data.json           digests of the texts
-model.keras         the best model by validation loss
-checkpoints/        the last epochs, with the optimizer's state
+model.keras         the best model, or the average of some epochs where that is better
+checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
 history.csv         a line an epoch
 samples.txt         sample translations, each epoch
+report.html         curves, the best epochs, samples and recipe on one page
 metrics.json        the best epoch, minutes, what was dropped from the data
 tensorboard/        event files
 
@@ -21,6 +22,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Callable
 
 import keras
@@ -30,12 +32,13 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
 from keras_transformer.models import Transformer
 from keras_transformer.text import Tokenizer
-from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.recipe import Recipe, TrainingSection
 
 # Each also under the name that it has while it is written.
 _MADE = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|data\.json|model\.keras|history\.csv"
-    r"|samples\.txt|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|samples\.txt|report\.html|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation)/events\.out\.tfevents\.[^/]*)"
 )
 _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
@@ -57,6 +60,7 @@ class RunFolder:
         self.samples_file = self.path / "samples.txt"
         self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
+        self.report_file = self.path / "report.html"
         self.tensorboard = self.path / "tensorboard"
 
     @classmethod
@@ -171,33 +175,61 @@ class RunFolder:
         )
         return sorted(int(match.group(1)) for match in found if match)
 
+    def step_file(self, epoch: int, step: int) -> pathlib.Path:
+        """The checkpoint after `epoch` epochs and so many steps of the next one."""
+        return self.checkpoints / f"step-{epoch:04d}-{step:08d}.keras"
+
+    def step_files(self) -> list[pathlib.Path]:
+        """The checkpoints within an epoch, in order."""
+        return sorted(self.checkpoints.glob("step-*.keras"))
+
+    def remove_step_files(self, keep: int = 0, epoch: int | None = None) -> None:
+        """Removes all but the last few, and those that are not of the epoch after `epoch`."""
+        files = self.step_files()
+        old = files[: len(files) - keep]
+        if epoch is not None:
+            start = self.step_file(epoch, 0).name.rpartition("-")[0]
+            old += [file for file in files if not file.name.startswith(start)]
+        kept = {file.stem for file in files if file not in old}
+        for file in self.checkpoints.glob("step-*"):
+            if file.stem not in kept:
+                file.unlink()
+
     def candidate_file(self, epoch: int) -> pathlib.Path:
-        """The best model after `epoch` epochs, until the checkpoint of that epoch is there."""
+        """The model of an epoch that may become the best one, or a part of the average."""
         return self.checkpoints / f"best-{epoch:04d}.keras"
 
-    def settle(self, epoch: int, keep: int) -> None:
+    def settle(self, epoch: int, training: TrainingSection) -> None:
         """Makes the folder that of `epoch` epochs, whose checkpoint is whole.
 
-        The best model of that epoch gets its place; what later epochs left before they had a
-        checkpoint goes. Doing it twice changes nothing.
+        The best model so far gets its place; what later epochs left before they had a checkpoint
+        goes. Doing it twice changes nothing.
 
         Args:
             epoch: How many epochs there were; 0 before the first checkpoint.
-            keep: How many checkpoints stay.
+            training: How the best one is chosen, and what stays.
         """
-        if self.candidate_file(epoch).exists():
-            rename_durably(self.candidate_file(epoch), self.model_file)
+        written = self.history()
+        rows = written[:epoch]
+        averaged = [self.candidate_file(each) for each in averaged_epochs(rows, training)]
+        best = self.candidate_file(int(best_row(rows, training.select_by)["epoch"]) if rows else 0)
+        if best.exists() and averaged:
+            with replaced_file(self.model_file) as temporary:
+                shutil.copyfile(best, temporary)
+        elif best.exists():
+            rename_durably(best, self.model_file)
         for file in self.checkpoints.glob("best-*.keras"):
-            file.unlink()
-        rows = self.history()
-        if len(rows) > epoch:
-            self.write_history(rows[:epoch])
+            if file not in averaged and not (averaged and file == best):
+                file.unlink()
+        self.remove_step_files(keep=len(self.step_files()), epoch=epoch)
+        if len(written) > epoch:
+            self.write_history(rows)
         samples = self.samples()
         for match in re.finditer(r"^epoch (\d+)$", samples, re.MULTILINE):
             if int(match.group(1)) > epoch:
                 write_whole(self.samples_file, samples[: match.start()])
                 break
-        for old in self.checkpoint_epochs()[:-keep]:
+        for old in self.checkpoint_epochs()[: -training.keep_checkpoints]:
             self.checkpoint_file(old).unlink()
 
     def digests(self) -> dict | None:
@@ -236,6 +268,25 @@ class RunFolder:
     def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""
         write_whole(self.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
+
+
+def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:
+    """The first line of a history with the lowest `val_loss` or the highest `val_bleu`."""
+    return _from_the_best(rows, select_by)[0]
+
+
+def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> list[int]:
+    """The epochs whose models are averaged when training ends after these lines."""
+    if training.average_epochs is None:
+        return []
+    if training.average_of == "best":
+        rows = _from_the_best(rows, training.select_by)[: training.average_epochs]
+    return sorted(int(row["epoch"]) for row in rows[-training.average_epochs :])
+
+
+def _from_the_best(rows, select_by):
+    sign = -1 if select_by == "bleu" else 1
+    return sorted(rows, key=lambda row: sign * row[f"val_{select_by}"])
 
 
 def load_model(path: str | os.PathLike, compile: bool) -> Transformer:

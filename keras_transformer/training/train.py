@@ -1,32 +1,47 @@
 """From a recipe to a run folder, through `model.fit`."""
 
 import contextlib
-import hashlib
+import functools
 import math
 import os
 import pathlib
 import sys
 
 import keras
+import numpy as np
 
-from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.files import check_own, is_terminal
-from keras_transformer.losses import SmoothedCrossEntropy
+from keras_transformer.files import check_own, is_terminal, write_whole
+from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
-from keras_transformer.text import Tokenizer
 from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training.corpus import (
+    digests_of,
+    make_datasets,
+    read_texts,
+    text_files,
+    train_tokenizers,
+)
+from keras_transformer.training.forecast import forecast, lines
 from keras_transformer.training.recipe import Recipe, TrainingSection
-from keras_transformer.training.run_folder import RunFolder, load_model
+from keras_transformer.training.report import report as report_of
+from keras_transformer.training.run_folder import (
+    RunFolder,
+    averaged_epochs,
+    best_row,
+    load_model,
+)
+from keras_transformer.training.within_epoch import Place, StepCheckpoints
 
 # What a resumed run may change: the rest lies in the checkpoint, or would end in other weights
 # than those of an unbroken run.
 _FREE_ON_RESUME = {
     "epochs",
     "early_stopping_patience",
+    "checkpoint_every_minutes",
     "keep_checkpoints",
     "sample_translations",
     # What the texts are is compared, not where they are.
@@ -34,6 +49,8 @@ _FREE_ON_RESUME = {
     "train",
     "validation",
 }
+# Of validation, for BLEU after each epoch.
+_BLEU_SENTENCES = 2000
 
 
 def train(
@@ -43,6 +60,7 @@ def train(
     overwrite: bool = False,
     verbose: bool = True,
     recipe_file: str | os.PathLike | None = None,
+    dry_run: bool = False,
 ) -> RunFolder:
     """Trains as a recipe says.
 
@@ -59,6 +77,8 @@ def train(
         verbose: Whether to show a progress bar, or a line an epoch where stderr is no terminal,
             and samples.
         recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
+        dry_run: Whether to say what the training would take (`forecast.lines`), and stop before
+            anything is written.
 
     Returns:
         The `RunFolder`.
@@ -73,12 +93,12 @@ def train(
         _check_resumed(recipe, folder)
     else:
         _check_folder(recipe, folder, overwrite, recipe_file)
-    texts = {part: _read(recipe, part) for part in ("train", "validation")}
-    digests = {part: _digests(text) for part, text in texts.items()}
+    texts = {part: read_texts(recipe, part) for part in ("train", "validation")}
+    digests = {part: digests_of(text) for part, text in texts.items()}
     if resume:
         _check_texts(recipe, folder, digests)
-    tokenizers = folder.tokenizers() if resume else _train_tokenizers(recipe, texts["train"])
-    datasets, reports = _datasets(recipe, texts, tokenizers)
+    tokenizers = folder.tokenizers() if resume else train_tokenizers(recipe, texts["train"])
+    datasets, reports = make_datasets(recipe, texts, tokenizers)
     for part, report in reports.items():
         _say(f"{part}: {report}")
     dataset = datasets["train"]
@@ -86,46 +106,85 @@ def train(
         f"{dataset.steps_per_epoch} steps an epoch, shapes {dataset.shapes}, "
         f"{dataset.real_token_share:.1%} real tokens"
     )
-    model, epoch = _model(recipe, folder, tokenizers, resume)
+    model, epoch, place = _model(recipe, folder, tokenizers, resume)
+    if dry_run:
+        found = forecast(model.config, model.count_params(), dataset, recipe.training)
+        for line in lines(found):
+            _say(line)
+        return folder
     _say(f"{model.count_params():,} parameters")
     if resume:
         folder.write_recipe(recipe)
-        folder.settle(epoch, recipe.training.keep_checkpoints)
+        folder.settle(epoch, recipe.training)
     else:
         folder.clear()
         folder.create(recipe, tokenizers, digests)
-    _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose)
-    _write_metrics(folder, dataset, reports)
+    limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
+    engine = ModelEngine(model, *tokenizers, *limits)
+    bleu = run_callbacks.ValidationBleu(engine, *(s[:_BLEU_SENTENCES] for s in texts["validation"]))
+    fit = functools.partial(_fit, recipe, folder, model, engine, bleu, datasets, texts, verbose)
+    if place is not None:
+        fit(epoch, place)
+        epoch += 1
+    fit(epoch)
+    average = _average(recipe.training, folder, model, datasets["validation"], bleu)
+    metrics = _metrics(recipe.training, folder, dataset, reports, average)
+    folder.write_metrics(metrics)
+    write_whole(folder.report_file, report_of(folder, recipe.training, metrics))
     return folder
 
 
-def _fit(recipe, folder, model, epoch, tokenizers, datasets, texts, verbose):
-    """Trains from `epoch` to the end, if it has not been reached."""
+def _fit(recipe, folder, model, engine, bleu, datasets, texts, verbose, epoch, place=None):
+    """Trains from `epoch` to the end, if it has not been reached; or from a place to its end."""
     history = run_callbacks.History(folder, folder.history())
-    stopping = run_callbacks.EarlyStopping(history.rows, recipe.training.early_stopping_patience)
+    stopping = run_callbacks.EarlyStopping(history.rows, recipe.training)
     if epoch >= recipe.training.epochs or stopping.has_stopped():
         return
+    common = recipe, folder, engine, bleu, datasets["train"], texts, history, stopping, verbose
+    kept = [] if place is None else [run_callbacks.WeightsOfTheLastStep()]
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr):
         model.fit(
-            datasets["train"].to_tf_dataset(),
-            validation_data=datasets["validation"].to_tf_dataset(),
-            epochs=recipe.training.epochs,
+            _for_fit(datasets["train"], 0 if place is None else place.step),
+            validation_data=_for_fit(datasets["validation"]),
+            epochs=recipe.training.epochs if place is None else epoch + 1,
             initial_epoch=epoch,
             shuffle=False,  # `ParallelDataset` shuffles
             verbose=1 if verbose and is_terminal(sys.stderr) else 0,
-            callbacks=_callbacks(
-                recipe,
-                folder,
-                model,
-                tokenizers,
-                datasets["train"],
-                texts,
-                history,
-                stopping,
-                verbose,
-            ),
+            callbacks=[*_callbacks(*common, place), *kept],
         )
+
+
+def _for_fit(dataset, start=0):
+    if keras.backend.backend() == "tensorflow":
+        return dataset.to_tf_dataset(start)  # batches are made ahead, and the step is traced once
+    return dataset.to_py_dataset(start)
+
+
+def _average(training, folder, model, validation, bleu):
+    """What `metrics.json` says of the average of some epochs, which takes the best one's place.
+
+    The model's weights are the average's afterwards.
+    """
+    rows = folder.history()
+    epochs = averaged_epochs(rows, training)
+    if len(epochs) < 2:
+        return {}
+    total = [np.zeros(each.shape) for each in model.weights]  # float64
+    for epoch in epochs:
+        weights = load_model(folder.candidate_file(epoch), compile=False).get_weights()
+        total = [so_far + each for so_far, each in zip(total, weights, strict=True)]
+    model.set_weights([each / len(epochs) for each in total])
+    found = {"epoch": 0.0}
+    logs = model.evaluate(_for_fit(validation), verbose=0, return_dict=True)
+    found |= {f"val_{key}": float(value) for key, value in logs.items()}
+    if training.select_by == "bleu":
+        found["val_bleu"] = bleu.bleu()
+    is_best = best_row([*rows, found], training.select_by) is found
+    if is_best:
+        run_callbacks.save_without_optimizer(model, folder.model_file)
+    values = {key: found[key] for key in ("val_loss", "val_bleu") if key in found}
+    return {"average": {"epochs": epochs, **values, "is_the_best_model": is_best}}
 
 
 def compile_model(model: Transformer, training: TrainingSection) -> None:
@@ -144,11 +203,23 @@ def compile_model(model: Transformer, training: TrainingSection) -> None:
         epsilon=1e-9,
         global_clipnorm=training.clip_norm,
         use_ema=training.ema_momentum is not None,
-        ema_momentum=training.ema_momentum or 0.0,
+        # Keras averages at each batch, also where the weights have not changed.
+        ema_momentum=(training.ema_momentum or 0.0) ** (1 / training.accumulation_steps),
+        gradient_accumulation_steps=(
+            training.accumulation_steps if training.accumulation_steps > 1 else None
+        ),
     )
+    options = {
+        "label_smoothing": training.label_smoothing,
+        "reduction": "sum" if training.accumulation_steps > 1 else "sum_over_batch_size",
+    }
     model.compile(
         optimizer=optimizer,
-        loss=SmoothedCrossEntropy(training.label_smoothing),
+        loss=(
+            SmoothedCrossEntropy(**options)
+            if training.r_drop is None
+            else RDropCrossEntropy(training.r_drop, **options)
+        ),
         metrics=[TokenLoss(training.label_smoothing), TokenAccuracy(), Perplexity()],
         jit_compile=training.jit_compile,
     )
@@ -183,7 +254,7 @@ def _check_folder(recipe, folder, overwrite, recipe_file):
         )
     inputs = {} if recipe_file is None else {"the recipe": pathlib.Path(recipe_file)}
     for part in ("train", "validation"):
-        for side, file in zip(("source", "target"), _files(recipe, part), strict=True):
+        for side, file in zip(("source", "target"), text_files(recipe, part), strict=True):
             if file is not None:
                 inputs[f"`data.{part}.{side}`"] = file
     for name, file in inputs.items():
@@ -193,16 +264,6 @@ def _check_folder(recipe, folder, overwrite, recipe_file):
                 "Give another --output."
             )
     check_own(folder.path, folder.owner())
-
-
-def _digests(texts):
-    digests = {}
-    for side, lines in zip(("source", "target"), texts, strict=True):
-        digest = hashlib.sha256()
-        for line in lines:
-            digest.update(line.encode("utf-8") + b"\n")
-        digests[side] = digest.hexdigest()
-    return digests
 
 
 def _check_texts(recipe, folder, digests):
@@ -216,69 +277,16 @@ def _check_texts(recipe, folder, digests):
     for part, sides in digests.items():
         for side, digest in sides.items():
             if before.get(part, {}).get(side) != digest:
-                files = " and ".join(str(file) for file in _files(recipe, part) if file)
+                files = " and ".join(str(file) for file in text_files(recipe, part) if file)
                 raise InputError(
                     f"{folder.path}: cannot be resumed with other texts than it was begun with. "
                     f"Received: another {side} side of `data.{part}`, {files}."
                 )
 
 
-def _files(recipe, part):
-    """The source's and the target's file; None for the second if both are in the first."""
-    base = pathlib.Path(recipe.data.folder)
-    files = getattr(recipe.data, part)
-    return base / files.source, None if files.target is None else base / files.target
-
-
-def _read(recipe, part):
-    return read_pairs(*_files(recipe, part))
-
-
-def _train_tokenizers(recipe, texts):
-    text = recipe.text
-    options = dict(
-        byte_fallback=text.byte_fallback,
-        split_digits=text.split_digits,
-        character_coverage=text.character_coverage,
-        normalization=text.normalization,
-    )
-    sources, targets = texts
-    if text.joint:
-        joint = Tokenizer.train_from_texts(sources + targets, text.vocabulary_size, **options)
-        return joint, joint
-    target_size = text.target_vocabulary_size or text.vocabulary_size
-    return (
-        Tokenizer.train_from_texts(sources, text.vocabulary_size, **options),
-        Tokenizer.train_from_texts(targets, target_size, **options),
-    )
-
-
-def _datasets(recipe, texts, tokenizers):
-    datasets, reports = {}, {}
-    data, training = recipe.data, recipe.training
-    for part, (sources, targets) in texts.items():
-        pairs, reports[part] = encode_pairs(
-            sources,
-            targets,
-            *tokenizers,
-            max_length=data.max_length,
-            max_length_ratio=data.max_length_ratio,
-            drop_duplicates=data.drop_duplicates and part == "train",
-        )
-        datasets[part] = ParallelDataset(
-            pairs,
-            batch_tokens=training.batch_tokens,
-            # Each shape costs seconds of compilation, more than padding costs on a small set.
-            max_shapes=training.max_shapes if part == "train" else min(4, training.max_shapes),
-            shuffle=part == "train",
-            seed=training.seed,
-        )
-    return datasets, reports
-
-
 def _model(recipe, folder, tokenizers, resume):
-    """The compiled model, and how many epochs it has seen."""
-    if resume and folder.checkpoint_epochs():
+    """The compiled model, how many epochs it has seen, and its `Place` within the next or None."""
+    if resume and (folder.checkpoint_epochs() or folder.step_files()):
         return _last_checkpoint(folder)
     source, target = tokenizers
     keras.utils.set_random_seed(recipe.training.seed)
@@ -288,73 +296,78 @@ def _model(recipe, folder, tokenizers, resume):
         dtype=recipe.training.dtype_policy,
     )
     compile_model(model, recipe.training)
-    return model, 0
+    return model, 0, None
 
 
 def _last_checkpoint(folder):
-    """The model of the newest checkpoint that is whole, and its epoch."""
+    """The same of the newest checkpoint that is whole."""
+    files = [*map(folder.checkpoint_file, folder.checkpoint_epochs())]
+    # A step after so many epochs comes after their own checkpoint.
+    files = sorted([*files, *folder.step_files()], key=lambda file: file.stem.split("-")[1:])
     rows = len(folder.history())
-    for epoch in reversed(folder.checkpoint_epochs()):
-        file = folder.checkpoint_file(epoch)
+    for file in reversed(files):
         try:
+            place = Place.load(file) if file in folder.step_files() else None
+            epoch = int(file.stem.split("-")[1])
             if epoch > rows:
                 raise InputError(f"{file}: its epoch is not in {folder.history_file.name}.")
-            return load_model(file, compile=True), epoch
+            return load_model(file, compile=True), epoch, place
         except InputError as error:
             _say(f"{error} Trying the checkpoint before it.")
     raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
 
 
-def _callbacks(recipe, folder, model, tokenizers, dataset, texts, history, stopping, verbose):
+def _callbacks(recipe, folder, engine, bleu, dataset, texts, history, stopping, verbose, place):
     training = recipe.training
     chosen = [
         run_callbacks.EpochSeed(dataset, training.seed),
         run_callbacks.FiniteLoss(),
         run_callbacks.AveragedValidation(),
-        run_callbacks.Throughput(dataset.real_tokens),
+        run_callbacks.Throughput(dataset.real_tokens, place),
+        *([bleu] if training.select_by == "bleu" else []),
         history,
         run_callbacks.TensorBoard(folder, history.rows),
     ]
+    if place is not None or training.checkpoint_every_minutes is not None:
+        chosen.append(StepCheckpoints(folder, training.checkpoint_every_minutes, place))
     if verbose and not is_terminal(sys.stderr):
         chosen.append(run_callbacks.EpochLine())
     if training.sample_translations and verbose:
         count = training.sample_translations
         sources, references = (side[:count] for side in texts["validation"])
-        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
-        engine = ModelEngine(model, *tokenizers, *limits)
         chosen.append(run_callbacks.SampleTranslations(folder, engine, sources, references))
     chosen += [
-        run_callbacks.BestModel(folder, history.rows),
+        run_callbacks.BestModel(folder, history.rows, training),
         stopping,
-        run_callbacks.Checkpoints(folder, training.keep_checkpoints),
+        run_callbacks.Checkpoints(folder, training),
     ]
     return chosen
 
 
-def _write_metrics(folder, dataset, reports):
+def _metrics(training, folder, dataset, reports, average):
     history = folder.history()
-    best = run_callbacks.best_row(history)
+    best = best_row(history, training.select_by)
     perplexity = best["val_perplexity"]
-    folder.write_metrics(
-        {
-            "best_epoch": int(best["epoch"]),
-            "best_validation_loss": best["val_loss"],
-            "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
-            "epochs": int(history[-1]["epoch"]),
-            "training_minutes": round(sum(row["seconds"] for row in history) / 60, 2),
-            "steps_per_epoch": dataset.steps_per_epoch,
-            "shapes": [list(shape) for shape in dataset.shapes],
-            "real_token_share": round(dataset.real_token_share, 4),
-            "pairs": {
-                part: {
-                    "total": report.total,
-                    "kept": report.kept,
-                    "dropped": {why: drop.count for why, drop in report.dropped.items()},
-                }
-                for part, report in reports.items()
-            },
-        }
-    )
+    return {
+        "best_epoch": int(best["epoch"]),
+        "best_validation_loss": best["val_loss"],
+        "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
+        **({"best_validation_bleu": best["val_bleu"]} if "val_bleu" in best else {}),
+        **average,
+        "epochs": int(history[-1]["epoch"]),
+        "training_minutes": round(sum(row["seconds"] for row in history) / 60, 2),
+        "steps_per_epoch": dataset.steps_per_epoch,
+        "shapes": [list(shape) for shape in dataset.shapes],
+        "real_token_share": round(dataset.real_token_share, 4),
+        "pairs": {
+            part: {
+                "total": report.total,
+                "kept": report.kept,
+                "dropped": {why: drop.count for why, drop in report.dropped.items()},
+            }
+            for part, report in reports.items()
+        },
+    }
 
 
 def _say(text):

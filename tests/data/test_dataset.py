@@ -3,6 +3,7 @@ import sys
 import time
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -99,6 +100,32 @@ def test_validation_may_use_the_shapes_of_training():
     assert {batch[1].shape for batch in dataset.batches(0)} <= set(shapes)
 
 
+def test_copies_stand_below_one_another():
+    once, twice = (
+        ParallelDataset(random_pairs(20)[0], batch_tokens=40, copies=copies) for copies in (1, 2)
+    )
+    assert once.steps_per_epoch == twice.steps_per_epoch
+    assert once.real_token_share == twice.real_token_share
+    for first, second in zip(once.batches(3), twice.batches(3), strict=True):
+        for one, two in zip(keras.tree.flatten(first), keras.tree.flatten(second), strict=True):
+            assert np.array_equal(two, np.concatenate([one, one]))
+
+
+def test_accumulated_batches_weigh_by_the_tokens_of_their_step():
+    dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=3)
+    batches = list(dataset.batches(0))
+    assert len(batches) == dataset.steps_per_epoch and len(batches) % 3 == 0
+    plain = list(ParallelDataset(random_pairs(20)[0], batch_tokens=20).batches(0))
+    assert len(plain) % 3 and all((labels == 0).all() for _, labels, _ in batches[len(plain) :])
+    for (_, labels, _), (_, expected) in zip(batches, plain, strict=False):
+        assert np.array_equal(labels, expected)
+    for start in range(0, len(batches), 3):
+        step = batches[start : start + 3]
+        # A loss of 1 a token: the mean over the three batches of their weighted sums is 1.
+        sums = [(weights[:, None] * (labels != 0)).sum() for _, labels, weights in step]
+        assert np.mean(sums) == pytest.approx(1.0, rel=1e-6)
+
+
 def test_options_out_of_range_are_refused():
     pairs = EncodedPairs.from_lists([[5] * 11], [[6]])
     with pytest.raises(InputError, match="batch_tokens=10, longest example=11"):
@@ -131,6 +158,21 @@ def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
     dataset.epoch = 7
     assert one_pass() == as_lists(dataset, 7)
     assert dataset.epoch == 8
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_keras_dataset_gives_the_same_batches(steps):
+    dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=steps)
+    given = dataset.to_py_dataset()
+    for epoch in (0, 1):
+        expected = list(dataset.batches(epoch))
+        assert dataset.epoch == epoch and len(given) == len(expected)
+        for step, batch in enumerate(expected):
+            for one, other in zip(
+                keras.tree.flatten(batch), keras.tree.flatten(given[step]), strict=True
+            ):
+                assert np.array_equal(one, other) and one.dtype == other.dtype
+        given.on_epoch_end()
 
 
 def test_importing_the_package_imports_no_tensorflow():

@@ -8,6 +8,8 @@ import pytest
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks
+from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.run_folder import averaged_epochs
 
 
 class FakeModel:
@@ -66,7 +68,7 @@ def test_an_epochs_generators_depend_on_its_number_and_the_seed_alone():
 
 
 def test_the_last_checkpoints_are_kept(folder):
-    callback = attach(callbacks.Checkpoints(folder, keep=2), FakeModel())
+    callback = attach(callbacks.Checkpoints(folder, TrainingSection()), FakeModel())
     for epoch in range(4):
         callback.on_epoch_end(epoch)
     assert folder.checkpoint_epochs() == [3, 4]
@@ -74,7 +76,7 @@ def test_the_last_checkpoints_are_kept(folder):
 
 def test_only_a_better_model_is_a_candidate_for_the_best(folder):
     history = attach(callbacks.History(folder), FakeModel())
-    best = attach(callbacks.BestModel(folder, history.rows), FakeModel())
+    best = attach(callbacks.BestModel(folder, history.rows, TrainingSection()), FakeModel())
     for epoch, loss in enumerate((3.0, 2.0, 2.5, 2.0, 1.0)):
         for callback in (history, best):
             callback.on_epoch_end(epoch, {"val_loss": loss})
@@ -82,26 +84,48 @@ def test_only_a_better_model_is_a_candidate_for_the_best(folder):
 
 
 def test_a_candidate_is_the_best_model_once_its_epoch_has_a_checkpoint(folder):
+    one = TrainingSection(keep_checkpoints=1)
+    folder.write_history([{"epoch": 1, "val_loss": 2.0}])
     folder.model_file.write_text("of epoch 1")
     folder.candidate_file(2).write_text("of epoch 2")
-    attach(callbacks.Checkpoints(folder, keep=1), FakeModel()).on_epoch_end(0)
+    attach(callbacks.Checkpoints(folder, one), FakeModel()).on_epoch_end(0)
     assert folder.model_file.read_text() == "of epoch 1"
+    folder.write_history([{"epoch": 1, "val_loss": 2.0}, {"epoch": 2, "val_loss": 1.0}])
     folder.candidate_file(2).write_text("of epoch 2")
-    attach(callbacks.Checkpoints(folder, keep=1), FakeModel()).on_epoch_end(1)
+    attach(callbacks.Checkpoints(folder, one), FakeModel()).on_epoch_end(1)
     assert folder.model_file.read_text() == "of epoch 2"
     assert [file.name for file in folder.checkpoints.iterdir()] == ["epoch-0002.keras"]
 
 
+@pytest.mark.parametrize("of, averaged", [("last", [4, 5]), ("best", [2, 5])])
+def test_the_models_to_be_averaged_stay_and_so_does_the_best(folder, of, averaged):
+    training = TrainingSection(select_by="bleu", average_epochs=2, average_of=of)
+    history = attach(callbacks.History(folder), FakeModel())
+    best = callbacks.BestModel(folder, history.rows, training)
+    rest = best, callbacks.Checkpoints(folder, training)
+    for epoch, bleu in enumerate((3.0, 9.0, 7.0, 2.0, 8.0)):
+        for callback in (history, *(attach(each, FakeModel(f"epoch {epoch}")) for each in rest)):
+            callback.on_epoch_end(epoch, {"val_bleu": bleu})
+    assert folder.model_file.read_bytes() == folder.candidate_file(2).read_bytes()
+    there = [epoch for epoch in range(1, 6) if folder.candidate_file(epoch).exists()]
+    assert there == sorted({2, *averaged})
+    assert averaged_epochs(history.rows, training) == averaged
+
+
 def test_training_stops_when_patience_is_over_and_counts_what_was_before(folder):
+    def training(patience):
+        return TrainingSection(early_stopping_patience=patience)
+
     def stopped(losses, patience=2):
         rows = [{"epoch": i + 1, "val_loss": loss} for i, loss in enumerate(losses)]
-        return callbacks.EarlyStopping(rows, patience).has_stopped()
+        return callbacks.EarlyStopping(rows, training(patience)).has_stopped()
 
     # An equal loss is no better one.
     assert [stopped([3, 2, 2, 2, 1][:end]) for end in range(6)] == [0, 0, 0, 0, 1, 0]
     assert not stopped([1, 2, 3, 4, 5], patience=None)
     model = FakeModel()
-    attach(callbacks.EarlyStopping([{"epoch": 4, "val_loss": 1.0}], 1), model).on_epoch_end(3)
+    rows = [{"epoch": 4, "val_loss": 1.0}]
+    attach(callbacks.EarlyStopping(rows, training(1)), model).on_epoch_end(3)
     assert not model.stop_training
 
 

@@ -21,6 +21,14 @@ def test_bleu_is_the_geometric_mean_of_the_four_precisions():
     assert math.isclose(scores["bleu"], expected, abs_tol=0.005)
 
 
+def test_tokenized_text_is_taken_as_it_is():
+    # Brackets are words of their own to 13a, whether spaces are around them or not.
+    found, wanted = "x ( a.b ) c d e f", "x (a.b) c d e f"
+    assert evaluate([found], [wanted])["bleu"] == 100.0
+    assert evaluate([found], [wanted], tokenize="none")["bleu"] < 60
+    assert "tok:none" in evaluate([found], [wanted], "none")["signatures"]["bleu"]
+
+
 def test_case_counts_only_where_it_is_said_to():
     scores = evaluate(["EIN MANN SCHLÄFT HEUTE HIER."], ["ein mann schläft heute hier."])
     assert scores["bleu_lowercase"] == scores["chrf_lowercase"] == 100.0

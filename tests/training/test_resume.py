@@ -38,6 +38,7 @@ class Trainer:
         # So large a rate that not every epoch is better than those before.
         options = dict(epochs=9, early_stopping_patience=2, ema_momentum=0.6, jit_compile=False)
         options |= dict(learning_rate_scale=4.0, warmup_steps=8, sample_translations=1)
+        options |= dict(accumulation_steps=2, average_epochs=2, average_of="best")
         values = recipe_values(self.corpus, **{**options, **training})
         values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
         return Recipe.from_dict(values)
@@ -52,15 +53,15 @@ class Trainer:
         return self.train(path, resume=True, **training)
 
     def _shared_model(self, *arguments):
-        model, epoch = self._model(*arguments)
+        model, *rest = self._model(*arguments)
         if self.model is None:
             self.model = model
-            return model, epoch
+            return model, *rest
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         for mine, read in zip(state(self.model), state(model), strict=True):
             mine.assign(read)
-        return self.model, epoch
+        return self.model, *rest
 
     def _engine(self, model, *arguments):
         def translate(texts, **options):
@@ -207,6 +208,47 @@ def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, results, capsys)
 def test_texts_may_be_moved(trainer, unbroken, ended, results, monkeypatch, tmp_path):
     monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
+
+
+class Killed(Exception):
+    """In the place of a signal that nobody catches."""
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, damaged):
+    options = dict(batch_tokens=64, checkpoint_every_minutes=1e-9, epochs=3)
+    expected = results(trainer.train(tmp_path / "unbroken", **options))
+    usual = train_module._callbacks
+
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.is_second = epoch == 1
+
+        def on_train_batch_end(self, batch, logs=None):
+            if self.is_second and batch == 4:
+                raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "_callbacks", lambda *given: [*usual(*given), Kill()])
+        with pytest.raises(Killed):
+            trainer.train(tmp_path / "run", **options)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
+    begun = []
+
+    class Begun(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            begun.append((epoch, self.params["steps"]))
+
+    if damaged:
+        folder.step_file(1, 5).write_bytes(folder.step_file(1, 5).read_bytes()[:5000])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "_callbacks", lambda *given: [*usual(*given), Begun()])
+        trainer.resume(folder.path, **options)
+    steps = begun[1][1]
+    assert begun == [(1, steps - (4 if damaged else 5)), (2, steps)]
+    assert results(folder) == expected
+    assert not folder.step_files()
 
 
 def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results, tmp_path):

@@ -9,6 +9,7 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
 from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.run_folder import load_model, save_model
 
 TEXTS = [text for pair in PAIRS for text in pair]
@@ -159,11 +160,11 @@ def test_what_is_settled_has_nothing_of_later_epochs(run):
     run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
     run.candidate_file(3).touch()
-    run.settle(2, keep=1)
+    run.settle(2, TrainingSection(keep_checkpoints=1))
     assert [row["epoch"] for row in run.history()] == [1, 2]
     assert run.samples_file.read_bytes() == b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\n"
     assert not run.candidate_file(3).exists()
-    run.settle(0, keep=1)
+    run.settle(0, TrainingSection(keep_checkpoints=1))
     assert run.history() == [] and run.samples() == ""
     with pytest.raises(ValueError, match="not JSON compliant"):
         run.write_metrics({"loss": float("nan")})

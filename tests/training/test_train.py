@@ -3,11 +3,17 @@ import json
 import math
 import shutil
 
+import keras
+import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import InputError
-from keras_transformer.training import Recipe, train
+from keras_transformer.training import Recipe, compile_model, train
+from keras_transformer.training.corpus import make_datasets, read_texts
+from keras_transformer.training.recipe import TrainingSection
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,6 +55,7 @@ def test_a_run_folder_holds_what_the_readme_says(finished):
         "checkpoints",
         "history.csv",
         "metrics.json",
+        "report.html",
         "samples.txt",
         "tensorboard",
     }
@@ -74,8 +81,8 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
     assert metrics(finished)["best_epoch"] == best["epoch"]
     model = finished.model()
     train_module.compile_model(model, finished.recipe().training)
-    texts = {part: train_module._read(finished.recipe(), part) for part in ("train", "validation")}
-    datasets, _ = train_module._datasets(finished.recipe(), texts, finished.tokenizers())
+    texts = {part: read_texts(finished.recipe(), part) for part in ("train", "validation")}
+    datasets, _ = make_datasets(finished.recipe(), texts, finished.tokenizers())
     loss = model.evaluate(datasets["validation"].to_tf_dataset(), verbose=0, return_dict=True)[
         "loss"
     ]
@@ -195,6 +202,31 @@ def test_bad_data_leaves_no_folder(tmp_path, corpus):
     with pytest.raises(InputError):
         train(recipe(corpus), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_accumulated_batches_are_one_step_of_all_their_tokens():
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    config = TransformerConfig(30, intermediate_dim=24, dropout=0.0, **sizes)
+    weights = []
+    for steps, shape in ((1, (6, 10)), (3, (2, 10))):
+        keras.utils.set_random_seed(1)
+        model = Transformer(config)
+        compile_model(model, TrainingSection(accumulation_steps=steps, jit_compile=False))
+        # Adam would make as much of a gradient that is 0 but for rounding as of any other.
+        several = model.optimizer.gradient_accumulation_steps
+        optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=several)
+        model.compile(optimizer=optimizer, loss=model.loss, jit_compile=False)
+        dataset = ParallelDataset(pairs, shapes=[shape], shuffle=False, accumulation_steps=steps)
+        before = model.get_weights()
+        model.fit(dataset.to_tf_dataset(), epochs=2, shuffle=False, verbose=0)
+        assert int(optimizer.iterations) == 2
+        assert not np.allclose(model.get_weights()[0], before[0], atol=0.01)
+        weights.append(model.get_weights())
+    for one, accumulated in zip(*weights, strict=True):
+        np.testing.assert_allclose(accumulated, one, atol=2e-6)
 
 
 @pytest.mark.slow

@@ -1,0 +1,90 @@
+"""Checkpoints between the steps of an epoch, and how an epoch goes on from one of them."""
+
+import json
+import pathlib
+import time
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import write_whole
+from keras_transformer.training.run_folder import RunFolder, save_model
+
+_KEEP = 2  # the last one, and the one before in case that is damaged
+
+
+class Place(NamedTuple):
+    """Where in an epoch a checkpoint was made, and what Keras does not save with a model."""
+
+    epoch: int  # epochs that are whole
+    step: int  # batches of the next one that have passed
+    seconds: float  # that these took
+    metrics: list  # the sums and counts of loss, accuracy and perplexity so far
+    seeds: list  # the states of the generators
+
+    @classmethod
+    def load(cls, checkpoint: pathlib.Path) -> "Place":
+        """The place of `step-….keras`, from the file beside it.
+
+        Raises:
+            InputError: It is missing or damaged.
+        """
+        file = checkpoint.with_suffix(".json")
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise InputError(f"{file}: cannot be read.") from None
+
+
+class StepCheckpoints(keras.callbacks.Callback):
+    """Saves the whole state every few minutes within an epoch.
+
+    Args:
+        folder: `RunFolder`.
+        minutes: Between two checkpoints, or None for none.
+        place: Where the first epoch of this `fit` goes on, whose data begins with that step.
+    """
+
+    def __init__(self, folder: RunFolder, minutes: float | None, place: Place | None = None):
+        super().__init__()
+        self.folder, self.minutes, self.place = folder, minutes, place
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch, self._before, self._began = epoch, 0, time.monotonic()
+        self._saved = self._began
+        if self.place is not None and self.place.epoch == epoch:
+            self._before, self._began = self.place.step, self._began - self.place.seconds
+            for variable, value in zip(self._metrics(), self.place.metrics, strict=True):
+                variable.assign(value)
+            for variable, value in zip(seed_states(self.model), self.place.seeds, strict=True):
+                variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        if self.minutes is None or now - self._saved < 60 * self.minutes:
+            return
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
+        step = self._before + batch + 1
+        place = Place(
+            self._epoch,
+            step,
+            now - self._began,
+            [np.asarray(variable).tolist() for variable in self._metrics()],
+            [np.asarray(variable).tolist() for variable in seed_states(self.model)],
+        )
+        file = self.folder.step_file(self._epoch, step)
+        write_whole(file.with_suffix(".json"), json.dumps(place._asdict()))
+        save_model(self.model, file)
+        self.folder.remove_step_files(keep=_KEEP)
+        self._saved = time.monotonic()
+
+    def _metrics(self):
+        return self.model.metrics_variables
+
+
+def seed_states(model: keras.Model) -> list[keras.Variable]:
+    """The states of a model's random generators."""
+    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
