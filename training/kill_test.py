@@ -2,7 +2,7 @@
 
     python training/kill_test.py --kills 20 --folder FOLDER
 
-Six short epochs with averaged weights and early stopping, each time in a process of its own that
+Six short epochs with averaged weights, early stopping and checkpoints between steps, each time in a process of its own that
 ends by SIGKILL. `model.keras`, the last checkpoint and `history.csv` (times aside) must be equal
 bit for bit. The result is JSON on stdout; the exit code is 1 if anything differs.
 """
@@ -60,6 +60,8 @@ def write_inputs(folder):
             "learning_rate_scale": 2.0,
             "ema_momentum": 0.95,
             "early_stopping_patience": 2,
+            "average_epochs": 2,
+            "checkpoint_every_minutes": 0.005,
             "sample_translations": 0,
             "jit_compile": False,  # Each process would compile for longer than it trains.
         },
