@@ -29,8 +29,8 @@ _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "confi
 }
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
-    """The lines of a UTF-8 file, at least one, without their line ends.
+def iterate_lines(path: str | os.PathLike) -> Iterator[str]:
+    """The lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
     Lines end at `"\\n"` or `"\\r\\n"` alone. Other separators that Unicode knows (U+2028, a form
     feed, ...) stay inside their line: splitting there would shift one file of an aligned pair
@@ -43,29 +43,24 @@ def read_lines(path: str | os.PathLike) -> list[str]:
         InputError: The file is missing, unreadable, empty, not gzip although named so, or not
             UTF-8; the message names the line of the first wrong byte.
     """
-    path = os.fspath(path)
-    content = _read_bytes(path)
-    try:
-        # A byte order mark is no text where it stands first, so decode before removing it.
-        text = content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"{path}, line {line}: expected UTF-8 text. "
-            f"Received: byte=0x{content[error.start]:02x} ({error.reason})."
-        ) from None
-    if not text:
-        raise InputError(f"{path}: the file is empty; expected one sentence a line.")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def _read_bytes(path):
+    path, number = os.fspath(path), 0
     if os.path.isdir(path):
         raise InputError(f"{path}: expected a text file. Received: a directory.")
-    compressed = path.endswith(".gz")
     try:
-        with gzip.open(path, "rb") if compressed else open(path, "rb") as file:
-            return file.read()
+        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8")
+                if number == 1:  # a byte order mark is no text where it stands first
+                    text = text.removeprefix("\ufeff")
+                    if not text:
+                        number = 0
+                        break
+                yield text.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}, line {number}: expected UTF-8 text. "
+            f"Received: byte=0x{line[error.start]:02x} ({error.reason})."
+        ) from None
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -73,6 +68,13 @@ def _read_bytes(path):
         raise InputError(f"{path}: expected a whole gzip file. Received: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if not number:
+        raise InputError(f"{path}: the file is empty; expected one sentence a line.")
+
+
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """All lines of a file, as `iterate_lines` gives them."""
+    return list(iterate_lines(path))
 
 
 @contextlib.contextmanager

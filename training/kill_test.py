@@ -2,9 +2,10 @@
 
     python training/kill_test.py --kills 20 --folder FOLDER
 
-Six short epochs with averaged weights, early stopping and checkpoints between steps, each time in a process of its own that
-ends by SIGKILL. `model.keras`, the last checkpoint and `history.csv` (times aside) must be equal
-bit for bit. The result is JSON on stdout; the exit code is 1 if anything differs.
+Six short epochs with averaged weights, early stopping and checkpoints between steps, each time in a
+process of its own that ends by SIGKILL. `model.keras`, the last checkpoint and `history.csv` (times
+aside) must be equal bit for bit. The result is JSON on stdout; the exit code is 1 if anything
+differs.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import ParallelDataset
-from keras_transformer.data.pairs import EncodedPairs, PairReport, encode_pairs, read_pairs
+from keras_transformer.data.encoding import PairReport, encode_files, encode_pairs
+from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
 from keras_transformer.files import read_lines
 
 __all__ = [
@@ -10,7 +11,9 @@ __all__ = [
     "PairReport",
     "ParallelDataset",
     "choose_shapes",
+    "encode_files",
     "encode_pairs",
+    "iterate_pairs",
     "read_lines",
     "read_pairs",
 ]

@@ -1,32 +1,20 @@
-"""Sentence pairs: read from files, then as ids, checked, counted, and kept in flat arrays."""
+"""Sentence pairs: read from files, and kept as ids in flat arrays."""
 
-import dataclasses
 import itertools
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines
-
-# Why a pair is dropped, in the order in which the reasons are tried.
-_REASONS = ("empty side", "over-long side", "extreme length ratio", "exact duplicate")
-_EMPTY, _OVER_LONG, _RATIO, _DUPLICATE = _REASONS
-
-_LINES_NAMED = 5
-# Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
-_RATIO_NEEDS_TOKENS = 10
-# Texts tokenized at once: Python's lists of ids are about ten times as big as the arrays.
-_CHUNK = 50_000
+from keras_transformer.files import iterate_lines
 
 
-def read_pairs(
+def iterate_pairs(
     source: str | os.PathLike, target: str | os.PathLike | None = None
-) -> tuple[list[str], list[str]]:
-    """The lines of two aligned files, or of one file of two tab-separated columns.
+) -> Iterator[tuple[str, str]]:
+    """The lines of two aligned files, or of one file of two tab-separated columns, pair by pair.
 
     Args:
         source: Path of the source lines, or of the two-column file when `target` is None.
@@ -37,51 +25,33 @@ def read_pairs(
             does not have exactly two columns.
     """
     if target is None:
-        rows = [line.split("\t") for line in read_lines(source)]
-        for number, row in enumerate(rows, start=1):
+        for number, line in enumerate(iterate_lines(source), start=1):
+            row = line.split("\t")
             if len(row) != 2:
                 raise InputError(
                     f"{source}, line {number}: expected exactly two columns, source and target, "
                     f"with one tab between them. Received: columns={len(row)}."
                 )
-        return [row[0] for row in rows], [row[1] for row in rows]
-    source_lines, target_lines = read_lines(source), read_lines(target)
-    if len(source_lines) != len(target_lines):
+            yield row[0], row[1]
+        return
+    counts = [0, 0]
+    for pair in itertools.zip_longest(iterate_lines(source), iterate_lines(target)):
+        counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
+        if counts[0] == counts[1]:
+            yield pair
+    if counts[0] != counts[1]:
         raise InputError(
             "Aligned files must have the same number of lines. Received: "
-            f"{source} with {len(source_lines)} lines, {target} with {len(target_lines)} lines."
+            f"{source} with {counts[0]} lines, {target} with {counts[1]} lines."
         )
-    return source_lines, target_lines
 
 
-@dataclasses.dataclass(frozen=True)
-class DropCount:
-    """How many pairs one reason dropped, and the first of their line numbers (from 1)."""
-
-    count: int
-    first_lines: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class PairReport:
-    """The fate of the pairs: `total` seen, `kept`, and `dropped` by reason.
-
-    Each dropped pair is counted once, under the first reason that applies. `dropped` has the
-    reasons that occurred, `str(report)` is a text of a few lines.
-    """
-
-    total: int
-    kept: int
-    dropped: dict[str, DropCount]
-
-    def __str__(self):
-        lines = [f"{self.kept} of {self.total} pairs kept"]
-        for reason, drop in self.dropped.items():
-            numbers = ", ".join(map(str, drop.first_lines))
-            more = ", ..." if drop.count > len(drop.first_lines) else ""
-            noun = "line" if drop.count == 1 else "lines"
-            lines.append(f"  {drop.count} dropped, {reason}: {noun} {numbers}{more}")
-        return "\n".join(lines)
+def read_pairs(
+    source: str | os.PathLike, target: str | os.PathLike | None = None
+) -> tuple[list[str], list[str]]:
+    """All pairs of files as two lists, the sources and the targets; as `iterate_pairs`."""
+    sources, targets = zip(*iterate_pairs(source, target), strict=True)
+    return list(sources), list(targets)
 
 
 class EncodedPairs:
@@ -157,117 +127,6 @@ class EncodedPairs:
         return np.maximum(self.source_lengths, self.target_lengths + 1)
 
 
-def encode_pairs(
-    source_texts: Sequence[str],
-    target_texts: Sequence[str],
-    source_tokenizer: Any,
-    target_tokenizer: Any,
-    max_length: int = 128,
-    max_length_ratio: float | None = 4.0,
-    drop_duplicates: bool = True,
-) -> tuple[EncodedPairs, PairReport]:
-    """Tokenizes parallel text once and drops the pairs that would harm training.
-
-    Args:
-        source_texts: A text a pair.
-        target_texts: As many.
-        source_tokenizer: Has `tokenize(texts, add_eos=False)` giving lists of ids.
-        target_tokenizer: The same object for a joint vocabulary.
-        max_length: Most tokens of a side, including EOS.
-        max_length_ratio: Most times that one side may be as long as the other, in tokens; looked
-            at once the longer side has more than 10 tokens. None switches the check off.
-        drop_duplicates: Keep only the first of equal pairs of texts. False for validation and
-            test sets, whose score is defined over all their lines.
-
-    Raises:
-        InputError: The counts differ, an option is out of range, or no pair is left.
-    """
-    _check_options(source_texts, target_texts, max_length, max_length_ratio)
-    source_flat, source_lengths = _tokenize(source_texts, source_tokenizer, add_eos=True)
-    target_flat, target_lengths = _tokenize(target_texts, target_tokenizer, add_eos=False)
-    reasons = _reasons(source_lengths - 1, target_lengths, max_length, max_length_ratio)
-    if drop_duplicates:
-        _mark_duplicates(reasons, source_texts, target_texts)
-    report = _report(reasons)
-    if not report.kept:
-        raise InputError(
-            "No sentence pair is left after the checks: "
-            + "; ".join(line.strip() for line in str(report).splitlines())
-            + "."
-        )
-    keep = reasons == ""
-    pairs = EncodedPairs(
-        source_flat[np.repeat(keep, source_lengths)],
-        _offsets(source_lengths[keep]),
-        target_flat[np.repeat(keep, target_lengths)],
-        _offsets(target_lengths[keep]),
-    )
-    return pairs, report
-
-
-def _check_options(source_texts, target_texts, max_length, max_length_ratio):
-    for texts in (source_texts, target_texts):
-        if isinstance(texts, (str, bytes)):
-            raise InputError(f"Expected a list of strings. Received: one text, {texts!r:.40}.")
-    if len(source_texts) != len(target_texts):
-        raise InputError(
-            "Both sides need the same number of texts. "
-            f"Received: {len(source_texts)} sources, {len(target_texts)} targets."
-        )
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
-        raise InputError(
-            "`max_length` must be an integer of at least 2, a token and EOS. "
-            f"Received: max_length={max_length!r}."
-        )
-    ratio_is_number = isinstance(max_length_ratio, (int, float))
-    if max_length_ratio is not None and not (ratio_is_number and max_length_ratio >= 1):
-        raise InputError(
-            "`max_length_ratio` must be at least 1, or None. "
-            f"Received: max_length_ratio={max_length_ratio!r}."
-        )
-
-
-def _tokenize(texts, tokenizer, add_eos):
-    """int32 ids of all texts in a row, and int64 `(texts,)` lengths."""
-    parts, lengths = [np.zeros(0, np.int32)], []
-    for start in range(0, len(texts), _CHUNK):
-        rows = tokenizer.tokenize(list(texts[start : start + _CHUNK]), add_eos=add_eos)
-        lengths.extend(map(len, rows))
-        parts.append(np.fromiter(itertools.chain.from_iterable(rows), np.int32))
-    return np.concatenate(parts), np.array(lengths, np.int64)
-
-
-def _reasons(source_tokens, target_tokens, max_length, max_length_ratio):
-    """`(pairs,)` of strings: why a pair is dropped, "" for a pair that is kept."""
-    shorter = np.minimum(source_tokens, target_tokens)
-    longer = np.maximum(source_tokens, target_tokens)
-    conditions = [shorter == 0, longer + 1 > max_length]
-    choices = [_EMPTY, _OVER_LONG]
-    if max_length_ratio is not None:
-        conditions.append((longer > _RATIO_NEEDS_TOKENS) & (longer > max_length_ratio * shorter))
-        choices.append(_RATIO)
-    # object: the longest name, that of a duplicate, must fit in afterwards.
-    return np.select(conditions, choices, default="").astype(object)
-
-
-def _mark_duplicates(reasons, source_texts, target_texts):
-    seen = set()
-    for index in np.flatnonzero(reasons == ""):
-        pair = (source_texts[index], target_texts[index])
-        if pair in seen:
-            reasons[index] = _DUPLICATE
-        seen.add(pair)
-
-
-def _report(reasons):
-    dropped = {}
-    for reason in _REASONS:
-        lines = np.flatnonzero(reasons == reason) + 1
-        if len(lines):
-            dropped[reason] = DropCount(len(lines), tuple(lines[:_LINES_NAMED].tolist()))
-    return PairReport(len(reasons), int(np.sum(reasons == "")), dropped)
-
-
 def _flatten_checked(side, rows):
     for number, row in enumerate(rows, start=1):
         if not _are_ids(row):
@@ -276,7 +135,7 @@ def _flatten_checked(side, rows):
                 f"(0 is padding, {EOS_ID} ends a sentence). Received: {str(row):.80}."
             )
     flat = np.concatenate([np.asarray(row, np.int32) for row in rows])
-    return flat, _offsets([len(row) for row in rows])
+    return flat, offsets_of([len(row) for row in rows])
 
 
 def _are_ids(row):
@@ -288,5 +147,6 @@ def _are_ids(row):
     return whole and PAD_ID < ids.min() and ids.max() <= np.iinfo(np.int32).max
 
 
-def _offsets(lengths):
+def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where sequences of these lengths begin and end in a flat array, int64 `(count + 1,)`."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,13 +1,15 @@
-"""From a recipe to its texts, tokenizers and batches."""
+"""From a recipe to its texts, tokenizers and batches; only validation texts are held in memory."""
 
-import hashlib
+import itertools
 import pathlib
+from collections.abc import Iterator
 
-from keras_transformer.data import PairReport, ParallelDataset, encode_pairs, read_pairs
+import numpy as np
+
+from keras_transformer.data import PairReport, ParallelDataset, encode_files, iterate_pairs
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.recipe import Recipe
 
-Texts = tuple[list[str], list[str]]
 Tokenizers = tuple[Tokenizer, Tokenizer]
 
 
@@ -18,12 +20,12 @@ def text_files(recipe: Recipe, part: str) -> tuple[pathlib.Path, pathlib.Path | 
     return base / files.source, None if files.target is None else base / files.target
 
 
-def read_texts(recipe: Recipe, part: str) -> Texts:
-    """The sentences of `"train"` or `"validation"`, the source's and the target's."""
-    return read_pairs(*text_files(recipe, part))
+def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
+    """The pairs of `"train"` or `"validation"`, as they are read."""
+    return iterate_pairs(*text_files(recipe, part))
 
 
-def train_tokenizers(recipe: Recipe, texts: Texts) -> Tokenizers:
+def train_tokenizers(recipe: Recipe) -> Tokenizers:
     """The tokenizers of both sides, learned from the training texts; one twice when joint."""
     text = recipe.text
     options = dict(
@@ -32,52 +34,55 @@ def train_tokenizers(recipe: Recipe, texts: Texts) -> Tokenizers:
         character_coverage=text.character_coverage,
         normalization=text.normalization,
     )
-    sources, targets = texts
+    sources, targets = ((pair[side] for pair in texts_of(recipe, "train")) for side in (0, 1))
     if text.joint:
-        joint = Tokenizer.train_from_texts(sources + targets, text.vocabulary_size, **options)
+        lines = _sample(itertools.chain(sources, targets), text.sample_sentences)
+        joint = Tokenizer.train_from_texts(lines, text.vocabulary_size, **options)
         return joint, joint
     target_size = text.target_vocabulary_size or text.vocabulary_size
+    sources, targets = (_sample(side, text.sample_sentences) for side in (sources, targets))
     return (
         Tokenizer.train_from_texts(sources, text.vocabulary_size, **options),
         Tokenizer.train_from_texts(targets, target_size, **options),
     )
 
 
+def _sample(lines, size):
+    """So many of the lines, each with equal probability, always the same; None: all."""
+    if size is None:
+        return lines
+    rng, kept = np.random.default_rng(0), list(itertools.islice(lines, size))
+    for seen, line in enumerate(lines, start=size + 1):
+        place = int(rng.integers(seen))
+        if place < size:
+            kept[place] = line
+    return kept
+
+
 def make_datasets(
-    recipe: Recipe, texts: dict[str, Texts], tokenizers: Tokenizers
+    recipe: Recipe, tokenizers: Tokenizers
 ) -> tuple[dict[str, ParallelDataset], dict[str, PairReport]]:
     """The batches of each part, and what was dropped from it."""
     datasets, reports = {}, {}
     data, training = recipe.data, recipe.training
-    copies = 1 if training.r_drop is None else 2
-    for part, (sources, targets) in texts.items():
-        pairs, reports[part] = encode_pairs(
-            sources,
-            targets,
+    for part in ("train", "validation"):
+        is_training = part == "train"
+        pairs, reports[part] = encode_files(
+            *text_files(recipe, part),
             *tokenizers,
             max_length=data.max_length,
             max_length_ratio=data.max_length_ratio,
-            drop_duplicates=data.drop_duplicates and part == "train",
+            drop_duplicates=data.drop_duplicates and is_training,
+            cache=data.cache,
         )
         datasets[part] = ParallelDataset(
             pairs,
             batch_tokens=training.batch_tokens,
             # Each shape costs seconds of compilation, more than padding costs on a small set.
-            max_shapes=training.max_shapes if part == "train" else min(4, training.max_shapes),
-            shuffle=part == "train",
+            max_shapes=training.max_shapes if is_training else min(4, training.max_shapes),
+            shuffle=is_training,
             seed=training.seed,
-            copies=copies,
-            accumulation_steps=training.accumulation_steps if part == "train" else 1,
+            copies=1 if training.r_drop is None else 2,
+            accumulation_steps=training.accumulation_steps if is_training else 1,
         )
     return datasets, reports
-
-
-def digests_of(texts: Texts) -> dict[str, str]:
-    """What tells texts from others: SHA-256 of each side."""
-    digests = {}
-    for side, lines in zip(("source", "target"), texts, strict=True):
-        digest = hashlib.sha256()
-        for line in lines:
-            digest.update(line.encode("utf-8") + b"\n")
-        digests[side] = digest.hexdigest()
-    return digests

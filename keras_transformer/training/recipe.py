@@ -54,6 +54,12 @@ class DataSection:
         ge=1,
     )
     drop_duplicates: bool = option(True, "Of equal training pairs only the first is kept.")
+    cache: str | None = option(
+        None,
+        "Folder in which ids are kept for later runs with these texts and this vocabulary, and "
+        "read from as they are needed: for millions of pairs. null holds them in memory.",
+        **_NO_NULL,
+    )
 
 
 @_section
@@ -79,6 +85,12 @@ class TextSection:
     split_digits: bool = option(False, "Every digit is a token of its own.")
     character_coverage: float = option(
         1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1
+    )
+    sample_sentences: int | None = option(
+        None,
+        "Sentences that a vocabulary is learned from, drawn from all alike; null takes all, which "
+        "must then fit in memory.",
+        ge=1,
     )
     normalization: Normalization = option(
         "nmt_nfkc", "SentencePiece's normalization; those with `cf` fold case.", strict=None

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 import pathlib
@@ -10,6 +11,7 @@ import sys
 import keras
 import numpy as np
 
+from keras_transformer.data.encoding import digests as digests_of
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.files import check_own, is_terminal, write_whole
@@ -19,10 +21,9 @@ from keras_transformer.models import Transformer
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.corpus import (
-    digests_of,
     make_datasets,
-    read_texts,
     text_files,
+    texts_of,
     train_tokenizers,
 )
 from keras_transformer.training.forecast import forecast, lines
@@ -46,6 +47,7 @@ _FREE_ON_RESUME = {
     "sample_translations",
     # What the texts are is compared, not where they are.
     "folder",
+    "cache",
     "train",
     "validation",
 }
@@ -93,12 +95,11 @@ def train(
         _check_resumed(recipe, folder)
     else:
         _check_folder(recipe, folder, overwrite, recipe_file)
-    texts = {part: read_texts(recipe, part) for part in ("train", "validation")}
-    digests = {part: digests_of(text) for part, text in texts.items()}
+    digests = {part: digests_of(texts_of(recipe, part)) for part in ("train", "validation")}
     if resume:
         _check_texts(recipe, folder, digests)
-    tokenizers = folder.tokenizers() if resume else train_tokenizers(recipe, texts["train"])
-    datasets, reports = make_datasets(recipe, texts, tokenizers)
+    tokenizers = folder.tokenizers() if resume else train_tokenizers(recipe)
+    datasets, reports = make_datasets(recipe, tokenizers)
     for part, report in reports.items():
         _say(f"{part}: {report}")
     dataset = datasets["train"]
@@ -121,8 +122,9 @@ def train(
         folder.create(recipe, tokenizers, digests)
     limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
     engine = ModelEngine(model, *tokenizers, *limits)
-    bleu = run_callbacks.ValidationBleu(engine, *(s[:_BLEU_SENTENCES] for s in texts["validation"]))
-    fit = functools.partial(_fit, recipe, folder, model, engine, bleu, datasets, texts, verbose)
+    texts = list(itertools.islice(texts_of(recipe, "validation"), _BLEU_SENTENCES))
+    bleu = run_callbacks.ValidationBleu(engine, *map(list, zip(*texts, strict=True)))
+    fit = functools.partial(_fit, recipe, folder, model, bleu, datasets, verbose)
     if place is not None:
         fit(epoch, place)
         epoch += 1
@@ -134,13 +136,13 @@ def train(
     return folder
 
 
-def _fit(recipe, folder, model, engine, bleu, datasets, texts, verbose, epoch, place=None):
+def _fit(recipe, folder, model, bleu, datasets, verbose, epoch, place=None):
     """Trains from `epoch` to the end, if it has not been reached; or from a place to its end."""
     history = run_callbacks.History(folder, folder.history())
     stopping = run_callbacks.EarlyStopping(history.rows, recipe.training)
     if epoch >= recipe.training.epochs or stopping.has_stopped():
         return
-    common = recipe, folder, engine, bleu, datasets["train"], texts, history, stopping, verbose
+    common = recipe, folder, bleu, datasets["train"], history, stopping, verbose
     kept = [] if place is None else [run_callbacks.WeightsOfTheLastStep()]
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr):
@@ -317,7 +319,7 @@ def _last_checkpoint(folder):
     raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
 
 
-def _callbacks(recipe, folder, engine, bleu, dataset, texts, history, stopping, verbose, place):
+def _callbacks(recipe, folder, bleu, dataset, history, stopping, verbose, place):
     training = recipe.training
     chosen = [
         run_callbacks.EpochSeed(dataset, training.seed),
@@ -334,8 +336,8 @@ def _callbacks(recipe, folder, engine, bleu, dataset, texts, history, stopping, 
         chosen.append(run_callbacks.EpochLine())
     if training.sample_translations and verbose:
         count = training.sample_translations
-        sources, references = (side[:count] for side in texts["validation"])
-        chosen.append(run_callbacks.SampleTranslations(folder, engine, sources, references))
+        samples = bleu.sources[:count], bleu.references[:count]
+        chosen.append(run_callbacks.SampleTranslations(folder, bleu.engine, *samples))
     chosen += [
         run_callbacks.BestModel(folder, history.rows, training),
         stopping,

@@ -35,13 +35,13 @@ def test_a_page_has_curves_the_best_epochs_samples_and_the_recipe(tmp_path):
     )
     files = {"train": {"source": "a"}, "validation": {"source": "b"}}
     folder.write_recipe(Recipe.from_dict({"data": files}))
-    folder.samples_file.write_text("epoch 1\n  old\nepoch 2\n  source: <script>1 & 2\n")
+    folder.samples_file.write_text("epoch 1\n  outdated\nepoch 2\n  source: <script>1 & 2\n")
     average = {"epochs": [1, 2], "is_the_best_model": True}
     metrics = {"training_minutes": 1.5, "average": average}
     text = report(folder, TrainingSection(), metrics)
     page = Page(text)
     assert "<run>" in page.text and "source: <script>1 & 2" in page.text
-    assert "script" not in page.names and not page.outside and "old" not in page.text
+    assert "script" not in page.names and not page.outside and "outdated" not in page.text
     assert "The average of epochs 1, 2 is the model." in page.text
     assert "warmup_steps: 4000" in page.text
     # The lowest loss is drawn lowest, at the bottom of the picture, and the highest on top.

@@ -12,7 +12,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, compile_model, train
-from keras_transformer.training.corpus import make_datasets, read_texts
+from keras_transformer.training.corpus import make_datasets
 from keras_transformer.training.recipe import TrainingSection
 
 pytestmark = pytest.mark.tensorflow
@@ -81,8 +81,7 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
     assert metrics(finished)["best_epoch"] == best["epoch"]
     model = finished.model()
     train_module.compile_model(model, finished.recipe().training)
-    texts = {part: read_texts(finished.recipe(), part) for part in ("train", "validation")}
-    datasets, _ = make_datasets(finished.recipe(), texts, finished.tokenizers())
+    datasets, _ = make_datasets(finished.recipe(), finished.tokenizers())
     loss = model.evaluate(datasets["validation"].to_tf_dataset(), verbose=0, return_dict=True)[
         "loss"
     ]

@@ -1,0 +1,286 @@
+"""From pairs of texts to ids: tokenized once, checked, counted, and kept in memory or in files."""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, offsets_of
+from keras_transformer.errors import InputError
+from keras_transformer.files import staged_folder, write_whole
+
+# Why a pair is dropped, in the order in which the reasons are tried.
+_REASONS = ("empty side", "over-long side", "extreme length ratio", "exact duplicate")
+_KEPT, _EMPTY, _OVER_LONG, _RATIO, _DUPLICATE = range(5)
+
+_LINES_NAMED = 5
+# Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
+_RATIO_NEEDS_TOKENS = 10
+# Texts tokenized at once: Python's lists of ids are about ten times as big as the arrays.
+_CHUNK = 50_000
+
+
+@dataclasses.dataclass(frozen=True)
+class DropCount:
+    """How many pairs one reason dropped, and the first of their line numbers (from 1)."""
+
+    count: int
+    first_lines: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PairReport:
+    """The fate of the pairs: `total` seen, `kept`, and `dropped` by reason.
+
+    Each dropped pair is counted once, under the first reason that applies. `dropped` has the
+    reasons that occurred, `str(report)` is a text of a few lines.
+    """
+
+    total: int
+    kept: int
+    dropped: dict[str, DropCount]
+
+    def __str__(self):
+        lines = [f"{self.kept} of {self.total} pairs kept"]
+        for reason, drop in self.dropped.items():
+            numbers = ", ".join(map(str, drop.first_lines))
+            more = ", ..." if drop.count > len(drop.first_lines) else ""
+            noun = "line" if drop.count == 1 else "lines"
+            lines.append(f"  {drop.count} dropped, {reason}: {noun} {numbers}{more}")
+        return "\n".join(lines)
+
+
+def encode_pairs(
+    source_texts: Sequence[str],
+    target_texts: Sequence[str],
+    source_tokenizer: Any,
+    target_tokenizer: Any,
+    max_length: int = 128,
+    max_length_ratio: float | None = 4.0,
+    drop_duplicates: bool = True,
+) -> tuple[EncodedPairs, PairReport]:
+    """Tokenizes parallel text once and drops the pairs that would harm training.
+
+    Args:
+        source_texts: A text a pair.
+        target_texts: As many.
+        source_tokenizer: Has `tokenize(texts, add_eos=False)` giving lists of ids.
+        target_tokenizer: The same object for a joint vocabulary.
+        max_length: Most tokens of a side, including EOS.
+        max_length_ratio: Most times that one side may be as long as the other, in tokens; looked
+            at once the longer side has more than 10 tokens. None switches the check off.
+        drop_duplicates: Keep only the first of equal pairs of texts. False for validation and
+            test sets, whose score is defined over all their lines.
+
+    Raises:
+        InputError: The counts differ, an option is out of range, or no pair is left.
+    """
+    for texts in (source_texts, target_texts):
+        if isinstance(texts, (str, bytes)):
+            raise InputError(f"Expected a list of strings. Received: one text, {texts!r:.40}.")
+    if len(source_texts) != len(target_texts):
+        raise InputError(
+            "Both sides need the same number of texts. "
+            f"Received: {len(source_texts)} sources, {len(target_texts)} targets."
+        )
+    options = _Options(max_length, max_length_ratio, drop_duplicates)
+    texts = zip(source_texts, target_texts, strict=True)
+    return _encode(texts, (source_tokenizer, target_tokenizer), options, None)
+
+
+def encode_files(
+    source: str | os.PathLike,
+    target: str | os.PathLike | None,
+    source_tokenizer: Any,
+    target_tokenizer: Any,
+    max_length: int = 128,
+    max_length_ratio: float | None = 4.0,
+    drop_duplicates: bool = True,
+    cache: str | os.PathLike | None = None,
+) -> tuple[EncodedPairs, PairReport]:
+    """As `encode_pairs`, of files that need not fit in memory.
+
+    Args:
+        source: As for `iterate_pairs`, like `target`.
+        source_tokenizer: `Tokenizer`, as for `encode_pairs`, like what follows.
+        cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
+            options. They are then mapped from there, not held in memory, where about 60 bytes a
+            pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
+
+    Raises:
+        InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
+    """
+    options = _Options(max_length, max_length_ratio, drop_duplicates)
+    tokenizers = source_tokenizer, target_tokenizer
+    if cache is None:
+        return _encode(iterate_pairs(source, target), tokenizers, options, None)
+    folder = pathlib.Path(cache) / _key(iterate_pairs(source, target), tokenizers, options)
+    if not (folder / "report.json").exists():
+        with staged_folder(folder) as staging:
+            pairs, report = _encode(iterate_pairs(source, target), tokenizers, options, staging)
+            np.save(staging / "source_offsets.npy", pairs.source_offsets)
+            np.save(staging / "target_offsets.npy", pairs.target_offsets)
+            write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
+            del pairs
+    return _load(folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    max_length: int
+    max_length_ratio: float | None
+    drop_duplicates: bool
+
+    def __post_init__(self):
+        length, ratio = self.max_length, self.max_length_ratio
+        if isinstance(length, bool) or not isinstance(length, int) or length < 2:
+            raise InputError(
+                "`max_length` must be an integer of at least 2, a token and EOS. "
+                f"Received: max_length={length!r}."
+            )
+        if ratio is not None and not (isinstance(ratio, (int, float)) and ratio >= 1):
+            raise InputError(
+                "`max_length_ratio` must be at least 1, or None. "
+                f"Received: max_length_ratio={ratio!r}."
+            )
+
+
+def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What tells texts from others: SHA-256 of each side, read once."""
+    sides = hashlib.sha256(), hashlib.sha256()
+    for pair in pairs:
+        for digest, line in zip(sides, pair, strict=True):
+            digest.update(line.encode("utf-8") + b"\n")
+    return {name: side.hexdigest() for name, side in zip(("source", "target"), sides, strict=True)}
+
+
+def _key(pairs, tokenizers, options):
+    models = [hashlib.sha256(each.model_bytes).hexdigest() for each in tokenizers]
+    content = [digests(pairs), models, dataclasses.asdict(options)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _load(folder):
+    try:
+        values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        dropped = {
+            why: DropCount(each["count"], tuple(each["first_lines"]))
+            for why, each in values["dropped"].items()
+        }
+        sides = []
+        for side in ("source", "target"):
+            offsets = np.load(folder / f"{side}_offsets.npy", allow_pickle=False)
+            flat = np.memmap(folder / f"{side}.ids", np.int32, "r")
+            if len(flat) != offsets[-1]:
+                raise ValueError("the ids are not as many as their offsets say")
+            sides += [flat, offsets]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: damaged ({error}); remove the folder.") from None
+    return EncodedPairs(*sides), PairReport(values["total"], values["kept"], dropped)
+
+
+def _encode(pairs, tokenizers, options, folder):
+    names = ("source.ids", "target.ids")
+    sides = [_Side(None if folder is None else folder / name) for name in names]
+    reasons, hashes = [np.zeros(0, np.uint8)], [np.zeros(0, np.uint64)]
+    for chunk in iter(lambda: list(itertools.islice(pairs, _CHUNK)), []):
+        texts = [list(side) for side in zip(*chunk, strict=True)]
+        found = [
+            _tokenize(side, tokenizer, add_eos)
+            for side, tokenizer, add_eos in zip(texts, tokenizers, (True, False), strict=True)
+        ]
+        (_, source_lengths), (_, target_lengths) = found
+        reasons.append(_reasons(source_lengths - 1, target_lengths, options))
+        keep = reasons[-1] == _KEPT
+        if options.drop_duplicates:
+            hashes.append(np.array([_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
+        for side, (flat, lengths) in zip(sides, found, strict=True):
+            side.append(flat[np.repeat(keep, lengths)], lengths[keep])
+    reasons = np.concatenate(reasons)
+    kept = np.flatnonzero(reasons == _KEPT)
+    first = np.ones(len(kept), bool)
+    if options.drop_duplicates:
+        first[:] = False
+        first[np.unique(np.concatenate(hashes), return_index=True)[1]] = True
+        reasons[kept[~first]] = _DUPLICATE
+    report = _report(reasons)
+    if not report.kept:
+        raise InputError(
+            "No sentence pair is left after the checks: "
+            + "; ".join(line.strip() for line in str(report).splitlines())
+            + "."
+        )
+    (source, source_offsets), (target, target_offsets) = (side.finish(first) for side in sides)
+    return EncodedPairs(source, source_offsets, target, target_offsets), report
+
+
+def _hash(source, target):
+    source, target = source.encode("utf-8"), target.encode("utf-8")
+    content = b"%d %b%b" % (len(source), source, target)
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+class _Side:
+    """The ids of one side as they come, in memory or in the file `path`."""
+
+    def __init__(self, path):
+        self._path, self._flats, self._lengths = path, [np.zeros(0, np.int32)], []
+
+    def append(self, flat, lengths):
+        self._lengths.append(lengths)
+        if self._path is None:
+            self._flats.append(flat)
+            return
+        with open(self._path, "ab") as file:
+            flat.tofile(file)
+
+    def finish(self, keep):
+        """The flat array and the offsets of the pairs that are kept."""
+        lengths = np.concatenate(self._lengths)
+        if self._path is None:
+            flat = np.concatenate(self._flats)[np.repeat(keep, lengths)]
+            return flat, offsets_of(lengths[keep])
+        offsets, rest = offsets_of(lengths), self._path.with_suffix(".all")
+        os.replace(self._path, rest)
+        every = np.memmap(rest, np.int32, "r")
+        with open(self._path, "wb") as file:
+            for start in range(0, len(lengths), _CHUNK):
+                part = slice(start, start + _CHUNK)
+                flat = every[offsets[start] : offsets[min(start + _CHUNK, len(lengths))]]
+                flat[np.repeat(keep[part], lengths[part])].tofile(file)
+        rest.unlink()
+        return np.memmap(self._path, np.int32, "r"), offsets_of(lengths[keep])
+
+
+def _tokenize(texts, tokenizer, add_eos):
+    """int32 ids of all texts in a row, and int64 `(texts,)` lengths."""
+    rows = tokenizer.tokenize(texts, add_eos=add_eos)
+    lengths = np.array(list(map(len, rows)), np.int64)
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32), lengths
+
+
+def _reasons(source_tokens, target_tokens, options):
+    """uint8 `(pairs,)`: why a pair is dropped, or 0."""
+    shorter = np.minimum(source_tokens, target_tokens)
+    longer = np.maximum(source_tokens, target_tokens)
+    conditions = [shorter == 0, longer + 1 > options.max_length]
+    ratio = options.max_length_ratio
+    if ratio is not None:
+        conditions.append((longer > _RATIO_NEEDS_TOKENS) & (longer > ratio * shorter))
+    choices = [_EMPTY, _OVER_LONG, _RATIO][: len(conditions)]
+    return np.select(conditions, choices, default=_KEPT).astype(np.uint8)
+
+
+def _report(reasons):
+    dropped = {}
+    for reason, name in enumerate(_REASONS, start=1):
+        lines = np.flatnonzero(reasons == reason) + 1
+        if len(lines):
+            dropped[name] = DropCount(len(lines), tuple(lines[:_LINES_NAMED].tolist()))
+    return PairReport(len(reasons), int(np.sum(reasons == _KEPT)), dropped)
