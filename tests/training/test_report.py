@@ -22,7 +22,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         self.text += data
-        if self.names[-1] == "td":
+        if self.names[-1] == "td" and data.strip():
             self.cells.append(data)
 
 
@@ -49,4 +49,5 @@ def test_a_page_has_curves_the_best_epochs_samples_and_the_recipe(tmp_path):
     (top,) = {float(y) for _, y in training}
     heights = [float(y) for _, y in validation]
     assert heights[1] > heights[2] > heights[0] > heights[3] == top  # downwards in SVG
-    assert page.cells == ["2", "1", "3", "2", "1", "3", "4", "inf"]  # epochs and losses, best first
+    # Epochs and losses, best first.
+    assert page.cells == ["2", "1", "3", "2", "1", "3", "4", "inf"]
