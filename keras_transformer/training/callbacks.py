@@ -117,6 +117,10 @@ def averaged_weights(model):
     weights = [keras.ops.convert_to_numpy(weight) for weight in model.trainable_variables]
     try:
         optimizer.finalize_variable_values(model.trainable_variables)
+        if keras.backend.backend() == "jax":
+            # A step gives its arrays away, which the optimizer's averages now share.
+            for variable in model.trainable_variables:
+                variable.assign(np.array(keras.ops.convert_to_numpy(variable)))
         yield
     finally:
         for variable, weight in zip(model.trainable_variables, weights, strict=True):
