@@ -1,4 +1,4 @@
-"""Keys and values of one attention layer, kept between decoding steps."""
+"""What is kept between decoding steps: keys and values of a layer, and the state of a model."""
 
 from typing import NamedTuple
 
@@ -54,3 +54,57 @@ class KeyValue(NamedTuple):
             ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, more))),
             ops.pad(self.value, ((0, 0), (0, 0), (0, more), (0, 0))),
         )
+
+
+class DecodingCache(NamedTuple):
+    """All that a decoding step needs besides the ids it is given. Every shape is fixed.
+
+    The hypotheses ("beams") of a sentence share one row of keys and values: step `t` writes its
+    `beams` entries side by side at `t · beams`, and `lineage` says which entries each beam
+    descends from. Reordering beams then moves a small table of booleans instead of the caches,
+    and the encoder's keys and values are held once a sentence, not once a beam.
+
+    Attributes:
+        layers: A `KeyValue` a decoder block, with `max_length · beams` positions.
+        cross_key_values: A `KeyValue` a decoder block, over the source.
+        cross_mask: Bool `(batch, 1, 1, source)`.
+        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
+        position: Integer scalar, the number of steps taken.
+        attention: Float32 `(batch, beams, source)`, what the last step attended to in the source,
+            or `()` where nobody asked.
+    """
+
+    layers: tuple[KeyValue, ...]
+    cross_key_values: tuple[KeyValue, ...]
+    cross_mask: keras.KerasTensor
+    lineage: keras.KerasTensor
+    position: keras.KerasTensor
+    attention: keras.KerasTensor | tuple[()] = ()
+
+    def extended(self, max_length: int) -> "DecodingCache":
+        """A copy with capacity for `max_length` steps; what was written stays."""
+        beams = self.lineage.shape[1]
+        capacity = max_length * beams
+        more = capacity - ops.shape(self.lineage)[2]
+        return self._replace(
+            layers=tuple(each.extended(capacity) for each in self.layers),
+            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
+        )
+
+    def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":
+        """Lets each hypothesis go on from another one of the same sentence.
+
+        `parents`, integer `(batch, beams)`, are the hypotheses that each one now continues.
+        """
+        lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
+        return self._replace(lineage=lineage)
+
+
+def mean_of_heads(
+    attention: keras.KerasTensor, heads: tuple[int, ...] | None = None
+) -> keras.KerasTensor:
+    """From `(batch, heads, query, key)` to the mean over some heads or all, float32."""
+    attention = ops.cast(attention, "float32")
+    if heads is None:
+        return ops.mean(attention, axis=1)
+    return sum(attention[:, head] for head in heads) / len(heads)

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.cache import mean_of_heads
 from keras_transformer.config import BOS_ID
 from keras_transformer.decoding.compiled import Compiled, bucket, length_buckets, pad, row_count
-from keras_transformer.models.decoding_cache import mean_of_heads
 
 
 def score_targets(model: keras.Model, source_ids, target_ids, layer=-1, heads=None):

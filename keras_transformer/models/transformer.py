@@ -7,16 +7,14 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.cache import KeyValue
+from keras_transformer.cache import DecodingCache, KeyValue, mean_of_heads
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
 )
-from keras_transformer.models.decoder import Decoder
-from keras_transformer.models.decoding_cache import DecodingCache, mean_of_heads
-from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.stacks import Decoder, Encoder
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 
 

@@ -10,7 +10,7 @@ from reference import float64
 
 from keras_transformer import TransformerConfig
 from keras_transformer.cache import KeyValue
-from keras_transformer.models.decoder import Decoder
+from keras_transformer.models.stacks import Decoder
 
 BATCH, TARGET, SOURCE, HEADS, KEY_DIM = 2, 5, 7, 3, 11
 WIDTH = HEADS * KEY_DIM

@@ -3,8 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.cache import KeyValue
-from keras_transformer.models.decoding_cache import DecodingCache, mean_of_heads
+from keras_transformer.cache import DecodingCache, KeyValue, mean_of_heads
 
 BATCH, BEAMS, HEADS, STEPS, WIDTH = 2, 3, 5, 7, 11
 

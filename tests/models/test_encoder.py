@@ -8,7 +8,7 @@ from pairwise import POLICIES
 from reference import float64
 
 from keras_transformer import TransformerConfig
-from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.stacks import Encoder
 
 BATCH, LENGTH, HEADS = 2, 5, 3
 WIDTH = HEADS * 11

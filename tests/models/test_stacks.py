@@ -2,8 +2,7 @@ import keras
 import pytest
 
 from keras_transformer import TransformerConfig
-from keras_transformer.models.decoder import Decoder
-from keras_transformer.models.encoder import Encoder
+from keras_transformer.models.stacks import Decoder, Encoder
 
 
 def config(**fields):
