@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import logging
+import sys
 
 from keras_transformer.commands.arguments import Row, add_model, add_options, given
 from keras_transformer.errors import InputError
@@ -67,6 +69,15 @@ def _export(options):
             raise InputError(
                 f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
-    export = getattr(pipeline, function)
-    report = export(options.model, options.output, overwrite=options.overwrite, **values)
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(logging.Formatter("keras-transformer: %(message)s"))
+    logger = logging.getLogger("keras_transformer.export")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(shown)
+    try:
+        report = getattr(pipeline, function)(
+            options.model, options.output, overwrite=options.overwrite, **values
+        )
+    finally:
+        logger.removeHandler(shown)
     print(json.dumps(report, indent=2))

@@ -7,7 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.config import BOS_ID
-from keras_transformer.decoding.compiled import Compiled, bucket, length_buckets, pad, row_count
+from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.inputs import bucket, length_buckets, pad, row_count
 from keras_transformer.models.decoding_cache import mean_of_heads
 
 

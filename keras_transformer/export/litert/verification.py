@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
+from keras_transformer.export.progress import phase
 from keras_transformer.export.verification import (
     FLOAT32,
     compare,
@@ -69,11 +70,13 @@ def verify_litert(
     for length in manifest["source_lengths"]:
         batches.append(fitting_texts(texts, tokenizer, length))
         lengths.append(length)
-    answers = _ask_fresh_process(folder, batches, lengths, len(manifest["searches"]))
+    with phase("files run in a fresh process"):
+        answers = _ask_fresh_process(folder, batches, lengths, len(manifest["searches"]))
     sources = [text for batch in batches for text in batch]
     report = {"batch_sizes": [len(batch) for batch in batches]}
     for search in manifest["searches"]:
-        live = _live(engine, batches, search, manifest)
+        with phase(f"{search}: the live model's answers"):
+            live = _live(engine, batches, search, manifest)
         found = {kind: _pairs(answer, search) for kind, answer in answers.items()}
         ids = _joined(answers["ids"], search, "ids")
         for kind, answer in answers.items():
