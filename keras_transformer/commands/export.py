@@ -1,6 +1,7 @@
 """The command `keras-transformer export`."""
 
 import argparse
+import contextlib
 import json
 import logging
 import sys
@@ -69,15 +70,23 @@ def _export(options):
             raise InputError(
                 f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
-    shown = logging.StreamHandler(sys.stderr)
+    export = getattr(pipeline, function)
+    with _phases_on_stderr():
+        report = export(options.model, options.output, overwrite=options.overwrite, **values)
+    print(json.dumps(report, indent=2))
+
+
+@contextlib.contextmanager
+def _phases_on_stderr():
+    shown, logger = logging.StreamHandler(sys.stderr), logging.getLogger("keras_transformer.export")
     shown.setFormatter(logging.Formatter("keras-transformer: %(message)s"))
-    logger = logging.getLogger("keras_transformer.export")
+    level, propagate = logger.level, logger.propagate
     logger.setLevel(logging.INFO)
+    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
     logger.addHandler(shown)
     try:
-        report = getattr(pipeline, function)(
-            options.model, options.output, overwrite=options.overwrite, **values
-        )
+        yield
     finally:
         logger.removeHandler(shown)
-    print(json.dumps(report, indent=2))
+        logger.setLevel(level)
+        logger.propagate = propagate
