@@ -8,6 +8,7 @@ loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
 import argparse
 import contextlib
 import errno
+import glob
 import os
 import sys
 import warnings
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from keras_transformer.commands import benchmark, evaluate, export, serve, train, translate
+from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -39,12 +41,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # The rest are a command's own options, most of them arguments of the library.
     if not vars(options).pop("verbose", False):
         _silence_tensorflow()
+    without_cache = vars(options).pop("no_compilation_cache", False)
     if sys.stdout is None:  # Closed by whoever started us.
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *place: _print_error(message)
+        if not without_cache:
+            enable_compilation_cache()
         code = _call(options)
     try:
         sys.stdout.flush()
@@ -95,6 +100,12 @@ class _Parser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="show TensorFlow's messages on the machine too",
         )
+        self.add_argument(
+            "--no-compilation-cache",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="compile anew what an earlier command has compiled",
+        )
 
 
 def _parser(arguments):
@@ -113,16 +124,22 @@ def _parser(arguments):
 
 
 def _silence_tensorflow():
-    """Silences all but TensorFlow's errors, unless the user has set `TF_CPP_MIN_LOG_LEVEL`.
+    """Silences TensorFlow's messages, unless the user has set `TF_CPP_MIN_LOG_LEVEL`.
 
     Child processes inherit the level. What the C++ side writes before it reads that level, while
     it is loaded and looks for a GPU, is kept back by the import itself.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    # Errors of a GPU are worth showing. On the CPU what is one is raised, too; and each program
+    # that is read from the compilation cache is told of as an error, of a text format it is not in.
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2" if _has_gpu() else "3"
     if "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())
+
+
+def _has_gpu():
+    return bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 class _TensorFlowFinder:
@@ -143,7 +160,6 @@ class _TensorFlowFinder:
 
 def _load_quietly(load, module):
     """Keeps back what is written to file descriptor 2, unless something went wrong."""
-    import glob
     import tempfile
 
     stderr, wrong = os.dup(2), True
@@ -154,7 +170,7 @@ def _load_quietly(load, module):
             found = module.config.list_physical_devices("GPU")
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
             # A GPU that cannot be used is an error; none at all is not.
-            wrong = not found and not hidden and glob.glob("/dev/nvidia[0-9]*")
+            wrong = not found and not hidden and _has_gpu()
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)

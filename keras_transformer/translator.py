@@ -3,12 +3,10 @@
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_transformer.errors import InputError
-
-if TYPE_CHECKING:
-    from keras_transformer.decoding import Translation
+from keras_transformer.translation import Translation
 
 
 class Translator:
@@ -65,7 +63,7 @@ class Translator:
             "LiteRT export (model_ids.tflite)."
         )
 
-    def translate(self, texts: Sequence[str], **options: Any) -> "list[Translation]":
+    def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]:
         """Translates a list of texts.
 
         Args:
@@ -85,7 +83,7 @@ class Translator:
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], **options: Any
-    ) -> "list[Translation]":
+    ) -> list[Translation]:
         """How probable the model holds given translations; see `ModelEngine.score`."""
         defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
         return self._of_a_run("score")(sources, targets, **{**defaults, **options})

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer.compilation_cache import enable_compilation_cache
+
 BACKEND = keras.backend.backend()
 
 # A program of a test is compiled once and runs for milliseconds: LLVM's optimizations cost a third
@@ -23,6 +25,7 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_cpu_use_fusion_emitters=false",
     )
 )
+enable_compilation_cache()
 
 if BACKEND == "tensorflow":
     import tensorflow as tf

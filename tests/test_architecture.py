@@ -16,15 +16,18 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 BASE = {"config", "errors", "files"}
+GIVEN = {"inputs", "translation"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
 MODELS = CORE | {"layers", "models"}
-DECODING = MODELS | {"decoding"}
+DECODING = MODELS | GIVEN | {"decoding"}
 # Whatever is not named here stands above: it may use all but the command line.
 MAY_IMPORT = {
     "config": BASE,
     "errors": BASE,
     "files": BASE,
+    "inputs": BASE,
+    "translation": BASE,
     "selection": BASE,
     "masks": CORE,
     "cache": CORE,

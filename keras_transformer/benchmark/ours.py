@@ -6,7 +6,8 @@ from keras import ops
 from keras_transformer.benchmark.measure import MAX_POSITIONS
 from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import Beam, Constraints, Greedy, decode
-from keras_transformer.decoding.compiled import Compiled, pad_to_few_shapes
+from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.inputs import pad_to_few_shapes
 
 
 class Ours:

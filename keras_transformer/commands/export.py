@@ -1,7 +1,10 @@
 """The command `keras-transformer export`."""
 
 import argparse
+import contextlib
 import json
+import logging
+import sys
 
 from keras_transformer.commands.arguments import Row, add_model, add_options, given
 from keras_transformer.errors import InputError
@@ -68,5 +71,22 @@ def _export(options):
                 f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
     export = getattr(pipeline, function)
-    report = export(options.model, options.output, overwrite=options.overwrite, **values)
+    with _phases_on_stderr():
+        report = export(options.model, options.output, overwrite=options.overwrite, **values)
     print(json.dumps(report, indent=2))
+
+
+@contextlib.contextmanager
+def _phases_on_stderr():
+    shown, logger = logging.StreamHandler(sys.stderr), logging.getLogger("keras_transformer.export")
+    shown.setFormatter(logging.Formatter("keras-transformer: %(message)s"))
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
+    logger.addHandler(shown)
+    try:
+        yield
+    finally:
+        logger.removeHandler(shown)
+        logger.setLevel(level)
+        logger.propagate = propagate

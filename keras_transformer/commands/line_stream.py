@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from keras_transformer.commands.line_reader import Line, Progress, read_chunks, with_prefixes
-from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
 
 _LINES_AT_ONCE = 1024

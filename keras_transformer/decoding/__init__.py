@@ -7,12 +7,12 @@ from keras_transformer.decoding.loop import decode
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import (
     Hypotheses,
-    Translation,
     coverage_penalty,
     length_penalty,
 )
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search import search
+from keras_transformer.translation import Translation
 
 __all__ = [
     "Beam",

@@ -1,13 +1,11 @@
-"""Functions of a model compiled with XLA, on either backend, and the few shapes they are run on."""
+"""Functions of a model compiled with XLA, on either backend."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
-
-from keras_transformer.config import PAD_ID
 
 _compiling = threading.RLock()
 
@@ -107,38 +105,3 @@ def _with_jax(model, function, kept):
             return function(*arguments)
 
     return lambda *arguments: run([each.value for each in variables()], (*arguments, *kept))
-
-
-def length_buckets(max_length: int) -> list[int]:
-    """The lengths that sources are padded to: 16, 32, 48, 64, 96, 128, 192, … up to `max_length`.
-
-    Padding costs at most half as much again; ten lengths reach to 512.
-    """
-    lengths = [16, 32, 48, 64, 96]
-    while lengths[-1] < max_length:
-        lengths += [lengths[-2] * 2, lengths[-1] * 2]
-    return [each for each in sorted(set(lengths)) if each < max_length] + [max_length]
-
-
-def bucket(length: int, buckets: Sequence[int]) -> int:
-    """The smallest of the `buckets` that `length` fits in, or the largest one."""
-    return next((each for each in buckets if length <= each), buckets[-1])
-
-
-def row_count(count: int) -> int:
-    """Rows that a batch of `count` sentences is padded to: a power of two."""
-    return 1 << max(count - 1, 0).bit_length()
-
-
-def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
-    """Lists of ids as one int32 array `(rows, columns)`, padded with 0."""
-    padded = np.full((rows, columns), PAD_ID, "int32")
-    for row, each in enumerate(ids):
-        padded[row, : len(each)] = each
-    return padded
-
-
-def pad_to_few_shapes(ids: Sequence[Sequence[int]], max_length: int = 512) -> np.ndarray:
-    """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
-    columns = bucket(max(map(len, ids)), length_buckets(max_length))
-    return pad(ids, row_count(len(ids)), columns)

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
+from keras_transformer import inputs
 from keras_transformer.config import EOS_ID, UNK_ID
-from keras_transformer.decoding import inputs
-from keras_transformer.decoding.compiled import bucket, length_buckets
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import Translation, best_translation, translation_of
+from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import Job, Scheduler
 from keras_transformer.errors import InputError
+from keras_transformer.inputs import bucket, length_buckets
+from keras_transformer.translation import Translation, translation_of
 
 
 class ModelEngine:

@@ -9,8 +9,8 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.decoding.inputs import check_bool, check_integer, is_integer
 from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.inputs import check_bool, check_integer, is_integer
 
 
 @dataclasses.dataclass(frozen=True)

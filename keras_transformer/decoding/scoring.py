@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_transformer.cache import mean_of_heads
 from keras_transformer.config import BOS_ID
-from keras_transformer.decoding.compiled import Compiled, bucket, length_buckets, pad, row_count
+from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.inputs import bucket, length_buckets, pad, row_count
 
 
 def score_targets(model: keras.Model, source_ids, target_ids, layer=-1, heads=None):

@@ -1,20 +1,24 @@
 """Shipping a translator: text in, text out, checked against the live model.
 
-TensorFlow is imported when a function of this package is called, not with the package.
+Keras and TensorFlow are imported with what needs them, not with the package: LiteRT's engine does
+without.
 """
 
-from keras_transformer.errors import VerificationError
-from keras_transformer.export.litert import export_litert
-from keras_transformer.export.litert.engine import LiteRTEngine
-from keras_transformer.export.manifest import ExportReport
-from keras_transformer.export.saved_model import export_saved_model
-from keras_transformer.export.saved_model.engine import SavedModelEngine
+import importlib
 
-__all__ = [
-    "ExportReport",
-    "LiteRTEngine",
-    "SavedModelEngine",
-    "VerificationError",
-    "export_litert",
-    "export_saved_model",
-]
+from keras_transformer.errors import VerificationError
+
+_MODULES = {
+    "ExportReport": "manifest",
+    "LiteRTEngine": "litert.engine",
+    "SavedModelEngine": "saved_model.engine",
+    "export_litert": "litert.export",
+    "export_saved_model": "saved_model",
+}
+__all__ = [*_MODULES, "VerificationError"]
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -3,17 +3,19 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from keras_transformer.decoding import DecodingOptions, Translation
-from keras_transformer.decoding.inputs import check_texts
 from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.inputs import check_texts
+from keras_transformer.translation import Translation
 
-BUILT_IN = {
-    **{field.name: field.default for field in dataclasses.fields(DecodingOptions)},
-    "alignment": False,
-    "target_prefixes": None,
-}
-"""What an export does with options that it does not take."""
+
+def built_in() -> dict[str, Any]:
+    """What an export does with options that it does not take."""
+    from keras_transformer.decoding import DecodingOptions  # imports Keras
+
+    fields = {field.name: field.default for field in dataclasses.fields(DecodingOptions)}
+    return {**fields, "alignment": False, "target_prefixes": None}
 
 
 def check_fixed_options(options: dict, built_in: dict) -> None:

@@ -7,11 +7,14 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.readme import readme
 from keras_transformer.files import MANIFEST
+
+if TYPE_CHECKING:
+    from keras_transformer.decoding import ModelEngine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +34,7 @@ class ExportReport:
     seconds: float
 
 
-def common_fields(kind: str, version: int, engine: ModelEngine, packages: Iterable[str]) -> dict:
+def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iterable[str]) -> dict:
     """The fields that the manifests of all formats have, with the versions of some packages."""
     import keras_transformer
 
@@ -49,7 +52,7 @@ def common_fields(kind: str, version: int, engine: ModelEngine, packages: Iterab
     }
 
 
-def write_tokenizers(engine: ModelEngine, folder: Path) -> dict[str, str]:
+def write_tokenizers(engine: "ModelEngine", folder: Path) -> dict[str, str]:
     """Writes the SentencePiece models, one where both sides share it; gives the manifest's keys."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     joint = source == target

@@ -9,9 +9,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.errors import InputError
 from keras_transformer.files import MANIFEST
+from keras_transformer.inputs import length_buckets
 from keras_transformer.serving.model import folder_digest
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import DEFAULT

@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.commands.arguments import add_decoding, declared_options, given
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.decoding.inputs import LONG_INPUT
+from keras_transformer.inputs import LONG_INPUT
 
 EVERY = {
     "beam_size": (["6"], 6),

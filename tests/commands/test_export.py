@@ -1,9 +1,11 @@
 import json
+import re
 
 import pytest
 
 from keras_transformer import pipeline
 from keras_transformer.cli import run
+from keras_transformer.export.progress import phase
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 
@@ -58,6 +60,20 @@ def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsy
     name, options = expected
     assert asked == [(name, "run", "new", options)]
     assert json.loads(capsys.readouterr().out) == {"output": "new"}
+
+
+def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkeypatch, capsys):
+    def export(run, output, **options):
+        with phase("traced"), phase("saved"):
+            return {}
+
+    monkeypatch.setattr(pipeline, "export_run", export)
+    for _ in range(2):  # The second time as the first: nothing of a command stays.
+        assert run([*EXPORT, "--format", "saved_model"]) == 0
+        captured = capsys.readouterr()
+        assert captured.out == "{}\n"
+        found = re.findall(r"^keras-transformer: (\w+): 0\.\d s$", captured.err, re.MULTILINE)
+        assert found == ["saved", "traced"] and captured.err.count("\n") == 2
 
 
 @pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--signatures"])

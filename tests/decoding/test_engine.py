@@ -12,8 +12,8 @@ from decoding_oracles import EOS, PAD, VOCABULARY, varied_transformer
 import keras_transformer
 from keras_transformer import Transformer, TransformerConfig, Translator
 from keras_transformer.decoding import ModelEngine, Translation, search
-from keras_transformer.decoding.compiled import pad_to_few_shapes
 from keras_transformer.errors import InputError
+from keras_transformer.inputs import pad_to_few_shapes
 
 FIRST, LAST = 4, VOCABULARY - 1
 TARGET_LENGTH = 11

@@ -10,9 +10,9 @@ from naive_search import EOS
 from test_engine import NumberTokenizer
 
 from keras_transformer.decoding import ModelEngine, scheduler, search
-from keras_transformer.decoding.compiled import pad_to_few_shapes
 from keras_transformer.decoding.scoring import score_targets
 from keras_transformer.errors import InputError
+from keras_transformer.inputs import pad_to_few_shapes
 from keras_transformer.models import step_weights
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]

@@ -13,10 +13,10 @@ from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions, scheduler, search
-from keras_transformer.decoding.compiled import pad
 from keras_transformer.decoding.options import search_arguments
 from keras_transformer.decoding.scheduler import Batch, Job, Scheduler, Stages, batches
 from keras_transformer.decoding.search import Search
+from keras_transformer.inputs import pad
 
 LENGTHS = (3, 17, 5, 40, 11, 2, 19)
 JOBS = [Job(f"s{i}", [7 + i] * length, 100 + i, ()) for i, length in enumerate(LENGTHS)]

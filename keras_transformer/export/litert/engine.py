@@ -9,12 +9,9 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.decoding import Translation
-from keras_transformer.decoding.compiled import bucket, pad
-from keras_transformer.decoding.inputs import check_positive, source_ids
 from keras_transformer.errors import InputError
 from keras_transformer.export.engine import (
-    BUILT_IN,
+    built_in,
     check_as_exported,
     check_fixed_options,
     encoded,
@@ -25,6 +22,8 @@ from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE, tokenize
 from keras_transformer.export.litert.file import IDENTIFIER
 from keras_transformer.export.manifest import read_manifest
 from keras_transformer.files import MANIFEST
+from keras_transformer.inputs import bucket, check_positive, pad, source_ids
+from keras_transformer.translation import Translation
 
 _THREADS = 2
 _WANTED = (
@@ -99,7 +98,8 @@ class LiteRTEngine:
             InputError: An option differs from what the export does, or a text is too long.
         """
         search = self._search(beam_size, length_penalty, n_best)
-        check_fixed_options(others, BUILT_IN)
+        if others:
+            check_fixed_options(others, built_in())
         given = encoded("texts", texts)
         check_positive("batch_size", batch_size)
         if self._takes_text and long_input == "split":

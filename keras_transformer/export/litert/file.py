@@ -21,6 +21,7 @@ import numpy as np
 
 from keras_transformer.export.child_process import child_process
 from keras_transformer.export.litert.quantization import code_index, quantize_graph
+from keras_transformer.export.progress import phase
 
 IDENTIFIER = b"TFL3"
 """What stands at the bytes 4 to 8 of every LiteRT file."""
@@ -64,26 +65,30 @@ def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list
     """
     parts, requests = [], []
     with tempfile.TemporaryDirectory() as exchange:
-        for name, function in functions:
-            inputs = tuple(each.name.split(":")[0] for each in function.inputs)
-            if len(inputs) != len(function.structured_input_signature[0]):
-                raise ValueError(
-                    f"{name}: a function to convert must hold what it needs as constants."
+        with phase("functions traced"):
+            for name, function in functions:
+                inputs = tuple(each.name.split(":")[0] for each in function.inputs)
+                if len(inputs) != len(function.structured_input_signature[0]):
+                    raise ValueError(
+                        f"{name}: a function to convert must hold what it needs as constants."
+                    )
+                graph = Path(exchange) / f"{len(parts)}.pb"
+                graph.write_bytes(function.graph.as_graph_def().SerializeToString())
+                requests.append(
+                    {
+                        "graph": str(graph),
+                        "inputs": [each.name for each in function.inputs],
+                        "outputs": [each.name for each in function.outputs],
+                        "custom_operations": custom_operations,
+                        "content": str(graph.with_suffix(".tflite")),
+                    }
                 )
-            graph = Path(exchange) / f"{len(parts)}.pb"
-            graph.write_bytes(function.graph.as_graph_def().SerializeToString())
-            requests.append(
-                {
-                    "graph": str(graph),
-                    "inputs": [each.name for each in function.inputs],
-                    "outputs": [each.name for each in function.outputs],
-                    "custom_operations": custom_operations,
-                    "content": str(graph.with_suffix(".tflite")),
-                }
-            )
-            parts.append(Part(name, inputs, tuple(sorted(function.structured_outputs)), b""))
+                parts.append(Part(name, inputs, tuple(sorted(function.structured_outputs)), b""))
         seconds = SECONDS_TO_START + SECONDS_PER_FUNCTION * len(requests)
-        with child_process("conversion", {"functions": requests}, seconds) as wait:
+        with (
+            phase(f"{len(parts)} functions converted"),
+            child_process("conversion", {"functions": requests}, seconds) as wait,
+        ):
             wait()
         return [
             part._replace(content=Path(request["content"]).read_bytes())

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
+from keras_transformer.export.progress import phase
 from keras_transformer.export.verification import (
     FLOAT32,
     compare,
@@ -69,11 +70,15 @@ def verify_litert(
     for length in manifest["source_lengths"]:
         batches.append(fitting_texts(texts, tokenizer, length))
         lengths.append(length)
-    answers = _ask_fresh_process(folder, batches, lengths, len(manifest["searches"]))
     sources = [text for batch in batches for text in batch]
+    with _fresh_process(folder, batches, lengths, len(manifest["searches"])) as wait:
+        with phase("the live model's answers, while a fresh process gives the files'"):
+            every = {name: _live(engine, sources, name, manifest) for name in manifest["searches"]}
+        with phase("waited for the files' answers"):
+            answers = wait()
     report = {"batch_sizes": [len(batch) for batch in batches]}
     for search in manifest["searches"]:
-        live = _live(engine, batches, search, manifest)
+        live = every[search]
         found = {kind: _pairs(answer, search) for kind, answer in answers.items()}
         ids = _joined(answers["ids"], search, "ids")
         for kind, answer in answers.items():
@@ -110,10 +115,13 @@ def _pairs(answer, search):
     return list(zip(texts, scores, strict=True))
 
 
-def _live(engine, batches, search, manifest):
+def _live(engine, texts, search, manifest):
     beam_size = 1 if search == "greedy" else manifest["beam_size"]
     options = dict(beam_size=beam_size, length_penalty=manifest["length_penalty"])
-    return [each for batch in batches for each in live_translations(engine, batch, **options)]
+    # Each text once and all together, which are few programs: its batch-mates do not matter.
+    different = list(dict.fromkeys(texts))
+    found = dict(zip(different, live_translations(engine, different, **options), strict=True))
+    return [found[text] for text in texts]
 
 
 def _exact(live, received, engine, sources, targets, manifest):
@@ -200,8 +208,7 @@ def _check_bound(what, value, most, count):
         )
 
 
-def _ask_fresh_process(folder, batches, lengths, searches):
+def _fresh_process(folder, batches, lengths, searches):
     seconds = SECONDS_TO_START + SECONDS_PER_TEXT * searches * sum(map(len, batches))
     request = {"folder": os.fspath(folder), "batches": batches, "lengths": lengths}
-    with child_process("litert", request, seconds) as wait:
-        return wait()
+    return child_process("litert", request, seconds)

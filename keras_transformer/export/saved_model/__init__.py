@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.manifest import (
     ExportReport,
@@ -18,6 +17,7 @@ from keras_transformer.export.manifest import (
     file_digests,
     write_tokenizers,
 )
+from keras_transformer.export.progress import phase
 from keras_transformer.export.saved_model.batches import CHUNK_SIZE, ROWS, write_warmup
 from keras_transformer.export.saved_model.signatures import (
     SIGNATURES,
@@ -26,6 +26,7 @@ from keras_transformer.export.saved_model.signatures import (
 )
 from keras_transformer.export.saved_model.verification import IDS, verify
 from keras_transformer.files import staged_folder
+from keras_transformer.inputs import length_buckets
 
 
 def export_saved_model(
@@ -73,7 +74,8 @@ def export_saved_model(
     engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
     names = check_signatures(signatures)
     with staged_folder(output, overwrite) as folder:
-        functions = _save(engine, folder, beam_size, length_penalty, names)
+        with phase("signatures traced and saved"):
+            functions = _save(engine, folder, beam_size, length_penalty, names)
         warmed = write_warmup(folder, engine, names)
         manifest = {
             **common_fields("saved_model", 2, engine, ("tensorflow", "tensorflow-text", "keras")),

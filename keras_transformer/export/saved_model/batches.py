@@ -13,8 +13,8 @@ import numpy as np
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.export.verification import sample_texts
+from keras_transformer.inputs import length_buckets
 
 CHUNK_SIZE = 32
 """Most sentences in one call of a compiled function, a power of two: it bounds the memory of a

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.decoding import DecodingOptions, Translation
-from keras_transformer.decoding.inputs import check_positive, one_for_each
 from keras_transformer.errors import InputError
 from keras_transformer.export.engine import (
-    BUILT_IN,
+    built_in,
     check_as_exported,
     check_fixed_options,
     encoded,
@@ -20,8 +19,9 @@ from keras_transformer.export.engine import (
 from keras_transformer.export.manifest import check_files, read_manifest
 from keras_transformer.export.saved_model import operations_in
 from keras_transformer.files import MANIFEST
+from keras_transformer.inputs import check_positive, one_for_each
 
-_BUILT_IN = {**BUILT_IN, "long_input": "truncate"}  # A longer text is cut.
+_BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
 _WANTED = {
     "beam_size": int,

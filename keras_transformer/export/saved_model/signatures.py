@@ -9,7 +9,6 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding import ModelEngine, length_penalty, search
-from keras_transformer.decoding.compiled import length_buckets
 from keras_transformer.decoding.results import IMPOSSIBLE
 from keras_transformer.decoding.scoring import score_targets
 from keras_transformer.errors import InputError
@@ -21,6 +20,7 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
+from keras_transformer.inputs import length_buckets
 
 _TEXT = {"text": ("string", 1)}
 INPUTS = {

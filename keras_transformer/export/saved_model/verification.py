@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.decoding.compiled import bucket, length_buckets
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
+from keras_transformer.export.progress import phase
 from keras_transformer.export.saved_model.batches import CHUNK_SIZE
 from keras_transformer.export.verification import (
     FLOAT32,
@@ -22,6 +22,7 @@ from keras_transformer.export.verification import (
     teacher_forced,
     verification_batches,
 )
+from keras_transformer.inputs import bucket, length_buckets
 
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
@@ -224,9 +225,13 @@ def verify(
             process = _fresh_process(folder, name, manifest, calls, whole_precision)
             asked.append((name, calls, stack.enter_context(process)))
         # While those run.
-        expected = [[reference.outputs(call) for call in calls] for _, calls, _ in asked]
-        for (name, calls, wait), answers in zip(asked, expected, strict=True):
-            report[name] = _check_model(name, calls, answers, wait(), tolerance, again, score)
+        with phase("the live model's answers, while fresh processes give the export's"):
+            expected = [[reference.outputs(call) for call in calls] for _, calls, _ in asked]
+        for (name, calls, wait), live in zip(asked, expected, strict=True):
+            with phase(f"waited for {name}"):
+                answers = wait()
+            with phase(f"{name} compared"):
+                report[name] = _check_model(name, calls, live, answers, tolerance, again, score)
     return report
 
 

@@ -1,6 +1,8 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -35,6 +37,31 @@ def test_it_translates_as_the_live_model(engines, engine, name, beam_size, n_bes
         )
         for a, b in zip(found, live, strict=True):
             assert [each.text for each in a.alternatives] == [each.text for each in b.alternatives]
+
+
+WITHOUT_KERAS = """
+import sys
+# With None in a module's place its import ends in ImportError.
+sys.modules.update(dict.fromkeys(["keras", "tensorflow", "tensorflow_text"]))
+sys.argv = ["keras-transformer", "translate", "--model", sys.argv[1]]
+from keras_transformer.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["model.tflite", "."])
+def test_the_command_translates_with_a_file_without_tensorflow_or_keras(
+    name, litert_report, engine
+):
+    texts = ["a man", "", "two dogs"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERAS, str(litert_report.folder / name)],
+        input="".join(text + "\n" for text in texts),
+        capture_output=True,
+        text=True,
+    )
+    live = engine.translate(texts, 3, 0.8)
+    assert (done.returncode, done.stdout.splitlines()) == (0, [each.text for each in live])
 
 
 def test_ids_give_more_than_text(engines, engine):

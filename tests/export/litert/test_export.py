@@ -9,7 +9,8 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig, Transla
 from keras_transformer.cli import run
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export import export_litert, litert
+from keras_transformer.export import export_litert
+from keras_transformer.export.litert import export as litert
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 

@@ -5,7 +5,6 @@ from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer import Tokenizer
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding.compiled import pad
 from keras_transformer.errors import InputError
 from keras_transformer.export.fresh_process import tokenizer_operations
 from keras_transformer.export.litert.file import convert, join, traced
@@ -14,6 +13,7 @@ from keras_transformer.export.litert.text import (
     text_to_text,
     without_needless_rules,
 )
+from keras_transformer.inputs import pad
 
 pytestmark = pytest.mark.tensorflow
 

@@ -3,8 +3,8 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer.decoding.compiled import length_buckets, pad_to_few_shapes
 from keras_transformer.export.saved_model import batches
+from keras_transformer.inputs import length_buckets, pad_to_few_shapes
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

@@ -1,4 +1,4 @@
-"""Checks the texts, prefixes, targets and seeds that an engine is given, and makes ids of them."""
+"""What any engine is given: checked, made into ids, and padded to few shapes."""
 
 import itertools
 import re
@@ -6,7 +6,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from keras_transformer.config import EOS_ID, UNK_ID
+import numpy as np
+
+from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -197,3 +199,38 @@ def check_integer(name: str, value: Any, least: int) -> None:
 def check_positive(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is a positive integer."""
     check_integer(name, value, 1)
+
+
+def length_buckets(max_length: int) -> list[int]:
+    """The lengths that sources are padded to: 16, 32, 48, 64, 96, 128, 192, … up to `max_length`.
+
+    Padding costs at most half as much again; ten lengths reach to 512.
+    """
+    lengths = [16, 32, 48, 64, 96]
+    while lengths[-1] < max_length:
+        lengths += [lengths[-2] * 2, lengths[-1] * 2]
+    return [each for each in sorted(set(lengths)) if each < max_length] + [max_length]
+
+
+def bucket(length: int, buckets: Sequence[int]) -> int:
+    """The smallest of the `buckets` that `length` fits in, or the largest one."""
+    return next((each for each in buckets if length <= each), buckets[-1])
+
+
+def row_count(count: int) -> int:
+    """Rows that a batch of `count` sentences is padded to: a power of two."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
+    """Lists of ids as one int32 array `(rows, columns)`, padded with 0."""
+    padded = np.full((rows, columns), PAD_ID, "int32")
+    for row, each in enumerate(ids):
+        padded[row, : len(each)] = each
+    return padded
+
+
+def pad_to_few_shapes(ids: Sequence[Sequence[int]], max_length: int = 512) -> np.ndarray:
+    """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
+    columns = bucket(max(map(len, ids)), length_buckets(max_length))
+    return pad(ids, row_count(len(ids)), columns)

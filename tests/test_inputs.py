@@ -3,22 +3,28 @@
 import doctest
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_search import EOS
 from test_engine import NumberTokenizer
 
-from keras_transformer.decoding import inputs
-from keras_transformer.decoding.inputs import (
+from keras_transformer import inputs
+from keras_transformer.errors import InputError
+from keras_transformer.inputs import (
+    bucket,
     check_positive,
     ids_and_texts,
+    length_buckets,
     one_for_each,
+    pad,
+    pad_to_few_shapes,
     prefix_ids,
+    row_count,
     source_ids,
     split_text,
 )
-from keras_transformer.errors import InputError
 
 TOKENIZER = NumberTokenizer()
 
@@ -235,3 +241,40 @@ def test_long_rows_of_marks_are_no_trap(text):
     assert visible("".join(split_text(text, at_most(100_001)))) == text
     with pytest.raises(InputError):
         split_text(text, at_most(0))
+
+
+def test_ten_lengths_reach_to_512():
+    assert length_buckets(512) == [16, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+    assert len(length_buckets(4096)) == 16
+
+
+@pytest.mark.parametrize("longest", [2, 13, 16, 17, 100, 129, 1023])
+def test_the_longest_length_is_the_last_bucket_and_nothing_is_larger(longest):
+    buckets = length_buckets(longest)
+    assert buckets[-1] == longest and buckets == sorted(set(buckets))
+
+
+@pytest.mark.parametrize("longest", [16, 300, 512])
+def test_padding_is_at_most_half_as_much_again_from_32_tokens_on(longest):
+    buckets = length_buckets(longest)
+    for length in range(1, longest + 1):
+        padded = bucket(length, buckets)
+        assert length <= padded
+        assert padded <= max(16, 1.5 * length) or length < 32
+
+
+def test_rows_are_padded_to_a_power_of_two():
+    assert [row_count(n) for n in (1, 2, 3, 4, 5, 31, 32, 33)] == [1, 2, 4, 4, 8, 32, 32, 64]
+
+
+def test_padded_rows_hold_their_ids_and_padding_alone():
+    ids = [[5, 7, 11], [3], [13, 17]]
+    np.testing.assert_array_equal(
+        pad(ids, 4, 5), [[5, 7, 11, 0, 0], [3, 0, 0, 0, 0], [13, 17, 0, 0, 0], [0] * 5]
+    )
+    assert pad(ids, 4, 5).dtype == "int32"
+
+
+def test_a_batch_gets_one_of_the_few_shapes_and_is_no_wider_than_the_longest_source():
+    assert pad_to_few_shapes([[7], [7], [3] * 17]).shape == (4, 32)
+    assert pad_to_few_shapes([[3] * 12], 13).shape == (1, 13)

@@ -1,0 +1,147 @@
+"""XLA's persistent compilation cache: what one command compiles, the next one reads from a folder.
+
+The commands switch it on, an import never does. The folder holds machine code that is run as it
+stands: it is private to its user, and has a subfolder for each version and processor.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import stat
+import warnings
+from pathlib import Path
+
+VARIABLE = "KERAS_TRANSFORMER_COMPILATION_CACHE"
+"""The environment variable with the folder to use instead of the default, or `off`."""
+
+LIMIT_BYTES = 512 * 2**20
+"""Most that the folder keeps; also what the disk must have free."""
+
+_TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"
+_JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def enable_compilation_cache() -> None:
+    """Switches the cache on for this process and those that it starts.
+
+    To be called before TensorFlow or JAX compiles anything: they read it from the environment. What
+    the user has set there stays. Where the folder cannot be used, a warning says why.
+    """
+    given = os.environ.get(VARIABLE, "")
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    if given.lower() == "off" or _TENSORFLOW_FLAG in flags:
+        return
+    try:
+        root = Path(given) if given else _default_folder()
+        folder = root / _key()
+        for each in (root, folder):
+            _make_private(each)
+        _tidy(root, folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder.
+        reason = getattr(error, "strerror", None) or error
+        warnings.warn(f"Programs are compiled anew, without a cache: {reason}", stacklevel=2)
+        return
+    # On the CPU alone: the key says nothing of a GPU.
+    ours = f"{_TENSORFLOW_FLAG}={folder} --tf_xla_persistent_cache_device_types=CPU"
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {ours}".strip()
+    os.environ.setdefault(_JAX_VARIABLE, str(folder / "jax"))
+
+
+def _default_folder():
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # As its specification says, a relative path is not looked at.
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "keras_transformer" / "programs"
+
+
+def _key():
+    """A name for all that a program depends on and that XLA does not look at itself."""
+    versions = []
+    for name in ("tensorflow", "jaxlib"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{name}-{importlib.metadata.version(name)}")
+    # The compiler splits work by the number of processors; its flags change what it makes.
+    parts = [*versions, _processor(), str(os.cpu_count()), os.environ.get("XLA_FLAGS", "")]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return "-".join([*versions[:1], digest])
+
+
+def _processor():
+    """The processor's model and its instruction sets, as far as the system tells."""
+    told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        first = iter(file.readline, "\n")  # up to the second processor
+        return "".join(line for line in first if line.startswith(told))
+    return f"{platform.machine()} {platform.processor()}"
+
+
+def _make_private(folder):
+    """Makes a folder that nobody else may write to; raises `OSError` for one that they may."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    wrong = (
+        "it is no folder, or a link to one"
+        if not stat.S_ISDIR(found.st_mode)
+        else "it belongs to another user"
+        if found.st_uid != os.geteuid()
+        else "others may write to it (chmod 700 would mend that)"
+        if found.st_mode & 0o022
+        else None
+    )
+    if wrong:
+        raise OSError(f"{folder} must be private: {wrong}.")
+
+
+def _tidy(root, folder):
+    """Deletes damaged programs, which would end a run, and the oldest beyond the limit."""
+    found = []
+    for path in root.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # Another command tidies, too.
+            if not stat.S_ISREG((status := path.lstat()).st_mode):
+                continue
+            if path.suffix == ".pb" and path.parent == folder and not _is_whole(path):
+                path.unlink()
+            else:
+                used = max(status.st_atime, status.st_mtime)
+                found.append((used, status.st_size, path))
+    size = sum(each for _, each, _ in found)
+    for _, bytes_, path in sorted(found):
+        if size <= LIMIT_BYTES:
+            break
+        path.unlink(missing_ok=True)
+        size -= bytes_
+    if (free := shutil.disk_usage(root).free) < LIMIT_BYTES:
+        # A program that cannot be written ends a run.
+        raise OSError(f"{root}: only {free / 2**20:.0f} MB are free on that disk.")
+
+
+def _is_whole(path):
+    """Whether a file is a protobuf message from end to end: fields with a length alone."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        while (place := file.tell()) < size:
+            tag = _varint(file)
+            if not tag or tag & 7 != 2 or tag >> 3 > 15:
+                return False
+            length = _varint(file)
+            if length is None or file.tell() + length > size:
+                return False
+            file.seek(length, os.SEEK_CUR)
+    return size > 0 and place > 0
+
+
+def _varint(file):
+    value = 0
+    for shift in range(0, 63, 7):
+        byte = file.read(1)
+        if not byte:
+            return None
+        value |= (byte[0] & 127) << shift
+        if byte[0] < 128:
+            return value
+    return None

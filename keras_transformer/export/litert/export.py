@@ -1,0 +1,211 @@
+"""Export for LiteRT: text to text, and ids to ids without any custom operation."""
+
+import hashlib
+import importlib.metadata
+import itertools
+import os
+import time
+from typing import Literal
+
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE
+from keras_transformer.export.litert.file import convert, custom_operations, join, traced
+from keras_transformer.export.litert.quantization import QUANTIZATIONS
+from keras_transformer.export.litert.verification import verify_litert
+from keras_transformer.export.manifest import (
+    ExportReport,
+    common_fields,
+    describe_and_verify,
+    write_tokenizers,
+)
+from keras_transformer.export.progress import phase
+from keras_transformer.files import staged_folder
+
+SOURCE_LENGTHS = (32, 64, 128)
+"""Tokens of a source that signatures are made for, where nothing else is asked for."""
+
+_TEXT_OPERATIONS = ["TFText>FastSentencepieceDetokenize", "TFText>FastSentencepieceTokenize"]
+
+
+def export_litert(
+    engine: ModelEngine,
+    output: str | os.PathLike,
+    quantize: Literal["none", "float16", "int8"] = "none",
+    beam_size: int = 4,
+    length_penalty: float = 0.6,
+    n_best: int | None = None,
+    source_lengths: list[int] | None = None,
+    ids_only: bool = False,
+    verification_texts: list[str] | None = None,
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes a folder with LiteRT models, verified against the live model.
+
+    `model.tflite` takes `text` and gives `translation` and `score` by the signatures `greedy` and
+    `beam`. `model_ids.tflite` takes `source_ids` and gives `ids`, `score` and `log_probability`
+    by signatures such as `greedy_16` and `beam_32`, one for each length of a source, and has no
+    custom operation. Both take any number of sentences. The folder gets its name after a fresh
+    process without TensorFlow has given the live model's translations.
+
+    Args:
+        engine: `ModelEngine`.
+        output: Path of the folder to make.
+        quantize: How the weights of the products are stored: `"none"` (float32), `"float16"` or
+            `"int8"` (and the products then computed in int8, dynamic range).
+        beam_size: Hypotheses of the signatures of beam search; 1 leaves these signatures out.
+        length_penalty: Exponent of the GNMT length penalty.
+        n_best: Hypotheses that beam search returns; all by default.
+        source_lengths: Tokens of a source, its end included, of each signature of ids; the
+            largest is the most that a text may have. `SOURCE_LENGTHS` by default.
+        ids_only: Whether `model.tflite` is left out.
+        verification_texts: A list of sentences to verify with, 200 or more to be telling.
+        overwrite: Whether an earlier export of that name is replaced.
+
+    Returns:
+        `ExportReport`.
+
+    Raises:
+        InputError: An option is out of range, `output` exists, or the run has something that
+            LiteRT or tensorflow-text's operations for it do not.
+        ImportError: `ai-edge-litert` is not installed; it comes with the extra `litert`.
+        VerificationError: The export does not translate as the live model does.
+    """
+    start = time.perf_counter()
+    _check(engine, quantize)
+    n_best = beam_size if n_best is None else n_best
+    lengths = _lengths(engine, source_lengths)
+    engine = ModelEngine(
+        engine.model,
+        engine.source_tokenizer,
+        engine.target_tokenizer,
+        max_source_length=lengths[-1],
+        max_target_length=engine.max_target_length,
+    )
+    # Checks these options.
+    engine.translate([], beam_size=beam_size, length_penalty=length_penalty, n_best=n_best)
+    searches = {"greedy": (1, 1)} | ({"beam": (beam_size, n_best)} if beam_size > 1 else {})
+    with staged_folder(output, overwrite) as folder:
+        contents = _files(engine, searches, lengths, length_penalty, quantize, ids_only)
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+        packages = ("ai-edge-litert", "tensorflow", "tensorflow-text", "keras")
+        manifest = {
+            **common_fields("litert", 1, engine, packages),
+            "quantize": quantize,
+            "searches": list(searches),
+            "beam_size": beam_size,
+            "n_best": n_best,
+            "length_penalty": length_penalty,
+            "source_lengths": lengths,
+            **write_tokenizers(engine, folder),
+            "files": {name: _description(content) for name, content in contents.items()},
+        }
+        verification = describe_and_verify(
+            folder, manifest, lambda: verify_litert(folder, engine, manifest, verification_texts)
+        )
+    seconds = time.perf_counter() - start
+    return ExportReport(os.fspath(output), manifest, verification, seconds)
+
+
+def _check(engine, quantize):
+    import keras
+
+    try:
+        importlib.metadata.version("ai-edge-litert")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError('LiteRT is needed: pip install "keras_transformer[litert]".') from None
+    if keras.backend.backend() != "tensorflow":
+        raise InputError(
+            "A LiteRT model is exported on Keras' TensorFlow backend. "
+            f"Received: backend={keras.backend.backend()!r}."
+        )
+    if quantize not in QUANTIZATIONS:
+        raise InputError(
+            f"`quantize` must be one of {', '.join(QUANTIZATIONS)}. "
+            f"Received: quantize={quantize!r}."
+        )
+    if engine.model.compute_dtype != "float32":
+        raise InputError(
+            "A LiteRT model computes in float32. "
+            f"Received: a model that computes in {engine.model.compute_dtype}."
+        )
+
+
+def _lengths(engine, source_lengths):
+    most = engine.max_source_length
+    if source_lengths is None:
+        longest = min(most, SOURCE_LENGTHS[-1])
+        return [*(each for each in SOURCE_LENGTHS if each < longest), longest]
+    lengths = sorted(set(source_lengths))
+    if not lengths or any(
+        isinstance(each, bool) or not isinstance(each, int) or not 2 <= each <= most
+        for each in lengths
+    ):
+        raise InputError(
+            f"`source_lengths` must be integers from 2 to {most}. "
+            f"Received: source_lengths={list(source_lengths)}."
+        )
+    return lengths
+
+
+def _files(engine, searches, lengths, length_penalty, quantize, ids_only):
+    """The content of each file, by its name."""
+    functions = _ids_to_ids(engine, searches, lengths, length_penalty)
+    if not ids_only:
+        functions = itertools.chain(functions, _text_to_text(engine, searches, length_penalty))
+    parts = convert(functions, custom_operations=not ids_only)
+    ids = [part for part in parts if part.name not in searches]
+    with phase("files written"):
+        contents = {IDS_FILE: _checked(join(ids, quantize), [])}
+        if not ids_only:
+            text = [part for part in parts if part.name in searches]
+            contents[TEXT_FILE] = _checked(join(text, quantize), _TEXT_OPERATIONS)
+    return contents
+
+
+def _searches(engine, searches, length_penalty):
+    """`(name, LiteRTSearch)` for any source that the engine takes."""
+    from keras_transformer.export.litert.search import LiteRTOptions, LiteRTSearch
+
+    for name, (beam_size, n_best) in searches.items():
+        options = LiteRTOptions(beam_size, float(length_penalty), n_best, engine.max_target_length)
+        yield name, LiteRTSearch(engine.model, options, engine.max_source_length)
+
+
+def _ids_to_ids(engine, searches, lengths, length_penalty):
+    """`(name, concrete function)` of each signature from ids to ids."""
+    import tensorflow as tf
+
+    for name, search in _searches(engine, searches, length_penalty):
+        for length in lengths:
+            spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
+            yield f"{name}_{length}", traced(search.__call__, spec)
+
+
+def _text_to_text(engine, searches, length_penalty):
+    """`(name, concrete function)` of each signature from text to text."""
+    import tensorflow as tf
+
+    from keras_transformer.export.litert.text import text_to_text
+
+    tokenizers = engine.source_tokenizer, engine.target_tokenizer
+    for name, search in _searches(engine, searches, length_penalty):
+        function = text_to_text(search, *tokenizers, engine.max_source_length)
+        yield name, traced(function, tf.TensorSpec((None,), tf.string, name="text"))
+
+
+def _description(content):
+    return {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "custom_operations": custom_operations(content),
+    }
+
+
+def _checked(content, allowed):
+    """The same, after it is seen to hold no operation (of Flex for one) that is not wanted."""
+    found = custom_operations(content)
+    if found != allowed:
+        raise RuntimeError(f"The custom operations must be {allowed}. Received: {found}.")
+    return content

@@ -1,0 +1,169 @@
+"""A private folder of compiled programs: where it is, when it is refused, what it keeps."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from keras_transformer import cli
+from keras_transformer import compilation_cache as module
+from keras_transformer.compilation_cache import enable_compilation_cache
+
+
+@pytest.fixture
+def enable(monkeypatch, tmp_path):
+    """`enable(**environment)`: the folder that is then used, or None, and the warnings' texts."""
+
+    def enable(**environment):
+        for name in ("TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", module.VARIABLE):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"XDG_CACHE_HOME": str(tmp_path), **environment}.items():
+            monkeypatch.setenv(name, value)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            enable_compilation_cache()
+        used = os.environ.get("TF_XLA_FLAGS", "").partition("_cache_directory=")[2].split(" ")[0]
+        return Path(used) if used else None, [str(each.message) for each in caught]
+
+    return enable
+
+
+def test_programs_are_kept_in_a_folder_that_only_its_user_can_enter(enable, tmp_path):
+    folder, told = enable(TF_XLA_FLAGS="--tf_xla_auto_jit=0")
+    assert told == []
+    assert folder.parent == tmp_path / "keras_transformer" / "programs"
+    assert [each.stat().st_mode & 0o777 for each in (folder, folder.parent)] == [0o700, 0o700]
+    assert os.environ["TF_XLA_FLAGS"].startswith("--tf_xla_auto_jit=0 --tf_xla_persistent")
+    assert Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).parent == folder
+
+
+def test_other_flags_or_another_processor_have_a_folder_of_their_own(enable, monkeypatch):
+    folders = [enable(XLA_FLAGS=flags)[0] for flags in ("", "--xla_cpu_x=1", "")]
+    monkeypatch.setattr(module, "_processor", lambda: "another")
+    folders.append(enable(XLA_FLAGS="")[0])
+    assert folders[0] == folders[2]
+    assert len(set(folders)) == 3
+
+
+def test_the_users_own_settings_stay(enable, tmp_path):
+    assert enable(**{module.VARIABLE: str(tmp_path / "mine")})[0].parent == tmp_path / "mine"
+    assert enable(**{module.VARIABLE: "off"}) == (None, [])
+    assert "TF_XLA_FLAGS" not in os.environ
+    flags = "--tf_xla_persistent_cache_directory=/elsewhere"
+    assert enable(TF_XLA_FLAGS=flags) == (Path("/elsewhere"), [])
+    assert os.environ["TF_XLA_FLAGS"] == flags
+
+
+def refuse_writable(folder, monkeypatch):
+    folder.chmod(0o770)
+
+
+def refuse_link(folder, monkeypatch):
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+
+
+def refuse_owner(folder, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+
+def refuse_file(folder, monkeypatch):
+    folder.rmdir()
+    folder.write_text("")
+
+
+@pytest.mark.parametrize("make", [refuse_writable, refuse_link, refuse_owner, refuse_file])
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_folder_that_is_not_private_is_refused_in_one_line(make, inner, enable, monkeypatch):
+    folder, _ = enable()
+    if not inner:
+        folder.rmdir()
+        folder = folder.parent
+    make(folder, monkeypatch)
+    used, (line,) = enable()
+    assert used is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    refused = folder.parent if inner and make is refuse_owner else folder
+    rule = "Programs are compiled anew, without a cache"
+    assert line.startswith(f"{rule}: {refused} must be private")
+
+
+def raise_runtime_error():
+    raise RuntimeError("no home folder")
+
+
+def test_a_full_disk_and_a_missing_home_are_told_and_end_nothing(enable, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in enable(XDG_CACHE_HOME=str(tmp_path / "file"))[1][0]
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    used, (line,) = enable()
+    assert used is None and "only 1 MB are free" in line
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "home", raise_runtime_error)
+    used, (line,) = enable(XDG_CACHE_HOME="")
+    assert used is None and "no home" in line
+
+
+def test_the_programs_that_were_used_longest_ago_go_first(enable, monkeypatch):
+    folder, _ = enable()
+    other = folder.with_name("of another version")
+    other.mkdir()
+    paths = [other / "a.pb", folder / "b-cache", other / "c.pb", folder / "d-cache"]
+    for age, path in enumerate(paths):
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (10_000 - age, 1))
+    monkeypatch.setattr(module, "LIMIT_BYTES", 250)
+    enable()
+    assert [path.exists() for path in paths] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("command", ["train", "translate", "export", "serve", "evaluate", "demo"])
+@pytest.mark.parametrize("switch", [[], ["--no-compilation-cache"]])
+def test_each_command_has_the_cache_unless_it_is_told_not_to(command, switch, monkeypatch):
+    calls = []
+    monkeypatch.setattr(cli, "enable_compilation_cache", lambda: calls.append("on"))
+    monkeypatch.setattr(cli, "_call", lambda options: calls.append(vars(options)) or 0)
+    monkeypatch.setattr(cli._Parser, "error", lambda self, message: None)  # what is missing
+    cli.run([command, *switch])
+    assert calls[:-1] == ([] if switch else ["on"])
+    assert "no_compilation_cache" not in calls[-1]
+
+
+COMPILE = """
+    import sys
+    sys.argv[0] = "keras-transformer"  # The package then does not import Keras.
+    from keras_transformer.compilation_cache import enable_compilation_cache
+    enable_compilation_cache()
+    import tensorflow as tf
+    for addend in (1.0, 2.0):
+        f = tf.function(lambda x: tf.linalg.matmul(x, x) + addend, jit_compile=True)
+        print(float(f(tf.fill((3, 3), 2.0))[0, 0]))
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_damaged_program_is_compiled_again_and_a_whole_one_is_not(enable, tmp_path):
+    def run():
+        os.environ.pop("TF_XLA_FLAGS")  # The process sets it.
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(COMPILE)], capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (0, "13.0\n14.0\n"), done.stderr[-2000:]
+        return {path: path.stat().st_ino for path in sorted(tmp_path.rglob("*.pb"))}
+
+    enable(PYTHONPATH=str(Path(module.__file__).parents[1]))
+    first = run()
+    broken, kept = first
+    whole = broken.read_bytes()
+    for damaged in (b"", bytes(len(whole)), *(whole[:size] for size in range(1, len(whole), 97))):
+        broken.write_bytes(damaged)
+        enable()
+        assert not broken.exists(), len(damaged)
+    broken.write_bytes(whole[: len(whole) // 2])
+    second = run()
+    assert second[kept] == first[kept]
+    assert broken.stat().st_size == len(whole)
