@@ -35,17 +35,19 @@ def enable_compilation_cache() -> None:
     if given.lower() == "off" or _TENSORFLOW_FLAG in flags:
         return
     try:
-        root = Path(given) if given else _default_folder()
+        root = Path(given).absolute() if given else _default_folder()
         folder = root / _key()
         for each in (root, folder):
             _make_private(each)
         _tidy(root, folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder.
-        reason = getattr(error, "strerror", None) or error
+        reason = str(error)
+        if isinstance(error, OSError) and error.errno:
+            reason = f"{error.filename}: {error.strerror}"
         warnings.warn(f"Programs are compiled anew, without a cache: {reason}", stacklevel=2)
         return
     # On the CPU alone: the key says nothing of a GPU.
-    ours = f"{_TENSORFLOW_FLAG}={folder} --tf_xla_persistent_cache_device_types=CPU"
+    ours = f'{_TENSORFLOW_FLAG}="{folder}" --tf_xla_persistent_cache_device_types=CPU'
     os.environ["TF_XLA_FLAGS"] = f"{flags} {ours}".strip()
     os.environ.setdefault(_JAX_VARIABLE, str(folder / "jax"))
 

@@ -1,6 +1,7 @@
 """A private folder of compiled programs: where it is, when it is refused, what it keeps."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -27,8 +28,8 @@ def enable(monkeypatch, tmp_path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             enable_compilation_cache()
-        used = os.environ.get("TF_XLA_FLAGS", "").partition("_cache_directory=")[2].split(" ")[0]
-        return Path(used) if used else None, [str(each.message) for each in caught]
+        used = re.search('_cache_directory=(?:"(.*?)"|(.*))', os.environ.get("TF_XLA_FLAGS", ""))
+        return used and Path(used[1] or used[2]), [str(each.message) for each in caught]
 
     return enable
 
@@ -98,7 +99,8 @@ def raise_runtime_error():
 
 def test_a_full_disk_and_a_missing_home_are_told_and_end_nothing(enable, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "Not a directory" in enable(XDG_CACHE_HOME=str(tmp_path / "file"))[1][0]
+    used, (line,) = enable(XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert used is None and line.endswith(f"{tmp_path / 'file'}/keras_transformer: Not a directory")
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
     used, (line,) = enable()
     assert used is None and "only 1 MB are free" in line
@@ -155,15 +157,17 @@ def test_a_damaged_program_is_compiled_again_and_a_whole_one_is_not(enable, tmp_
         assert (done.returncode, done.stdout) == (0, "13.0\n14.0\n"), done.stderr[-2000:]
         return {path: path.stat().st_ino for path in sorted(tmp_path.rglob("*.pb"))}
 
-    enable(PYTHONPATH=str(Path(module.__file__).parents[1]))
+    environment = {"PYTHONPATH": str(Path(module.__file__).parents[1])}
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "a space")  # the flags are words
+    enable(**environment)
     first = run()
     broken, kept = first
     whole = broken.read_bytes()
     for damaged in (b"", bytes(len(whole)), *(whole[:size] for size in range(1, len(whole), 97))):
         broken.write_bytes(damaged)
-        enable()
+        enable(**environment)
         assert not broken.exists(), len(damaged)
-    broken.write_bytes(whole[: len(whole) // 2])
+    broken.write_bytes(whole[: len(whole) // 2])  # which the second process finds
     second = run()
     assert second[kept] == first[kept]
     assert broken.stat().st_size == len(whole)
