@@ -109,7 +109,7 @@ def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
 
     layers = attention_layers(model)
     for layer in layers:
-        layer.call = recording(layer, layer.call)
+        setattr(layer, "call", recording(layer, layer.call))  # noqa: B010 - mypy: a method
     try:
         yield found
     finally:
@@ -119,13 +119,22 @@ def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
 
 def attention_layers(model: keras.Model) -> list[MultiHeadAttention]:
     """Every `MultiHeadAttention` of a model, in the order of its layers."""
-    return [layer for layer in model._flatten_layers() if isinstance(layer, MultiHeadAttention)]
+    return [layer for layer in _sublayers(model) if isinstance(layer, MultiHeadAttention)]
+
+
+def _sublayers(layer):
+    """Every layer inside one, each once, in the order in which they were made."""
+    # Keras' own `_flatten_layers` gives the layers of a list last one first.
+    found: dict[int, keras.layers.Layer] = {}
+    for each in layer._layers:
+        found |= {id(inner): inner for inner in (each, *_sublayers(each)) if id(inner) not in found}
+    return list(found.values())
 
 
 def kinds_of(model: keras.Model) -> dict[int, Kind]:
     """The kind of each attention layer that stands in a block, by the layer's `id`."""
     kinds: dict[int, Kind] = {}
-    for block in model._flatten_layers():
+    for block in _sublayers(model):
         if isinstance(block, EncoderBlock | DecoderBlock):
             kind: Kind = "encoder" if isinstance(block, EncoderBlock) else "decoder"
             kinds[id(block.self_attention)] = kind
