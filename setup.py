@@ -34,6 +34,7 @@ TEST = [
     *SERVE,
     *LITERT,
     *SERVING_API,
+    *PLOTS,
 ]
 
 setup(
