@@ -34,6 +34,7 @@ TEST = [
     *SERVE,
     *LITERT,
     *SERVING_API,
+    *PLOTS,
 ]
 
 setup(
@@ -52,7 +53,11 @@ setup(
     ],
     # One top-level name: `training` or `export` in site-packages would overwrite other projects'.
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
-    package_data={"keras_transformer": ["py.typed"], "keras_transformer.serving": ["page.html"]},
+    package_data={
+        "keras_transformer": ["py.typed"],
+        "keras_transformer.analysis": ["page.html"],
+        "keras_transformer.serving": ["page.html"],
+    },
     python_requires=">=3.11,<3.13",
     # The lower bounds are what the tests ran with; the upper ones stop before an untested series.
     install_requires=[

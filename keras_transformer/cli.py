@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from keras_transformer.commands import benchmark, evaluate, export, serve, train, translate
+from keras_transformer.commands import benchmark, evaluate, export, inspect, serve, train, translate
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError
 
@@ -118,6 +118,7 @@ def _parser(arguments):
     translate.add_command(commands)
     evaluate.add_commands(commands)
     export.add_command(commands)
+    inspect.add_command(commands)
     benchmark.add_command(commands)
     serve.add_command(commands, with_options="serve" in arguments)
     return parser

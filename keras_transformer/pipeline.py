@@ -1,4 +1,4 @@
-"""Finished runs: evaluate them, export them."""
+"""Finished runs: evaluate them, export them, look inside."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
-from keras_transformer.files import write_whole
+from keras_transformer.files import staged_folder, write_whole
 from keras_transformer.training import RunFolder, evaluate
 from keras_transformer.translator import Translator
 
@@ -140,6 +140,68 @@ def export_ctranslate2(
         raise InputError(f"{error}") from error
 
 
+def inspect_run(
+    run: FilePath,
+    source: str,
+    output: FilePath,
+    target: str | None = None,
+    without_heads: Sequence[str] = (),
+    corpus: Sequence[FilePath] | None = None,
+    gold: FilePath | None = None,
+    conllu: FilePath | None = None,
+    other_positions: FilePath | None = None,
+    beam_size: int | None = None,
+) -> dict[str, Any]:
+    """Writes what a run's attention, positions and heads look like, on a sentence and a text.
+
+    Args:
+        run: FilePath of the run folder.
+        source: A sentence.
+        output: FilePath of the folder to make.
+        target: Its translation; by default the one that the model finds.
+        without_heads: Heads as `encoder.0.1`: the translation without them is shown beside.
+        corpus: FilePaths of a source and a target text to measure the heads on; by default the
+            run's validation text, where it is still at its place.
+        gold: FilePath of gold alignments, of the sentence or of the corpus' first lines.
+        conllu: FilePath of sentences of the source language with their dependencies.
+        other_positions: FilePath of a run with the other kind of positions.
+        beam_size: The recipe's by default.
+
+    Returns:
+        The dict of `analysis.report.write_report`.
+
+    Raises:
+        InputError: The run, a file or an option is not what it must be.
+    """
+    from keras_transformer.analysis.alignment import read_gold
+    from keras_transformer.analysis.heads import heads_off, read_conllu
+    from keras_transformer.analysis.report import Inspection, write_report
+    from keras_transformer.decoding import ModelEngine
+
+    folder = RunFolder.existing(run)
+    recipe = folder.recipe()
+    inputs: dict[str, Any] = {"without_heads": without_heads}
+    inputs["gold"] = None if gold is None else read_gold(gold)
+    inputs["trees"] = () if conllu is None else read_conllu(conllu)
+    if other_positions is not None:
+        inputs["other"] = RunFolder.existing(other_positions).model()
+    if corpus is not None:
+        inputs["pairs"] = read_pairs(*corpus)
+    elif all(map(os.path.isfile, filter(None, (files := _validation_files(recipe))))):
+        inputs["pairs"] = read_pairs(*files)
+    search: dict[str, Any] = {"beam_size": beam_size or recipe.decoding.beam_size}
+    search["length_penalty"] = recipe.decoding.length_penalty
+    with staged_folder(output) as staging:
+        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
+        engine = ModelEngine(folder.model(), *folder.tokenizers(), *limits)
+        with heads_off(engine.model, without_heads):
+            pass  # Heads that are not there are named before anything is compiled.
+        inspection = Inspection(engine, source, target, **search)
+        trained = recipe.data.max_length
+        report = write_report(staging, inspection, trained, search=search, **inputs)
+    return {"output": str(output), **report}
+
+
 def _read_run(run, verify_with):
     """A run folder, texts to verify an export with, and its recipe's options of a search."""
     folder = RunFolder.existing(run)
@@ -152,9 +214,13 @@ def _read_run(run, verify_with):
 def _verification_texts(recipe, verify_with):
     if verify_with is not None:
         return read_lines(verify_with)[:_VERIFICATION_SENTENCES]
-    files = recipe.data.validation
-    folder = pathlib.Path(recipe.data.folder)
-    if not (folder / files.source).is_file():
+    source, target = _validation_files(recipe)
+    if not source.is_file():
         return None  # the export then makes texts up from the vocabulary
-    target = None if files.target is None else folder / files.target
-    return read_pairs(folder / files.source, target)[0][:_VERIFICATION_SENTENCES]
+    return read_pairs(source, target)[0][:_VERIFICATION_SENTENCES]
+
+
+def _validation_files(recipe):
+    """Paths of the validation text; the second is None where both sides are in the first."""
+    files, folder = recipe.data.validation, pathlib.Path(recipe.data.folder)
+    return folder / files.source, None if files.target is None else folder / files.target

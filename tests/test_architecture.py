@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "layers": CORE | {"layers"},
     "models": MODELS,
     "decoding": DECODING,
+    "analysis": DECODING | {"analysis"},
     "text": BASE | {"text"},
     "data": BASE | {"data"},
 }

@@ -156,6 +156,27 @@ def test_a_text_that_is_too_long_is_named_by_its_line(learned, capsys, monkeypat
     assert last.startswith("keras-transformer: stdin, lines 1 to 4: 1 of 4 texts are longer than")
 
 
+def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp_path):
+    output = tmp_path / "seen"
+    command = ["inspect", "--model", str(learned / "run"), "--source", SOURCES[0]]
+    command += ["--output", str(output), "--beam-size", "1"]
+    assert run([*command, "--without-heads", "cross.0.2"]) == 2
+    assert "the heads of each layer are encoder [2], decoder [2], cross [2]" in (
+        capsys.readouterr().err
+    )
+    assert not output.exists()
+    assert run([*command, "--without-heads", "cross.0.0,cross.0.1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["translation"] == TARGETS[0]
+    # Without attention to the source, nothing of the source is known.
+    assert report["without_heads"]["translation"] != TARGETS[0]
+    assert len(report["alignment"].split()) == len(TARGETS[0].split())
+    assert {"attention.html", "heads.csv"} <= {path.name for path in output.iterdir()}
+    assert sum(report["roles"].values()) == 6
+    assert run(command) == 2  # What is there stays.
+    assert "must not exist or be empty" in capsys.readouterr().err
+
+
 def test_score_finds_what_was_learned_more_probable_than_anything_else(learned, capsys):
     corpus = learned / "corpus"
     swapped = [*TARGETS[16:], *TARGETS[:16]]

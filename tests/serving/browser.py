@@ -44,6 +44,7 @@ class Browser:
         address = tab["webSocketDebuggerUrl"]
         self._socket = self._open.enter_context(connect(address, max_size=None))
         self._numbers = itertools.count()
+        self.complaints = []  # of the page's console, once `Runtime` and `Log` are enabled
 
     def call(self, method, **parameters):
         """What a command of the protocol gives."""
@@ -51,9 +52,19 @@ class Browser:
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
             answer = json.loads(self._socket.recv(timeout=120))
+            self._note(answer)
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]
+
+    def _note(self, event):
+        found = event.get("params", {})
+        if event.get("method") == "Runtime.exceptionThrown":
+            self.complaints.append(str(found["exceptionDetails"]))
+        elif event.get("method") == "Runtime.consoleAPICalled" and found["type"] == "error":
+            self.complaints.append(str(found["args"]))
+        elif event.get("method") == "Log.entryAdded" and found["entry"]["level"] == "error":
+            self.complaints.append(found["entry"]["text"])
 
     def evaluate(self, expression):
         """The value of JavaScript."""

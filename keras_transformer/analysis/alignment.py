@@ -1,0 +1,117 @@
+"""Which source word a target word comes from, by attention, and how often that is right."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.analysis.attention import is_special, merge_words, words_of
+from keras_transformer.errors import InputError
+from keras_transformer.files import read_lines
+
+Links = frozenset[tuple[int, int]]
+"""Pairs of a source word and a target word, both counted from 0."""
+
+
+class WordAlignment(NamedTuple):
+    """How much each target word attended to each source word.
+
+    Attributes:
+        weights: Float32 `(target words, source words)`, without the special tokens.
+        source_words: The words of the columns.
+        target_words: The words of the rows.
+    """
+
+    weights: np.ndarray
+    source_words: list[str]
+    target_words: list[str]
+
+    def links(self) -> Links:
+        """Each target word with the source word that it attended to most."""
+        if not self.weights.size:
+            return frozenset()
+        return frozenset((int(row.argmax()), i) for i, row in enumerate(self.weights))
+
+
+def word_alignment(
+    weights: np.ndarray, source_tokens: Sequence[str], target_tokens: Sequence[str]
+) -> WordAlignment:
+    """From the attention between tokens to words: summed over a word's keys, mean of its queries.
+
+    Args:
+        weights: Float `(target, source)`: the row of a token is the step that writes it. As
+            `Translation.alignment`, or a mean over heads of `Attention.cross`.
+        source_tokens: With `"▁"` for a space; the end of the sentence included.
+        target_tokens: The same of the target.
+    """
+    words = words_of(target_tokens), words_of(source_tokens)
+    merged = merge_words(weights, *words)
+    rows, columns = (
+        [i for i, token in zip(side, tokens, strict=True) if not is_special(token)]
+        for side, tokens in zip(words, (target_tokens, source_tokens), strict=True)
+    )
+    kept = merged[np.ix_(sorted(set(rows)), sorted(set(columns)))]
+    return WordAlignment(kept, _words(source_tokens), _words(target_tokens))
+
+
+def _words(tokens):
+    texts: dict[int, str] = {}
+    for word, token in zip(words_of(tokens), tokens, strict=True):
+        if not is_special(token):
+            texts[word] = texts.get(word, "") + token.removeprefix("▁")
+    return list(texts.values())
+
+
+def pharaoh(links: Links) -> str:
+    """Links as `0-0 1-2`, source first, in the order of the target."""
+    ordered = sorted(links, key=lambda link: (link[1], link[0]))
+    return " ".join(f"{source}-{target}" for source, target in ordered)
+
+
+class Gold(NamedTuple):
+    """What people said of a sentence pair; the `possible` links include the `sure` ones."""
+
+    sure: Links
+    possible: Links
+
+
+def read_gold(path: str | os.PathLike) -> list[Gold]:
+    """Reads gold alignments: a line a pair, `0-0` a sure link, `1p2` or `1?2` a possible one.
+
+    Raises:
+        InputError: The file cannot be read, or a link is none; names the line.
+    """
+    found = []
+    for number, line in enumerate(read_lines(path), start=1):
+        links: dict[str, set[tuple[int, int]]] = {"sure": set(), "possible": set()}
+        for text in line.split():
+            match = re.fullmatch(r"(\d+)([-p?])(\d+)", text)
+            if not match:
+                raise InputError(
+                    f"{path}, line {number}: expected links such as 0-0 or, possible, 1p2, source "
+                    f"first, counted from 0. Received: {text!r}."
+                )
+            kind = "sure" if match[2] == "-" else "possible"
+            links[kind].add((int(match[1]), int(match[3])))
+        sure, possible = frozenset(links["sure"]), frozenset(links["possible"])
+        found.append(Gold(sure, sure | possible))
+    return found
+
+
+def alignment_error_rate(alignments: Iterable[Links], gold: Iterable[Gold]) -> float:
+    """`1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)`, over all sentences: 0 is perfect.
+
+    Reference: Och & Ney 2003, section 5 (doi:10.1162/089120103321337421).
+
+    Raises:
+        ValueError: There are not as many sentences on both sides, or no links at all.
+    """
+    right = total = 0
+    for links, (sure, possible) in zip(alignments, gold, strict=True):
+        right += len(links & sure) + len(links & possible)
+        total += len(links) + len(sure)
+    if not total:
+        raise ValueError("An error rate needs links. Received: none on either side.")
+    return 1 - right / total

@@ -1,0 +1,213 @@
+"""What attention looks at: the weights of every layer and head, as arrays."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+
+Kind = Literal["encoder", "decoder", "cross"]
+KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+
+
+class Attention(NamedTuple):
+    """The attention weights of one sentence pair, or of a batch with one more axis in front.
+
+    A model gives the token *after* the one that it reads, so query `i` of `decoder` and `cross`
+    is the step that reads `target_ids[i]` and predicts `target_ids[i + 1]`: to say what a word of
+    the translation attended to, label the rows with the tokens that they predict. The keys of
+    `decoder` are the tokens that were read, the beginning of the sentence first.
+
+    Attributes:
+        encoder: Float32 `(layers, heads, source, source)`.
+        decoder: Float32 `(layers, heads, target, target)`.
+        cross: Float32 `(layers, heads, target, source)`.
+
+    A model that lacks one of them has no layers there: `(0, 0, 0, 0)`.
+    """
+
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+
+def attention(
+    model: keras.Model,
+    source_ids: Sequence | np.ndarray,
+    target_ids: Sequence | np.ndarray | None = None,
+) -> Attention:
+    """The weights that a model's attention layers give, without dropout.
+
+    Args:
+        model: `Transformer`, or any model that calls this package's layers: what stands in an
+            `EncoderBlock` or `DecoderBlock` is known by its place; a `MultiHeadAttention` alone is
+            `cross` if its query is not its value, else `decoder` if causal, else `encoder`.
+        source_ids: Integer `(source,)`, or `(batch, source)` padded with 0.
+        target_ids: What the decoder reads, the beginning of the sentence first, integer
+            `(target,)` or `(batch, target)`; `None` for a model of one input.
+
+    Returns:
+        `Attention`. Over the keys that a query may see, a row sums to 1; padding and what is in
+        the future have 0.
+
+    Raises:
+        ValueError: The layers of one kind differ in heads or lengths, so that they make no array.
+    """
+    inputs = [
+        ops.convert_to_tensor(np.asarray(ids, "int32"))
+        for ids in (source_ids, target_ids)
+        if ids is not None
+    ]
+    single = len(inputs[0].shape) == 1
+    inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
+    with recorded(model) as found:
+        model(tuple(inputs) if len(inputs) > 1 else inputs[0], training=False)
+    arrays = [
+        _stacked(kind, [weights for each, weights in found if each == kind]) for kind in KINDS
+    ]
+    return Attention(*(array[0] if single and array.size else array for array in arrays))
+
+
+def _stacked(kind, weights):
+    """From arrays `(batch, heads, query, key)` to `(batch, layers, heads, query, key)`."""
+    if not weights:
+        return np.zeros((0, 0, 0, 0), "float32")
+    if len({each.shape for each in weights}) > 1:
+        raise ValueError(
+            f"The {kind} attention must have the same heads and lengths in every layer. "
+            f"Received: shapes {[each.shape for each in weights]}."
+        )
+    return np.stack(weights, axis=1)
+
+
+@contextlib.contextmanager
+def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
+    """Notes the weights of each attention layer that is called in the block, in order.
+
+    Gives a list that fills with `(kind, float32 (batch, heads, query, key))`. The calls must be
+    eager: `model(inputs)`, not `model.predict`.
+    """
+    found: list[tuple[Kind, np.ndarray]] = []
+    kinds = kinds_of(model)
+
+    def recording(layer, call):
+        def record(query, value, *arguments, **options):
+            outputs, weights = call(
+                query, value, *arguments, **{**options, "return_attention_scores": True}
+            )
+            causal = options.get("use_causal_mask")
+            own: Kind = "cross" if query is not value else "decoder" if causal else "encoder"
+            weights = ops.convert_to_numpy(ops.cast(weights, "float32"))
+            found.append((kinds.get(id(layer), own), weights))
+            return (outputs, weights) if options.get("return_attention_scores") else outputs
+
+        return record
+
+    layers = attention_layers(model)
+    for layer in layers:
+        setattr(layer, "call", recording(layer, layer.call))  # noqa: B010 - mypy: a method
+    try:
+        yield found
+    finally:
+        for layer in layers:
+            del layer.call  # The class' method shows again.
+
+
+def attention_layers(model: keras.Model) -> list[MultiHeadAttention]:
+    """Every `MultiHeadAttention` of a model, in the order of its layers."""
+    return [layer for layer in _sublayers(model) if isinstance(layer, MultiHeadAttention)]
+
+
+def _sublayers(layer):
+    """Every layer inside one, each once, in the order in which they were made."""
+    # Keras' own `_flatten_layers` gives the layers of a list last one first.
+    found: dict[int, keras.layers.Layer] = {}
+    for each in layer._layers:
+        found |= {id(inner): inner for inner in (each, *_sublayers(each)) if id(inner) not in found}
+    return list(found.values())
+
+
+def kinds_of(model: keras.Model) -> dict[int, Kind]:
+    """The kind of each attention layer that stands in a block, by the layer's `id`."""
+    kinds: dict[int, Kind] = {}
+    for block in _sublayers(model):
+        if isinstance(block, EncoderBlock | DecoderBlock):
+            kind: Kind = "encoder" if isinstance(block, EncoderBlock) else "decoder"
+            kinds[id(block.self_attention)] = kind
+            if getattr(block, "cross_attention", None) is not None:
+                kinds[id(block.cross_attention)] = "cross"
+    return kinds
+
+
+def entropy(weights: np.ndarray) -> np.ndarray:
+    """How widely each query looks, in bits: 0 for one key, log2(n) for n keys alike.
+
+    From `(…, key)` to `(…)`; a row of zeros has 0.
+    """
+    logarithms = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
+    return -(weights * logarithms).sum(-1)
+
+
+def without_keys(weights: np.ndarray, keys: Sequence[int]) -> np.ndarray:
+    """The weights on the other keys, renormalized: what a head does beside its sinks.
+
+    Heads often rest on EOS, BOS or the full stop when they have nothing to do (Clark et al. 2019,
+    arXiv:1906.04341).
+
+    Args:
+        weights: Float `(…, query, key)`.
+        keys: Indices of the keys to leave out; their columns become 0, as does a row that had
+            nothing else.
+    """
+    kept = weights.copy()
+    kept[..., list(keys)] = 0.0
+    total = kept.sum(-1, keepdims=True)
+    return np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
+
+
+def words_of(tokens: Sequence[str]) -> list[int]:
+    """The word that each token belongs to, counted from 0.
+
+    A word begins at `"▁"`, as SentencePiece writes a space; a special token (`<s>`, `</s>`) is a
+    word of its own.
+    """
+    words: list[int] = []
+    for place, token in enumerate(tokens):
+        begins = token.startswith("▁") or is_special(token)
+        after_special = place > 0 and is_special(tokens[place - 1])
+        words.append(words[-1] + (begins or after_special) if words else 0)
+    return words
+
+
+def is_special(token: str) -> bool:
+    """Whether a token is padding, the beginning or the end of a sentence."""
+    return token in ("<s>", "</s>", "<pad>")
+
+
+def is_sink(token: str) -> bool:
+    """Whether a token is one that heads rest on: a special one, or a full stop."""
+    return is_special(token) or token.removeprefix("▁") in (".", "。", "।", "۔")
+
+
+def merge_words(
+    weights: np.ndarray, query_words: Sequence[int], key_words: Sequence[int]
+) -> np.ndarray:
+    """From tokens to words: the sum over a word's keys, the mean over its queries.
+
+    Rows sum to what they summed to. Reference: Clark et al. 2019, section 4.1 (arXiv:1906.04341).
+
+    Args:
+        weights: Float `(…, query, key)`.
+        query_words: Of `words_of`, for each query.
+        key_words: The same for each key.
+
+    Returns:
+        Float `(…, query words, key words)`.
+    """
+    queries = np.eye(max(query_words) + 1, dtype="float32")[list(query_words)]
+    keys = np.eye(max(key_words) + 1, dtype="float32")[list(key_words)]
+    return (queries / queries.sum(0)).T @ weights @ keys

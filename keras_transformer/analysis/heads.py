@@ -1,0 +1,335 @@
+"""What the heads do: their roles, how sure they are, how much the loss needs them."""
+
+import collections
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.analysis.attention import (
+    KINDS,
+    Attention,
+    attention,
+    attention_layers,
+    entropy,
+    kinds_of,
+    merge_words,
+    words_of,
+)
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.decoding.compiled import pad
+from keras_transformer.errors import InputError
+from keras_transformer.files import read_lines
+from keras_transformer.layers import MultiHeadAttention
+
+# Voita et al. 2019: positional from 90% on; syntactic from 10 points above what a fixed offset
+# gives; their head for rare tokens had them in 66% of the sentences.
+_POSITIONAL, _SYNTACTIC_MARGIN, _RARE = 0.9, 0.1, 0.5
+_FEWEST_RELATIONS = 10
+
+
+class Head(NamedTuple):
+    """A line of the table of heads; NaN where a number has no meaning for a kind.
+
+    Attributes:
+        name: As `encoder.0.1`: the kind, the layer and the head, counted from 0.
+        role: `positional`, `syntactic`, `rare tokens` or `other`.
+        confidence: The mean over queries of the largest weight, special tokens' keys left out.
+        entropy: The mean entropy of a row, in bits.
+        previous: Share of queries whose largest weight is on the token before.
+        next: The same of the token after.
+        rare: Share of queries whose largest weight is on the source's rarest token.
+        relation: The relation of dependency that the head finds best, with its direction.
+        accuracy: How often it finds it.
+        baseline: How often the best fixed offset finds it.
+        importance: The mean of |∂loss/∂gate|, in nats a sentence; see `head_importance`.
+    """
+
+    name: str
+    role: str
+    confidence: float
+    entropy: float
+    previous: float
+    next: float
+    rare: float
+    relation: str
+    accuracy: float
+    baseline: float
+    importance: float
+
+
+class DependencyTree(NamedTuple):
+    """A sentence of a CoNLL-U file: words, the governor of each (0 is the root), relations."""
+
+    words: tuple[str, ...]
+    governors: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+def read_conllu(path: str | os.PathLike) -> list[DependencyTree]:
+    """Reads the words, governors and relations of a CoNLL-U file.
+
+    Raises:
+        InputError: The file cannot be read, or a line is no word of one; names the line.
+    """
+    trees, rows = [], []
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            if rows:
+                trees.append(DependencyTree(*map(tuple, zip(*rows, strict=True))))
+            rows = []
+            continue
+        columns = line.split("\t")
+        if len(columns) != 10 or not (columns[0].isdigit() and columns[6].isdigit()):
+            if len(columns) == 10 and not columns[0].isdigit():
+                continue  # `3-4`, words written as one, and `3.1`, words left out.
+            raise InputError(
+                f"{path}, line {number}: expected ten columns with a tab between them, of CoNLL-U, "
+                f"the seventh a number. Received: {line!r:.80}."
+            )
+        rows.append((columns[1], int(columns[6]), columns[7].split(":")[0]))
+    return trees
+
+
+def head_table(
+    model: keras.Model,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    counts: np.ndarray | None = None,
+    trees: Sequence[tuple[Sequence[str], Sequence[int], DependencyTree]] = (),
+    batch_size: int = 32,
+) -> list[Head]:
+    """Measures every head of a `Transformer` on sentence pairs.
+
+    Args:
+        model: `Transformer`.
+        pairs: Ids of sources and targets, the end of the sentence included.
+        counts: How often each id is in the language, `(vocabulary,)`, for the rarest token; by
+            default as often as in the sources of `pairs`.
+        trees: Tokens and ids of more sources, with their `DependencyTree`.
+        batch_size: Pairs in one call of the model.
+
+    Reference: Voita et al. 2019, section 5 (arXiv:1905.09418); the importance: Michel et al. 2019
+    (arXiv:1905.10650).
+    """
+    if counts is None:
+        counts = np.bincount(np.concatenate([source for source, _ in pairs]), minlength=EOS_ID + 1)
+    sums: dict[str, list] = {kind: [] for kind in KINDS}
+    importance: dict[str, list] = {kind: [] for kind in KINDS}
+    ordered = sorted(pairs, key=lambda pair: len(pair[0]))  # Little padding.
+    for start in range(0, len(ordered), batch_size):
+        batch = ordered[start : start + batch_size]
+        source, target = (
+            pad(ids, len(batch), max(map(len, ids))) for ids in zip(*batch, strict=True)
+        )
+        read = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
+        found = attention(model, source, read)
+        for kind, gradients in zip(KINDS, head_importance(model, source, target), strict=True):
+            importance[kind].append(gradients)
+            for row, (source_ids, target_ids) in enumerate(batch):
+                query, key = len(target_ids), len(source_ids)
+                sizes = {"encoder": (key, key), "decoder": (query, query), "cross": (query, key)}
+                q, k = sizes[kind]
+                weights = getattr(found, kind)[row, :, :, :q, :k]
+                keys = read[row, :k] if kind == "decoder" else np.asarray(source_ids)
+                sums[kind].append(_measured(weights, keys, counts, kind))
+    relations = _relations(model, trees)
+    heads = []
+    for kind in KINDS:
+        numbers = np.mean(sums[kind], axis=0)  # --> [measures, layers, heads]
+        needed = np.concatenate(importance[kind], axis=0).mean(0)
+        for layer, head in np.ndindex(*needed.shape):
+            best = relations.get((layer, head)) if kind == "encoder" else None
+            name = f"{kind}.{layer}.{head}"
+            own = numbers[:, layer, head].tolist()
+            heads.append(_head(name, own, best, float(needed[layer, head])))
+    return heads
+
+
+def _measured(weights, keys, counts, kind):
+    """Confidence, entropy, previous, next, rare: `(5, layers, heads)` of one sentence."""
+    special = np.isin(keys, (PAD_ID, BOS_ID, EOS_ID))
+    nothing = np.full(weights.shape[:2], np.nan)
+    looked_at = weights.argmax(-1)  # --> [layers, heads, query]
+    confidence = np.where(special, 0.0, weights).max(-1).mean(-1)
+    before = after = nothing
+    if kind != "cross":
+        offsets = looked_at - np.arange(weights.shape[2])
+        # Of those that have a neighbour there.
+        before = (offsets[..., 1:] == -1).mean(-1) if weights.shape[2] > 1 else nothing
+        after = nothing if kind == "decoder" else (offsets[..., :-1] == 1).mean(-1)
+    rare = nothing
+    if kind != "decoder" and not special.all():
+        rarest = np.where(special, np.inf, counts[keys]).argmin()
+        rare = (looked_at == rarest).mean(-1)
+    return np.stack([confidence, entropy(weights).mean(-1), before, after, rare])
+
+
+def _head(name, numbers, best, importance):
+    confidence, bits, before, after, rare = numbers
+    relation, accuracy, baseline = best or ("", float("nan"), float("nan"))
+    role = "other"
+    if rare >= _RARE:
+        role = "rare tokens"
+    if accuracy >= baseline + _SYNTACTIC_MARGIN:
+        role = "syntactic"
+    if before >= _POSITIONAL or after >= _POSITIONAL:
+        role = "positional"
+    rest = (relation, accuracy, baseline, importance)
+    return Head(name, role, confidence, bits, before, after, rare, *rest)
+
+
+def _relations(model, trees):
+    """For each layer and head of the encoder: the relation that it finds best, and how often."""
+    hits = collections.defaultdict(list)
+    offsets = collections.defaultdict(list)
+    for tokens, ids, tree in trees:
+        words = words_of(tokens)
+        if words[-1] != len(tree.words):  # The end of the sentence is the word after them.
+            continue
+        found = attention(model, [ids], [[BOS_ID]]).encoder[0]
+        looked_at = merge_words(found, words, words)[..., :-1].argmax(-1)
+        for word, (governor, relation) in enumerate(
+            zip(tree.governors, tree.relations, strict=True)
+        ):
+            for name, start, end in (
+                (f"{relation} to its governor", word, governor - 1),
+                (f"governor to its {relation}", governor - 1, word),
+            ):
+                if governor:
+                    hits[name].append(looked_at[..., start] == end)
+                    offsets[name].append(end - start)
+    best: dict[tuple[int, int], tuple[str, float, float]] = {}
+    for name, found in hits.items():
+        if len(found) < _FEWEST_RELATIONS:
+            continue
+        baseline = collections.Counter(offsets[name]).most_common(1)[0][1] / len(found)
+        for place, accuracy in np.ndenumerate(np.mean(found, axis=0)):
+            if place not in best or accuracy - baseline > best[place][1] - best[place][2]:
+                best[place] = name, float(accuracy), baseline
+    return best
+
+
+def head_importance(
+    model: keras.Model, source_ids: np.ndarray, target_ids: np.ndarray
+) -> Attention:
+    """How much the loss of each sentence changes with each head: |∂loss/∂gate|.
+
+    A gate of 1 multiplies the output of each head; the gradient is its derivative there.
+
+    Args:
+        model: `Transformer`. It is not changed.
+        source_ids: Integer `(batch, source)`, padded with 0.
+        target_ids: Integer `(batch, target)`, what is to be written: EOS, then padding.
+
+    Returns:
+        `Attention` of float32 `(batch, layers, heads)`, in nats: the loss is summed over a
+        sentence's tokens.
+
+    Reference: Michel et al. 2019, section 3.3, equation 2 (arXiv:1905.10650).
+    """
+    layers = attention_layers(model)
+    read = np.pad(target_ids[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
+    gated = _Gated(model, layers, len(source_ids))
+    # A step of plain descent at rate 1 moves each gate by its gradient, on any backend.
+    gated.compile(keras.optimizers.SGD(1.0), loss=_sentence_loss, run_eagerly=True)
+    gated.train_on_batch((source_ids, read), target_ids)
+    # Keras takes the mean over the batch.
+    gradients = np.abs(ops.convert_to_numpy(gated.offsets)) * len(source_ids)
+    kinds = kinds_of(model)
+    by_kind = ([i for i, layer in enumerate(layers) if kinds[id(layer)] == kind] for kind in KINDS)
+    return Attention(*(gradients[:, places] for places in by_kind))
+
+
+class _Gated(keras.Model):
+    """A model whose only weights are what is added to the gates of its heads, for each sentence."""
+
+    def __init__(self, model, layers, batch):
+        super().__init__(autocast=False)
+        shape = (batch, len(layers), max(layer.num_heads for layer in layers))
+        self.offsets = self.add_weight(name="offsets", shape=shape, initializer="zeros")
+        # In closures, Keras does not see the layers: their weights are none of this model's.
+        self._layers_of_model = lambda: layers
+        self._run = lambda inputs: model(inputs, training=False)
+
+    def call(self, inputs):
+        layers = self._layers_of_model()
+        for place, layer in enumerate(layers):
+            layer.project_output = self._through_gate(layer, layer.project_output, place)
+        try:
+            return self._run(inputs)
+        finally:
+            for layer in layers:
+                del layer.project_output
+
+    def _through_gate(self, layer, project, place):
+        gate = 1.0 + self.offsets[:, place, : layer.num_heads]  # --> [batch, heads]
+        gate = ops.cast(ops.expand_dims(gate, (1, 3)), layer.compute_dtype)
+        return lambda heads: project(heads * gate)
+
+
+def _sentence_loss(labels, logits):
+    labels = ops.cast(labels, "int32")
+    logits = ops.cast(logits, "float32")
+    losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    return ops.sum(ops.where(labels != PAD_ID, losses, 0.0), axis=1)
+
+
+@contextlib.contextmanager
+def heads_off(model: keras.Model, names: Sequence[str]) -> Iterator[None]:
+    """Switches heads off in the block: what they give is multiplied by 0 in the output projection.
+
+    The model computes as always otherwise, also in decoding, unless an engine with `frozen=True`
+    has laid its weights out before.
+
+    Args:
+        model: `Transformer`, or another model of this package's blocks.
+        names: As `encoder.0.1`: kind, layer, head.
+
+    Raises:
+        InputError: There is no such head.
+        ValueError: The output projection is quantized or has LoRA's weights.
+    """
+    places = [_place(model, name) for name in names]
+    kernels: list[tuple[Any, np.ndarray]] = []
+    try:
+        for layer, head in places:
+            projection = layer.projections[-1]
+            if projection.quantization_mode is not None or projection.lora_enabled:
+                raise ValueError(
+                    "Heads are switched off in plain projections alone. "
+                    f"Received: {projection.path}, quantized or with LoRA."
+                )
+            kernel = ops.convert_to_numpy(projection.kernel)
+            kernels.append((projection.kernel, kernel))
+            projection.kernel.assign(kernel * (np.arange(len(kernel)) != head)[:, None, None])
+        yield
+    finally:
+        for variable, kernel in reversed(kernels):
+            variable.assign(kernel)
+
+
+def _place(model, name) -> tuple[MultiHeadAttention, int]:
+    kinds = kinds_of(model)
+    layers: dict[str, list[MultiHeadAttention]] = {kind: [] for kind in KINDS}
+    for each in attention_layers(model):
+        if id(each) in kinds:
+            layers[kinds[id(each)]].append(each)
+    kind, _, place = name.partition(".")
+    try:
+        layer, head = map(int, place.split("."))
+        if min(layer, head) < 0 or head >= layers[kind][layer].num_heads:
+            raise IndexError
+        return layers[kind][layer], head
+    except (KeyError, ValueError, IndexError):
+        heads = {kind: [each.num_heads for each in found] for kind, found in layers.items()}
+        known = ", ".join(f"{kind} {counts}" for kind, counts in heads.items() if counts)
+        raise InputError(
+            "A head is KIND.LAYER.HEAD, counted from 0, as encoder.0.1; the heads of each layer "
+            f"are {known}. Received: {name!r}."
+        ) from None

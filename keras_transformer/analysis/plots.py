@@ -1,0 +1,214 @@
+"""Pictures of what the array functions give. Each takes arrays and returns a Matplotlib figure."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_transformer.analysis.alignment import WordAlignment
+from keras_transformer.analysis.attention import KINDS
+from keras_transformer.analysis.heads import Head
+from keras_transformer.analysis.positions import (
+    distances,
+    dot_products,
+    frequencies,
+    rotation,
+    similarity_at,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Perceptually even, and read by colour-blind eyes.
+_COLOURS = "viridis"
+
+
+def _figure(rows=1, columns=1, **options):
+    """A figure and its axes `[rows, columns]`; no `pyplot`: it would choose a window system."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'Pictures need Matplotlib: pip install "keras_transformer[plots]".'
+        ) from error
+    figure = Figure(layout="constrained", **options)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _label(axis, tokens, rotation=0):
+    axis.set_ticks(range(len(tokens)))
+    axis.set_ticklabels([_shown(token) for token in tokens], rotation=rotation, fontsize=7)
+
+
+def _shown(text):
+    return text.replace("$", r"\$")  # Matplotlib reads formulas between dollars.
+
+
+def plot_attention(
+    weights: np.ndarray, query_tokens: Sequence[str], key_tokens: Sequence[str], title: str = ""
+) -> "Figure":
+    """A heat map for each layer (rows) and head (columns).
+
+    Args:
+        weights: Float `(layers, heads, query, key)`, a field of `Attention`.
+        query_tokens: A text for each query: of the decoder, what its step writes.
+        key_tokens: A text for each key.
+        title: Of the whole.
+    """
+    layers, heads, queries, keys = weights.shape
+    size = (1.2 + heads * max(1.6, 0.11 * keys), 0.9 + layers * max(1.6, 0.11 * queries))
+    figure, axes = _figure(layers, heads, figsize=size)
+    for (layer, head), axis in np.ndenumerate(axes):
+        axis.imshow(weights[layer, head], vmin=0, vmax=1, cmap=_COLOURS, aspect="auto")
+        axis.set_title(f"{layer}.{head}", fontsize=8, pad=2)
+        axis.set(xticks=[], yticks=[])
+        if head == 0:
+            _label(axis.yaxis, query_tokens)
+        if layer == layers - 1:
+            _label(axis.xaxis, key_tokens, rotation=90)
+    figure.suptitle(_shown(title))
+    return figure
+
+
+def plot_alignment(alignment: WordAlignment) -> "Figure":
+    """The words of the target (rows) over those of the source, a dot on each link."""
+    rows, columns = max(alignment.weights.shape[0], 1), max(alignment.weights.shape[1], 1)
+    figure, ((axis,),) = _figure(figsize=(2.2 + 0.3 * columns, 1.4 + 0.3 * rows))
+    if alignment.weights.size:
+        axis.imshow(alignment.weights, vmin=0, vmax=1, cmap=_COLOURS)
+        for source, target in alignment.links():
+            axis.plot(source, target, "o", color="white", markeredgecolor="black", markersize=5)
+    _label(axis.xaxis, alignment.source_words, rotation=90)
+    _label(axis.yaxis, alignment.target_words)
+    axis.set(xlabel="source", ylabel="translation")
+    return figure
+
+
+def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
+    """The vectors of positions `(length, width)`, side by side under their names."""
+    figure, axes = _figure(1, len(vectors), figsize=(1 + 5 * len(vectors), 4))
+    for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
+        largest = np.nanmax(np.abs(each))
+        image = axis.imshow(each, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
+        axis.set(title=name, xlabel="feature", ylabel="position")
+        figure.colorbar(image, ax=axis)
+    return figure
+
+
+def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -> "Figure":
+    """Each pair of a sine and a cosine as the hand of a clock, from position to position.
+
+    Args:
+        vectors: Float `(length, width)`, sinusoidal.
+        positions: How many positions are shown, from 0.
+        pairs: How many pairs, from the quickest on; the slower half hardly moves.
+    """
+    chosen = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
+    positions = min(positions, len(vectors))
+    size = (1.6 + 0.6 * positions, 1 + 0.6 * len(chosen))
+    figure, axes = _figure(len(chosen), positions, figsize=size)
+    periods = 2 * np.pi / frequencies(vectors.shape[1])
+    for (row, position), axis in np.ndenumerate(axes):
+        sine, cosine = vectors[position, 2 * chosen[row] : 2 * chosen[row] + 2]
+        circle = np.linspace(0, 2 * np.pi, 60)  # As a clock, it begins at the top.
+        axis.plot(np.cos(circle), np.sin(circle), color="0.7", linewidth=0.7)
+        axis.plot([0, sine], [0, cosine], color="#0072B2", linewidth=1.6)
+        axis.set(xticks=[], yticks=[], xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
+        axis.spines[:].set_visible(False)
+        if row == 0:
+            axis.set_title(f"{position}", fontsize=8)
+        if position == 0:
+            label = f"pair {chosen[row]}\nonce in {periods[chosen[row]]:,.0f}"
+            axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=7)
+    figure.suptitle("position", fontsize=9)
+    return figure
+
+
+def plot_similarity(vectors: np.ndarray, offset: int = 3) -> "Figure":
+    """Dot products, distances, both over the offset, and the matrix that moves by `offset`."""
+    figure, axes = _figure(2, 2, figsize=(10, 8))
+    products, apart = dot_products(vectors), distances(vectors)
+    named = (("dot product", products), ("distance", apart))
+    for axis, (name, matrix) in zip(axes[0], named, strict=True):
+        image = axis.imshow(matrix, cmap=_COLOURS)
+        axis.set(title=name, xlabel="position", ylabel="position")
+        figure.colorbar(image, ax=axis)
+    middle = len(vectors) // 2
+    over = np.arange(len(vectors)) - middle
+    axes[1, 0].plot(over, products[middle], color="#0072B2", label="dot product")
+    axes[1, 0].plot(over, apart[middle], color="#D55E00", label="distance")
+    axes[1, 0].set(title=f"from position {middle}", xlabel="offset")
+    axes[1, 0].legend()
+    if vectors.shape[1] % 2 == 0:
+        matrix = rotation(vectors.shape[1], offset)[:16, :16]  # More is a thin diagonal.
+        image = axes[1, 1].imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
+        axes[1, 1].set(title=f"what moves any position by {offset} (16 features)")
+        figure.colorbar(image, ax=axes[1, 1])
+    return figure
+
+
+def plot_extrapolation(
+    vectors: Mapping[str, np.ndarray], trained: int, offsets: Sequence[int] = (1, 2, 4, 8)
+) -> "Figure":
+    """How alike neighbours are, within the lengths of the training and past them.
+
+    Args:
+        vectors: Float `(length, width)` under their names, NaN where there are none.
+        trained: The first position that training had none of.
+        offsets: Neighbours so far apart.
+    """
+    size = (1 + 5 * len(vectors), 3.6)
+    figure, axes = _figure(1, len(vectors), figsize=size)
+    for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
+        for offset, style in zip(offsets, ("-", "--", "-.", ":"), strict=False):
+            axis.plot(similarity_at(each, offset), style, label=f"{offset} apart")
+        axis.axvline(trained, color="0.4", linewidth=0.8)
+        axis.text(trained, 1.04, " past training", fontsize=8)
+        ended = np.isnan(each[:, 0])
+        if ended.any():
+            axis.axvspan(ended.argmax(), len(each), color="0.85", label="no vector")
+        axis.set(title=name, xlabel="position", ylim=(-0.5, 1.15), ylabel="cosine to a neighbour")
+        axis.legend(fontsize=7, loc="lower left")
+    return figure
+
+
+def plot_heads(table: Sequence[Head]) -> "Figure":
+    """Importance, confidence and roles: layers over heads, a row for each kind of attention."""
+    measures = {"importance": "magma", "confidence": _COLOURS, "previous": "Blues", "next": "Blues"}
+    measures |= {"rare": "Oranges", "accuracy": "Greens"}
+    titles = {"previous": "token before", "next": "token after", "rare": "rarest token"}
+    titles["accuracy"] = "best relation"
+    kinds = [kind for kind in KINDS if any(head.name.startswith(kind) for head in table)]
+    figure, axes = _figure(len(kinds), len(measures), figsize=(13, 0.8 + 2.3 * len(kinds)))
+    for row, kind in enumerate(kinds):
+        own = {tuple(map(int, h.name.split(".")[1:])): h for h in table if h.name.startswith(kind)}
+        layers, heads = (max(places) + 1 for places in zip(*own, strict=True))
+        for axis, (measure, colours) in zip(axes[row], measures.items(), strict=True):
+            values = np.full((layers, heads), np.nan)
+            for place, head in own.items():
+                values[place] = getattr(head, measure)
+            if np.isnan(values).all():
+                axis.set_axis_off()
+                continue
+            most = np.nanmax(values) if measure == "importance" else 1
+            axis.imshow(values, vmin=0, vmax=most, cmap=colours)
+            _numbers(axis, values, most, dark_first=colours in ("magma", _COLOURS))
+            axis.set(xticks=range(heads), yticks=range(layers), title=titles.get(measure, measure))
+            axis.set(xlabel="head", ylabel=f"{kind} layer" if measure == "importance" else "")
+    return figure
+
+
+def _numbers(axis, values, most, dark_first):
+    for (row, column), value in np.ndenumerate(values):
+        light = (value < 0.6 * most) == dark_first
+        text = {"ha": "center", "va": "center", "fontsize": 7}
+        axis.text(column, row, f"{value:.2f}", color="white" if light else "black", **text)
+
+
+def png(figure: Any, dots_per_inch: int = 120) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    import io
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dots_per_inch)
+    return buffer.getvalue()

@@ -1,0 +1,228 @@
+"""Everything about one sentence and its model, as files: the page, pictures, tables."""
+
+import csv
+import io
+import json
+import pathlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_transformer.analysis import plots
+from keras_transformer.analysis.alignment import (
+    Gold,
+    WordAlignment,
+    alignment_error_rate,
+    pharaoh,
+    word_alignment,
+)
+from keras_transformer.analysis.attention import attention
+from keras_transformer.analysis.heads import DependencyTree, Head, head_table, heads_off
+from keras_transformer.analysis.page import attention_page
+from keras_transformer.analysis.positions import position_vectors, sinusoids
+from keras_transformer.config import BOS_ID
+from keras_transformer.decoding import ModelEngine, Translation
+from keras_transformer.errors import InputError
+
+# Pairs and trees that heads are measured on, at most.
+_PAIRS, _TREES = 64, 200
+
+
+class Inspection:
+    """One source, its translation and what a model's attention does with them.
+
+    Args:
+        engine: `ModelEngine` around a `Transformer`, not frozen.
+        source: A sentence.
+        target: Its translation; by default the one that the engine finds.
+        **search: Options of `ModelEngine.translate`.
+
+    Attributes:
+        translation: `Translation`, with its tokens.
+        attention: `Attention`, rows of the decoder by the token that they write.
+
+    Raises:
+        InputError: The source is empty, or a text is too long.
+    """
+
+    def __init__(self, engine: ModelEngine, source: str, target: str | None = None, **search: Any):
+        self.engine = engine
+        self.source = source
+        ids = engine.source_tokenizer.tokenize(source, add_eos=True)
+        if len(ids) < 2:
+            raise InputError(f"There is nothing to look at in an empty text. Received: {source!r}.")
+        if target is None:
+            (self.translation,) = engine.translate([source], **search)
+        else:
+            (self.translation,) = engine.score([source], [target])
+        self.attention = attention(engine.model, ids, [BOS_ID, *self.translation.ids[:-1]])
+
+    def alignment(self, layer: int = -1) -> WordAlignment:
+        """Words by the mean of the heads of a layer's attention to the source."""
+        found = self.translation
+        mean = self.attention.cross[layer].mean(0)
+        return word_alignment(mean, found.source_tokens, found.tokens)
+
+    def without_heads(self, heads: Sequence[str], **search: Any) -> Translation:
+        """The translation that the model finds without some heads, named as `encoder.0.1`."""
+        with heads_off(self.engine.model, heads):
+            return self.engine.translate([self.source], **search)[0]
+
+    def pictures(self) -> dict[str, Any]:
+        """Figures of this sentence by the name of their file."""
+        found, weights = self.translation, self.attention
+        read = ["<s>", *found.tokens[:-1]]
+        sides = {
+            "encoder": (found.source_tokens, found.source_tokens),
+            "decoder": (found.tokens, read),
+            "cross": (found.tokens, found.source_tokens),
+        }
+        figures = {
+            f"attention_{kind}.png": plots.plot_attention(getattr(weights, kind), *tokens, title)
+            for (kind, tokens), title in zip(
+                sides.items(), ("encoder", "decoder", "decoder to source"), strict=True
+            )
+        }
+        return {**figures, "alignment.png": plots.plot_alignment(self.alignment())}
+
+
+def align_corpus(engine: ModelEngine, sources: Sequence[str], targets: Sequence[str]) -> list:
+    """The `WordAlignment` of each pair of texts, by the last layer's mean over heads."""
+    scored = engine.score(sources, targets, alignment=True)
+    return [
+        word_alignment(np.asarray(each.alignment), each.source_tokens, each.tokens)
+        for each in scored
+    ]
+
+
+def position_pictures(
+    model: keras.Model, trained: int, other: keras.Model | None = None
+) -> dict[str, Any]:
+    """Figures of a `Transformer`'s positions by the name of their file.
+
+    Args:
+        model: `Transformer`.
+        trained: The longest text of its training, in tokens.
+        other: A `Transformer` with the other kind of positions, to stand beside it.
+    """
+    width, length = model.config.model_dim, 4 * trained
+    vectors: dict[str, np.ndarray] = {"sinusoidal": sinusoids(length, width)}
+    for each in (model, other):
+        if each is not None and each.config.positions == "learned":
+            layer = each.target_positions
+            vectors["learned"] = position_vectors(layer, length, each.config.model_dim)
+    shown = {name: each[: min(trained, 128)] for name, each in vectors.items()}
+    return {
+        "positions.png": plots.plot_encoding(shown),
+        "positions_clock.png": plots.plot_clock_hands(vectors["sinusoidal"]),
+        "positions_similarity.png": plots.plot_similarity(shown["sinusoidal"]),
+        "positions_extrapolation.png": plots.plot_extrapolation(vectors, trained),
+    }
+
+
+def measure_heads(
+    engine: ModelEngine,
+    pairs: tuple[Sequence[str], Sequence[str]],
+    trees: Sequence[DependencyTree] = (),
+) -> list[Head]:
+    """The table of heads over the first sentences of a parallel text that are not too long."""
+    source, target = engine.source_tokenizer, engine.target_tokenizer
+    ids = [source.tokenize(text, add_eos=True) for text in pairs[0]]
+    counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
+    limits = engine.max_source_length, engine.max_target_length
+    sides = ids, [target.tokenize(text, add_eos=True) for text in pairs[1]]
+    kept = [
+        pair
+        for pair in zip(*sides, strict=True)
+        if all(1 < len(each) <= limit for each, limit in zip(pair, limits, strict=True))
+    ]
+    parsed = []
+    for tree in trees[:_TREES]:
+        own = source.tokenize(" ".join(tree.words), add_eos=True)
+        if len(own) <= limits[0]:
+            parsed.append((source.pieces_of(own), own, tree))
+    return head_table(engine.model, kept[:_PAIRS], counts, parsed)
+
+
+def heads_csv(table: Sequence[Head]) -> str:
+    """The table of heads as CSV, a line a head."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(Head._fields)
+    for head in table:
+        writer.writerow(f"{each:.4f}" if isinstance(each, float) else each for each in head)
+    return text.getvalue()
+
+
+def write_report(
+    folder: pathlib.Path,
+    inspection: Inspection,
+    trained: int,
+    pairs: tuple[Sequence[str], Sequence[str]] | None = None,
+    trees: Sequence[DependencyTree] = (),
+    gold: Sequence[Gold] | None = None,
+    without_heads: Sequence[str] = (),
+    other: keras.Model | None = None,
+    search: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Writes all that there is to see of an `Inspection`.
+
+    Args:
+        folder: An empty folder.
+        inspection: `Inspection`.
+        trained: The longest text of the model's training, in tokens.
+        pairs: Sources and targets to measure the heads on; without them there is no table.
+        trees: Sentences of the source language with their dependencies.
+        gold: Alignments of the sentence, if it is one, else of the first of `pairs`.
+        without_heads: Heads to translate without, as `encoder.0.1`.
+        other: A model with the other kind of positions.
+        search: Options of the search, for the translation without heads.
+
+    Returns:
+        A dict fit for JSON: the translation, its alignment, and what else was found.
+    """
+    found, engine = inspection.translation, inspection.engine
+    alignment = inspection.alignment()
+    report = {
+        "source": inspection.source,
+        "translation": found.text,
+        "log_probability": found.log_probability,
+        "alignment": pharaoh(alignment.links()),
+    }
+    if without_heads:
+        new = inspection.without_heads(without_heads, **(search or {}))
+        report["without_heads"] = {"heads": list(without_heads), "translation": new.text}
+    if gold:
+        links = [alignment.links()]
+        if len(gold) > 1:
+            if pairs is None or len(pairs[0]) < len(gold):
+                raise InputError(f"There is no pair of texts for each of {len(gold)} gold lines.")
+            sides = (side[: len(gold)] for side in pairs)
+            links = [each.links() for each in align_corpus(engine, *sides)]
+        report["alignment_error_rate"] = alignment_error_rate(links, gold)
+    title = f"{inspection.source} → {found.text}"
+    page = attention_page(inspection.attention, found.source_tokens, found.tokens, title)
+    (folder / "attention.html").write_text(page, encoding="utf-8")
+    (folder / "alignment.txt").write_text(f"{report['alignment']}\n", encoding="utf-8")
+    np.savez_compressed(folder / "attention.npz", **inspection.attention._asdict())
+    table = None
+    if pairs is not None:
+        table = measure_heads(engine, pairs, trees)
+        (folder / "heads.csv").write_text(heads_csv(table), encoding="utf-8")
+        roles = [head.role for head in table]
+        report["roles"] = {role: roles.count(role) for role in sorted(set(roles))}
+    try:
+        figures = inspection.pictures() | position_pictures(engine.model, trained, other)
+        figures |= {"heads.png": plots.plot_heads(table)} if table else {}
+    except ImportError as error:
+        warnings.warn(f"{error} There are the page and the tables alone.", stacklevel=2)
+        figures = {}
+    for name, figure in figures.items():
+        (folder / name).write_bytes(plots.png(figure))
+    report["files"] = sorted([*(path.name for path in folder.iterdir()), "report.json"])
+    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    (folder / "report.json").write_text(text, encoding="utf-8")
+    return report

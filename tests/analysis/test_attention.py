@@ -1,0 +1,135 @@
+"""Attention as arrays: against the layers' own weights, and by hand."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.analysis import attention
+from keras_transformer.analysis.attention import (
+    entropy,
+    merge_words,
+    without_keys,
+    words_of,
+)
+from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+
+SOURCE = np.array([[3, 5, 7, 11, 2, 0, 0], [13, 2, 0, 0, 0, 0, 0]])
+TARGET = np.array([[1, 17, 19, 23, 5], [1, 7, 0, 0, 0]])
+
+
+@pytest.fixture
+def model(randomize):
+    config = TransformerConfig(
+        vocabulary_size=29,
+        model_dim=33,
+        num_heads=3,
+        intermediate_dim=13,
+        num_encoder_layers=2,
+        num_decoder_layers=4,
+        dropout=0.5,
+    )
+    return randomize(Transformer(config))
+
+
+def test_rows_sum_to_one_over_visible_keys_and_the_rest_is_zero(model):
+    found = attention(model, SOURCE, TARGET)
+    assert found.encoder.shape == (2, 2, 3, 7, 7)
+    assert found.decoder.shape == (2, 4, 3, 5, 5)
+    assert found.cross.shape == (2, 4, 3, 5, 7)
+    assert found.encoder.dtype == np.float32
+    for weights in found:
+        np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+        assert weights[weights > 0].size > weights.shape[1] * weights.shape[2]
+    for row in range(2):
+        padding = SOURCE[row] == 0
+        assert found.encoder[row][..., padding].max() == 0
+        assert found.cross[row][..., padding].max() == 0
+        future = np.triu(np.ones((5, 5), bool), 1) | (TARGET[row] == 0)
+        assert found.decoder[row][..., future].max() == 0
+        assert found.decoder[row][..., ~future].min() > 0
+
+
+def test_the_weights_are_those_that_each_layer_returns(model):
+    found = attention(model, SOURCE[0, :5], TARGET[0])
+    source, target = SOURCE[:1, :5], TARGET[:1]
+    hidden = model.source_positions(model.source_embedding(source))
+    for layer, block in enumerate(model.encoder.blocks):
+        hidden, weights = block(hidden, return_attention_scores=True)
+        np.testing.assert_allclose(found.encoder[layer], weights[0], atol=1e-5)
+    encoded, hidden = hidden, model.target_positions(model.target_embedding(target))
+    for layer, block in enumerate(model.decoder.blocks):
+        hidden, own, cross = block(hidden, encoded, return_attention_scores=True)
+        np.testing.assert_allclose(found.decoder[layer], own[0], atol=1e-5)
+        np.testing.assert_allclose(found.cross[layer], cross[0], atol=1e-5)
+
+
+def test_a_row_of_cross_attention_is_the_step_that_predicts_the_next_token(model):
+    """What is read after a step cannot change its row; what is read at the step does."""
+    found = attention(model, SOURCE[0], TARGET[0])
+    other = TARGET[0].copy()
+    other[2] = 29 - 2
+    changed = attention(model, SOURCE[0], other)
+    moved = np.abs(found.cross - changed.cross).max(axis=(0, 1, 3)) > 1e-6
+    assert moved.tolist() == [False, False, True, True, True]
+
+
+def test_a_model_works_as_before_after_it_was_looked_at(model):
+    before = ops.convert_to_numpy(model((SOURCE, TARGET)))
+    attention(model, SOURCE, TARGET)
+    assert all("call" not in vars(block.self_attention) for block in model.encoder.blocks)
+    np.testing.assert_array_equal(before, ops.convert_to_numpy(model((SOURCE, TARGET))))
+
+
+def test_padding_and_batch_mates_change_no_weight(model):
+    alone = attention(model, SOURCE[1, :2], TARGET[1, :2])
+    among = attention(model, SOURCE, TARGET)
+    np.testing.assert_allclose(alone.encoder, among.encoder[1][..., :2, :2], atol=1e-5)
+    np.testing.assert_allclose(alone.cross, among.cross[1][..., :2, :2], atol=1e-5)
+
+
+def test_a_model_of_ones_own_with_these_layers_is_read():
+    ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(29, 12, mask_zero=True)(ids)
+    hidden = EncoderBlock(intermediate_dim=7, num_heads=2)(hidden)
+    hidden = DecoderBlock(intermediate_dim=7, num_heads=3)(hidden)
+    hidden = MultiHeadAttention(num_heads=3, key_dim=5)(hidden, hidden, use_causal_mask=True)
+    query = keras.layers.Dense(12)(hidden)
+    hidden = MultiHeadAttention(num_heads=5, key_dim=5)(query, hidden)
+    found = attention(keras.Model(ids, hidden), SOURCE)
+    assert found.encoder.shape == (2, 1, 2, 7, 7)
+    assert found.decoder.shape == (2, 2, 3, 7, 7)
+    assert found.cross.shape == (2, 1, 5, 7, 7)
+    assert found.encoder[0][..., 5:].max() == 0
+    assert np.triu(found.decoder, 1).max() == 0
+    assert attention(keras.Model(ids, ids), SOURCE).cross.shape == (0, 0, 0, 0)
+
+
+def test_layers_that_make_no_array_are_named():
+    ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Embedding(29, 12)(ids)
+    hidden = EncoderBlock(intermediate_dim=7, num_heads=2)(hidden)
+    model = keras.Model(ids, EncoderBlock(intermediate_dim=7, num_heads=3)(hidden))
+    with pytest.raises(ValueError, match=r"encoder attention .* Received: shapes .*\(2, 3, 7, 7\)"):
+        attention(model, SOURCE)
+
+
+def test_entropy_counts_the_keys_that_a_query_looks_at():
+    rows = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4, [0] * 4], "float32")
+    np.testing.assert_allclose(entropy(rows), [0, 1, 2, 0], atol=1e-5)
+
+
+def test_what_is_left_without_sinks_is_renormalized():
+    rows = np.array([[0.5, 0.1, 0.4], [1.0, 0, 0]], "float32")
+    np.testing.assert_allclose(without_keys(rows, [0]), [[0, 0.2, 0.8], [0, 0, 0]], atol=1e-5)
+    assert rows[0, 0] == 0.5
+
+
+def test_a_word_gets_the_sum_over_its_keys_and_the_mean_over_its_queries():
+    tokens = ["<s>", "▁Hun", "de", "▁spielen", ".", "</s>"]
+    assert words_of(tokens) == [0, 1, 1, 2, 2, 3]
+    assert words_of(["Hun", "de", "</s>", "<s>", "x"]) == [0, 0, 1, 2, 3]
+    weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
+    merged = merge_words(weights, [0, 0, 1], [0, 1, 1])
+    np.testing.assert_allclose(merged, [[0.3, 0.7], [0.0, 1.0]])

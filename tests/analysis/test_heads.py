@@ -1,0 +1,198 @@
+"""Roles, importance and removal of heads, against hand-made weights and finite differences."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.analysis import heads
+from keras_transformer.analysis.attention import Attention, attention_layers, kinds_of
+from keras_transformer.errors import InputError
+
+SOURCE = np.array([[3, 5, 7, 11, 2], [13, 17, 2, 0, 0]])
+TARGET = np.array([[17, 19, 2, 0], [7, 11, 13, 2]])
+
+
+@pytest.fixture
+def model(randomize):
+    config = TransformerConfig(
+        vocabulary_size=29,
+        model_dim=15,
+        num_heads=3,
+        intermediate_dim=13,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        dropout=0.5,
+    )
+    return randomize(Transformer(config))
+
+
+def losses(model):
+    """The loss of each sentence, in float64."""
+    read = np.pad(TARGET[:, :-1], ((0, 0), (1, 0)), constant_values=1)
+    logits = ops.convert_to_numpy(model((SOURCE, read))).astype("float64")
+    logits -= logits.max(-1, keepdims=True)
+    each = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, TARGET[..., None], 2)[..., 0]
+    return np.where(TARGET != 0, each, 0).sum(1)
+
+
+def block_attention(model, kind, layer):
+    block = (model.encoder if kind == "encoder" else model.decoder).blocks[layer]
+    return block.cross_attention if kind == "cross" else block.self_attention
+
+
+def test_the_importance_is_the_slope_of_the_loss_over_each_head(model):
+    before = [ops.convert_to_numpy(each) for each in model.weights]
+    found = heads.head_importance(model, SOURCE, TARGET)
+    for kind in ("encoder", "decoder", "cross"):
+        assert getattr(found, kind).shape == (2, 2, 3)
+        for layer, head in ((0, 1), (1, 0), (1, 2)):
+            kernel = block_attention(model, kind, layer).projections[-1].kernel
+            value, slopes = ops.convert_to_numpy(kernel), []
+            for step in (0.002, -0.002):
+                scaled = value.copy()
+                scaled[head] *= 1 + step
+                kernel.assign(scaled)
+                slopes.append(losses(model))
+            kernel.assign(value)
+            slope = np.abs(slopes[0] - slopes[1]) / 0.004
+            np.testing.assert_allclose(
+                getattr(found, kind)[:, layer, head], slope, rtol=2e-2, atol=5e-3
+            )
+    assert max(getattr(found, kind).max() for kind in found._fields) > 0.05
+    for weight, old in zip(model.weights, before, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(weight), old)
+
+
+def test_a_head_that_is_off_gives_nothing_and_comes_back(model):
+    before = losses(model)
+    layer = model.encoder.blocks[1].self_attention
+    inputs = np.random.default_rng(7).normal(size=(2, 5, 15)).astype("float32")
+    whole = ops.convert_to_numpy(layer(inputs, inputs))
+    given, _ = layer.attend(*layer.project(ops.convert_to_tensor(inputs)))
+    kernel = ops.convert_to_numpy(layer.projections[-1].kernel)
+    share = ops.convert_to_numpy(given)[:, :, 2] @ kernel[2]
+    with heads.heads_off(model, ["encoder.1.2", "cross.0.1"]):
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(layer(inputs, inputs)), whole - share, atol=1e-5
+        )
+        assert np.abs(losses(model) - before).max() > 1e-3
+        assert not ops.convert_to_numpy(
+            model.decoder.blocks[0].cross_attention.projections[-1].kernel
+        )[1].any()
+    np.testing.assert_array_equal(losses(model), before)
+
+
+@pytest.mark.parametrize(
+    "name", ["encoder.2.0", "encoder.0.3", "cross.0", "x.0.0", "cross.-1.0", ""]
+)
+def test_a_head_that_is_not_there_is_named_with_those_that_are(model, name):
+    with pytest.raises(InputError, match=r"encoder \[3, 3\], decoder \[3, 3\], cross \[3, 3\]"):
+        with heads.heads_off(model, [name]):
+            pass
+
+
+def test_the_layers_of_each_kind_come_in_their_order(model):
+    kinds = kinds_of(model)
+    for kind in ("encoder", "decoder", "cross"):
+        found = [layer for layer in attention_layers(model) if kinds[id(layer)] == kind]
+        assert found == [block_attention(model, kind, layer) for layer in range(2)]
+
+
+class Fixed:
+    """Weights of three heads: to the token before, to the one after, to the token at place 1."""
+
+    @staticmethod
+    def rows(length, keys=None):
+        keys = keys or length
+        weights = np.zeros((1, 3, length, keys), "float32")
+        for i in range(length):
+            weights[0, 0, i, max(i - 1, 0)] = 1.0
+            weights[0, 1, i, min(i + 1, keys - 1)] = 1.0
+            weights[0, 2, i, : min(2, keys)] = (0.25, 0.75)[: min(2, keys)]
+        return weights[None]
+
+    def __call__(self, model, source, target):
+        source, target = np.shape(source)[-1], np.shape(target)[-1]
+        return Attention(self.rows(source), self.rows(target), self.rows(target, source))
+
+
+@pytest.fixture
+def fixed(monkeypatch):
+    """`attention` gives `Fixed`, and every head is as important."""
+    monkeypatch.setattr(heads, "attention", Fixed())
+    ones = np.ones((1, 1, 3), "float32")
+    monkeypatch.setattr(heads, "head_importance", lambda *_: Attention(ones, 2 * ones, ones))
+
+
+def test_roles_of_heads_made_by_hand(fixed):
+    counts = np.full(29, 100)
+    counts[5] = 1  # The token at place 1 is the rarest.
+    table = heads.head_table(None, [([3, 5, 7, 11, 2], [17, 19, 2])], counts)
+    by_name = {head.name: head for head in table}
+    assert list(by_name) == [
+        f"{k}.0.{h}" for k in ("encoder", "decoder", "cross") for h in range(3)
+    ]
+    before, after, rare = table[:3]
+    assert (before.role, before.previous, before.next) == ("positional", 1.0, 0.0)
+    assert (after.role, after.previous, after.next) == ("positional", 0.0, 1.0)
+    assert (rare.role, rare.rare, rare.confidence) == ("rare tokens", 1.0, 0.75)
+    assert rare.entropy == pytest.approx(0.25 * 2 + 0.75 * np.log2(4 / 3))
+    # The end of the sentence is no token to be sure of: two of five queries look there.
+    assert after.confidence == pytest.approx(3 / 5)
+    # Of what was read, the first token is the beginning: the two rows that look there do not count.
+    assert by_name["decoder.0.0"].confidence == pytest.approx(1 / 3)
+    assert by_name["decoder.0.0"].importance == 2
+    assert np.isnan(by_name["cross.0.0"].previous) and np.isnan(by_name["decoder.0.0"].next)
+
+
+CONLLU = """\
+# text = a b c d
+1\ta\t_\t_\t_\t_\t2\tdet\t_\t_
+2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_
+2\tb\t_\t_\t_\t_\t0\troot\t_\t_
+3\tc\t_\t_\t_\t_\t2\tobj:x\t_\t_
+3.1\tx\t_\t_\t_\t_\t_\t_\t_\t_
+4\td\t_\t_\t_\t_\t2\tobl\t_\t_
+
+"""
+
+
+def test_dependencies_are_read_and_a_wrong_line_is_named(tmp_path):
+    file = tmp_path / "trees.conllu"
+    file.write_text(CONLLU * 2, encoding="utf-8")
+    one, two = heads.read_conllu(file)
+    assert one == two == (("a", "b", "c", "d"), (2, 0, 2, 2), ("det", "root", "obj", "obl"))
+    file.write_text(CONLLU + "1\ta b\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"trees.conllu, line 9: expected ten columns"):
+        heads.read_conllu(file)
+
+
+def test_a_head_that_finds_a_relation_better_than_an_offset_does_is_syntactic(fixed):
+    """Head 2 looks at word 1 from everywhere: it finds governors at any distance."""
+    tokens, ids = ["▁a", "▁b", "▁c", "▁d", "</s>"], [3, 5, 7, 11, 2]
+    tree = heads.DependencyTree(tuple("abcd"), (2, 0, 2, 2), ("x", "root", "x", "x"))
+    table = heads.head_table(None, [(ids, [17, 2])], np.ones(29), [(tokens, ids, tree)] * 4)
+    found = table[2]
+    assert (found.role, found.relation) == ("syntactic", "x to its governor")
+    assert (found.accuracy, found.baseline) == (1.0, pytest.approx(1 / 3))
+    # The word before is the governor of one in three: what a fixed offset gives too.
+    assert table[0].accuracy == pytest.approx(table[0].baseline)
+    assert table[5].relation == ""
+
+
+def test_the_table_of_a_model_counts_each_sentence_alone(model):
+    pairs = [
+        (source[source > 0], target[target > 0])
+        for source, target in zip(SOURCE, TARGET, strict=True)
+    ]
+    both = heads.head_table(model, pairs)
+    alone = [heads.head_table(model, [pair], np.bincount(SOURCE[SOURCE > 0])) for pair in pairs]
+    assert [head.name for head in both[:7]] == [
+        *(f"encoder.{place // 3}.{place % 3}" for place in range(6)),
+        "decoder.0.0",
+    ]
+    for place, head in enumerate(both):
+        for name in ("confidence", "entropy", "importance"):
+            mean = np.mean([getattr(table[place], name) for table in alone])
+            assert getattr(head, name) == pytest.approx(mean, rel=1e-3)

@@ -1,0 +1,277 @@
+"""The page of attention: what is in it, and what it does in a real browser."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+from browser import Browser, find_chromium
+
+from keras_transformer.analysis.attention import (
+    Attention,
+    entropy,
+    merge_words,
+    without_keys,
+    words_of,
+)
+from keras_transformer.analysis.page import attention_page
+
+SOURCE = ["▁two", "▁do", "gs", "▁pl", "ay", ".", "</s>"]
+TARGET = ["▁zwei", "▁Hun", "de", ".", "</s>"]
+HOSTILE = "</script><img src=x onerror=document.title='owned'><!--"
+
+
+def random_attention(layers, heads, source, target, seed=7):
+    rng = np.random.default_rng(seed)
+
+    def rows(queries, keys, causal=False):
+        weights = rng.exponential(size=(layers, heads, queries, keys)) ** 3
+        weights = np.tril(weights) if causal else weights
+        return (weights / weights.sum(-1, keepdims=True)).astype("float32")
+
+    return Attention(rows(source, source), rows(target, target, True), rows(target, source))
+
+
+ATTENTION = random_attention(2, 3, len(SOURCE), len(TARGET))
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_page_holds_the_weights_and_names_nothing_elsewhere():
+    page = attention_page(ATTENTION, SOURCE, TARGET, HOSTILE)
+    data = data_of(page)
+    assert data["title"] == HOSTILE
+    assert page.count("<script") == 2 and "<img" not in page
+    assert re.findall(r"(?:src|href)=|https?:|url\(|import", page.replace("src=x", "")) == []
+    for kind, weights in zip(data["kinds"], ATTENTION, strict=True):
+        whole = np.frombuffer(base64.b64decode(kind["weights"]), "<u2").reshape(weights.shape)
+        np.testing.assert_allclose(whole / 65535, weights, atol=1e-5)
+
+
+def test_a_row_is_labelled_with_the_token_that_its_step_writes():
+    data = data_of(attention_page(ATTENTION, SOURCE, TARGET))
+    _, decoder, cross = data["kinds"]
+    assert data["sides"][cross["query"]]["tokens"] == TARGET
+    assert data["sides"][decoder["key"]]["tokens"] == ["<s>", *TARGET[:-1]]
+    # The first step has read the beginning alone.
+    assert ATTENTION.decoder[0, 0, 0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_thirty_tokens_of_a_base_model_take_less_than_two_megabytes():
+    tokens = [f"▁token{i}" for i in range(30)]
+    assert len(attention_page(random_attention(6, 8, 30, 30), tokens, tokens)) < 2e6
+
+
+def test_a_model_without_a_decoder_has_a_page_too():
+    only = ATTENTION._replace(decoder=np.zeros((0,) * 4), cross=np.zeros((0,) * 4))
+    assert [each["name"] for each in data_of(attention_page(only, SOURCE))["kinds"]] == ["encoder"]
+
+
+def test_tokens_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"a token for each row.*shape \(2, 3, 7, 7\), 6 and 6"):
+        attention_page(ATTENTION, SOURCE[1:], TARGET)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if find_chromium() is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    pytest.importorskip("websockets")
+    running = Browser(tmp_path_factory.mktemp("profile"))
+    running.call("Runtime.enable")
+    running.call("Log.enable")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(browser, tmp_path):
+    """The page, just opened; afterwards nothing may stand in its console."""
+    file = tmp_path / "attention.html"
+    file.write_text(attention_page(ATTENTION, SOURCE, TARGET, HOSTILE), encoding="utf-8")
+    browser.complaints.clear()
+    browser.open(file.as_uri())
+    settle(browser)
+    yield browser
+    assert browser.complaints == []
+
+
+def settle(browser):
+    """Waits until what was asked for is drawn."""
+    frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    browser.call("Runtime.evaluate", expression=frame, awaitPromise=True)
+
+
+def point(browser, selector, kind="mouseMoved", modifiers=0):
+    """Moves the mouse onto an element, or clicks it."""
+    found = f"document.querySelector({json.dumps(selector)})"
+    browser.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
+    box = browser.evaluate(
+        f"(() => {{ const b = {found}.getBoundingClientRect();"
+        " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+    )
+    events = ["mouseMoved"] if kind == "mouseMoved" else ["mouseMoved", *kind.split()]
+    for event in events:
+        browser.call(
+            "Input.dispatchMouseEvent",
+            type=event,
+            x=box[0],
+            y=box[1],
+            modifiers=modifiers,
+            **({} if event == "mouseMoved" else {"button": "left", "clickCount": 1}),
+        )
+    settle(browser)
+
+
+def click(browser, selector, shift=False):
+    point(browser, selector, "mousePressed mouseReleased", 8 if shift else 0)
+
+
+def press(browser, key, code):
+    for kind in ("rawKeyDown", "keyUp"):
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
+        )
+    settle(browser)
+
+
+def choose(browser, name, value):
+    browser.evaluate(f"{name}.value = {json.dumps(value)}; {name}.onchange()")
+    settle(browser)
+
+
+def held(browser):
+    found = "[...document.querySelectorAll('.tokens [aria-pressed=true]')]"
+    return browser.evaluate(f"{found}.map((each) => each.textContent)")
+
+
+def lines(browser):
+    return int(browser.evaluate("document.getElementById('lines').dataset.lines"))
+
+
+def painted(browser):
+    """How much ink is on the canvas."""
+    return browser.evaluate(
+        "(() => { const c = document.getElementById('lines');"
+        " return c.getContext('2d').getImageData(0, 0, c.width, c.height).data"
+        ".reduce((sum, value) => sum + value, 0); })()"
+    )
+
+
+def mean_of_heads(query):
+    """What the page says of a row of the last layer's cross attention."""
+    row = ATTENTION.cross[-1, :, query].mean(0)
+    best = [place for place in np.argsort(-row)[:5] if row[place] > 0.005]
+    return ", ".join(f"{SOURCE[place]} {round(100 * row[place])}%" for place in best)
+
+
+def test_hovering_shows_one_token_and_leaving_shows_all_again(page):
+    every, ink = lines(page), painted(page)
+    assert every == (ATTENTION.cross[-1] > 0.005).sum()
+    point(page, "#queries [data-unit=q1]")
+    assert page.text("#detail") == f"▁Hun attends to {mean_of_heads(1)}"
+    assert lines(page) == (ATTENTION.cross[-1, :, 1] > 0.005).sum()
+    assert 0 < painted(page) < ink
+    point(page, "#keys [data-unit=k2]")
+    assert page.text("#detail").startswith("gs is attended to by ")
+    assert lines(page) == (ATTENTION.cross[-1, :, :, 2] > 0.005).sum()
+    point(page, "h1")
+    assert lines(page) == every
+
+
+def test_clicks_hold_tokens_and_escape_lets_go(page):
+    click(page, "#queries [data-unit=q0]")
+    assert held(page) == ["▁zwei"]
+    click(page, "#queries [data-unit=q2]", shift=True)
+    assert held(page) == ["▁zwei", "de"]
+    point(page, "h1")
+    assert lines(page) == (ATTENTION.cross[-1][:, [0, 2]] > 0.005).sum()
+    click(page, "#queries [data-unit=q4]")
+    assert held(page) == ["</s>"]
+    press(page, "Escape", 27)
+    assert held(page) == []
+
+
+def test_the_keyboard_alone_moves_and_holds(page):
+    page.evaluate("document.querySelector('#queries button').focus()")
+    press(page, "ArrowDown", 40)
+    press(page, "ArrowRight", 39)
+    assert page.evaluate("document.activeElement.dataset.unit") == "k1"
+    page.press_enter()
+    settle(page)
+    assert held(page) == ["▁do"]
+
+
+def test_choices_of_kind_layer_and_head_are_drawn(page):
+    choose(page, "kind", "0")
+    choose(page, "layer", "0")
+    assert lines(page) == (ATTENTION.encoder[0] > 0.005).sum()
+    for head in range(3):
+        bits = entropy(ATTENTION.encoder[0, head]).mean()
+        assert (
+            page.text(f"#heads button:nth-child({head + 2})").split("\n")[-1] == f"{bits:.2f} bits"
+        )
+    click(page, "#heads button:nth-child(3)")
+    assert lines(page) == (ATTENTION.encoder[0, [0, 2]] > 0.005).sum()
+    click(page, "#heads button:nth-child(3)", shift=True)
+    assert lines(page) == (ATTENTION.encoder[0, 1] > 0.005).sum()
+    page.evaluate("k.value = 10; k.oninput()")
+    settle(page)
+    assert lines(page) == 10
+
+
+def test_a_thumbnail_opens_its_head(page):
+    click(page, "#grid [data-place='0.2']")
+    assert page.evaluate("layer.value") == "0"
+    assert lines(page) == (ATTENTION.cross[0, 2] > 0.005).sum()
+    assert page.evaluate("document.querySelectorAll('#grid [aria-current=true]').length") == 1
+    bits = entropy(ATTENTION.cross[0, 2]).mean()
+    assert page.text("#grid [data-place='0.2']") == f"0.2 · {bits:.1f} bits"
+
+
+def test_words_and_hidden_sinks_give_what_the_arrays_give(page):
+    choose(page, "level", "words")
+    page.evaluate("sinks.click()")
+    settle(page)
+    merged = merge_words(ATTENTION.cross[-1], words_of(TARGET), words_of(SOURCE))
+    expected = without_keys(merged, [3])  # `</s>`; the full stop is of the word `play.`
+    assert page.text("#keys").split() == ["two", "dogs", "play.", "</s>"]
+    for head in range(3):
+        shown = page.evaluate(f"Array.from(matrix(1, {head}).weights)")
+        np.testing.assert_allclose(shown, expected[head].ravel(), atol=1e-4)
+
+
+def test_what_a_sentence_says_is_text_and_nothing_is_fetched(page):
+    assert page.text("#pair") == HOSTILE
+    assert page.evaluate("document.title") == "Attention"
+    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
+    # The policy holds: what a script puts into the page does not run.
+    page.evaluate(
+        "document.body.appendChild(document.createElement('script')).textContent = 'window.ran = 1'"
+    )
+    assert page.evaluate("window.ran") is None
+    assert [text for text in page.complaints if "Content Security Policy" not in text] == []
+    page.complaints.clear()
+
+
+def test_a_hundred_tokens_are_drawn_within_a_few_frames(browser, tmp_path):
+    tokens = [f"▁token{i}" for i in range(100)]
+    file = tmp_path / "long.html"
+    page = attention_page(random_attention(6, 8, 100, 100), tokens, tokens)
+    file.write_text(page, encoding="utf-8")
+    browser.open(file.as_uri())
+    settle(browser)
+    milliseconds = browser.evaluate(
+        "(() => { const start = performance.now(); for (let i = 0; i < 50; i++)"
+        " { state.over = 'q' + i; draw(); describe(); }"
+        " return (performance.now() - start) / 50; })()"
+    )
+    assert milliseconds < 150  # About 3 where nothing else runs.
+    # Of 48 pictures, those far below the screen wait until they are looked at.
+    drawn = browser.evaluate(
+        "[...document.querySelectorAll('#grid canvas')].filter((c) => c.width === 100).length"
+    )
+    assert drawn < 48

@@ -1,0 +1,129 @@
+"""Pictures draw the arrays that they are given; the report holds all of it."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+from small_corpus import PAIRS
+
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.analysis import plots, positions
+from keras_transformer.analysis.alignment import Gold, WordAlignment
+from keras_transformer.analysis.heads import Head
+from keras_transformer.analysis.report import Inspection, write_report
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError
+
+SIDES = tuple(zip(*PAIRS, strict=True))
+PICTURES = {
+    *(f"attention_{kind}.png" for kind in ("encoder", "decoder", "cross")),
+    *(f"positions{name}.png" for name in ("", "_clock", "_similarity", "_extrapolation")),
+    "alignment.png",
+    "heads.png",
+}
+
+
+@pytest.fixture(scope="module")
+def engine():
+    tokenizer = Tokenizer.train_from_texts([text for side in SIDES for text in side], 150)
+    config = TransformerConfig(
+        vocabulary_size=150,
+        model_dim=16,
+        num_heads=2,
+        intermediate_dim=13,
+        num_encoder_layers=1,
+        num_decoder_layers=2,
+    )
+    return ModelEngine(Transformer(config), tokenizer, max_source_length=48, max_target_length=32)
+
+
+@pytest.fixture(scope="module")
+def inspection(engine):
+    return Inspection(engine, *PAIRS[0])
+
+
+def test_rows_are_the_tokens_that_are_written_and_columns_those_that_are_read(inspection):
+    found, weights = inspection.translation, inspection.attention
+    assert found.tokens[-1] == found.source_tokens[-1] == "</s>"
+    assert weights.cross.shape == (2, 2, len(found.tokens), len(found.source_tokens))
+    assert weights.decoder[0, 0, 0, 1:].max() == 0  # The first step has read the beginning alone.
+    # As an alignment from the engine's own pass, which knows nothing of this module.
+    (scored,) = inspection.engine.score([PAIRS[0][0]], [PAIRS[0][1]], alignment=True)
+    np.testing.assert_allclose(scored.alignment, weights.cross[-1].mean(0), atol=1e-4)
+
+
+def test_the_report_holds_page_tables_and_pictures(inspection, tmp_path):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    everything = frozenset((i, j) for i in range(9) for j in range(9))
+    gold = [Gold(frozenset(), everything)] * 3
+    report = write_report(tmp_path, inspection, 8, pairs=SIDES, gold=gold)
+    names = {"attention.html", "alignment.txt", "attention.npz", "heads.csv", "report.json"}
+    assert set(report["files"]) == {path.name for path in tmp_path.iterdir()} == names | PICTURES
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8")) == report
+    assert report["alignment_error_rate"] == 0  # Every link is a possible one.
+    assert (tmp_path / "alignment.txt").read_text() == report["alignment"] + "\n"
+    assert [link.split("-")[1] for link in report["alignment"].split()] == ["0", "1", "2", "3", "4"]
+    with np.load(tmp_path / "attention.npz") as arrays:
+        np.testing.assert_array_equal(arrays["cross"], inspection.attention.cross)
+    with open(tmp_path / "heads.csv", newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert [row["name"] for row in table][:3] == ["encoder.0.0", "encoder.0.1", "decoder.0.0"]
+    assert len(table) == 2 + 4 + 4 and sum(float(row["importance"]) for row in table) > 0
+    for name in PICTURES:
+        content = (tmp_path / name).read_bytes()
+        assert content.startswith(b"\x89PNG") and len(content) > 3000
+
+
+def test_without_matplotlib_the_page_and_the_tables_are_written(inspection, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.warns(UserWarning, match=r"keras_transformer\[plots\].* page and the tables alone"):
+        report = write_report(tmp_path, inspection, 8)
+    assert set(report["files"]) == {"attention.html", "alignment.txt", "attention.npz"} | {
+        "report.json"
+    }
+
+
+def test_more_gold_than_texts_and_empty_texts_are_refused(inspection, tmp_path):
+    gold = [Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))] * 33
+    with pytest.raises(InputError, match="no pair of texts for each of 33 gold lines"):
+        write_report(tmp_path, inspection, 8, pairs=SIDES, gold=gold)
+    with pytest.raises(InputError, match="nothing to look at in an empty text"):
+        Inspection(inspection.engine, " ", "Hunde")
+
+
+def images(figure):
+    return [np.asarray(image.get_array()) for axis in figure.axes for image in axis.images]
+
+
+def test_each_picture_draws_the_arrays_that_it_was_given(rng):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    weights = rng.uniform(size=(2, 3, 5, 7))
+    figure = plots.plot_attention(weights, ["$a_$"] * 5, ["b"] * 7, "t")
+    np.testing.assert_array_equal(images(figure), weights.reshape(6, 5, 7))
+    aligned = plots.plot_alignment(WordAlignment(np.eye(3)[::-1], ["a", "b", "c"], ["x", "y", "z"]))
+    dots = [(*line.get_xdata(), *line.get_ydata()) for line in aligned.axes[0].lines]
+    assert sorted(dots) == [(0, 2), (1, 1), (2, 0)]
+    encoding = positions.sinusoids(24, 8)
+    table = {
+        "sinusoidal": encoding,
+        "learned": np.where(np.arange(24)[:, None] < 9, encoding, np.nan),
+    }
+    np.testing.assert_array_equal(images(plots.plot_encoding(table))[0], encoding)
+    clock = plots.plot_clock_hands(encoding, positions=5, pairs=2)
+    hand = clock.axes[3].lines[1]  # Of the quickest pair, at position 3.
+    assert hand.get_xdata()[1] == pytest.approx(np.sin(3))
+    assert hand.get_ydata()[1] == pytest.approx(np.cos(3))
+    similarity = images(plots.plot_similarity(encoding, offset=3))
+    np.testing.assert_allclose(similarity[0], encoding @ encoding.T)
+    np.testing.assert_allclose(similarity[2], positions.rotation(8, 3))
+    fixed, learned = plots.plot_extrapolation(table, trained=6).axes
+    np.testing.assert_allclose(fixed.lines[0].get_ydata(), positions.similarity_at(encoding, 1))
+    assert np.isnan(learned.lines[0].get_ydata()[9:]).all()
+    numbers = [0.5, 1.0, 0.25, float("nan"), 0.75, "", float("nan"), float("nan")]
+    heads = [Head(f"encoder.{i}.{j}", "other", *numbers, i + j) for i in range(2) for j in range(3)]
+    drawn = images(plots.plot_heads(heads))
+    np.testing.assert_array_equal(drawn[0], [[0, 1, 2], [1, 2, 3]])
+    np.testing.assert_array_equal(drawn[1], np.full((2, 3), 0.5))
+    assert plots.png(plots.plot_heads(heads)).startswith(b"\x89PNG")
