@@ -7,8 +7,9 @@ Random sentences with a random model, each forced to 32 steps, as `keras-transfo
 decode` does; or a text with a trained run and the recipe's length penalty. After a warm-up one call
 is timed and one is watched by TensorFlow's profiler. JSON on stdout: milliseconds on all threads
 by the operations' names in XLA, without their numbers; what is left of the threads' time, when
-nothing ran, or the part of a product that is not the calling thread's, or Python; and the machine's
-matrix-product rate, measured in the same process.
+nothing ran, or the part of a product that is not the calling thread's, or Python; the machine's
+matrix-product rate, measured in the same process; and the share of it that the search of random
+sentences reaches.
 """
 
 import argparse
@@ -21,20 +22,22 @@ import time
 
 from keras_transformer import Translator
 from keras_transformer.benchmark.decode import random_model, random_sentences
-from keras_transformer.benchmark.measure import machine, matrix_product, use_threads
-from keras_transformer.benchmark.ours import Ours
+from keras_transformer.benchmark.engines import Ours
+from keras_transformer.benchmark.measure import machine, use_threads
 from keras_transformer.files import read_lines
 
 LENGTH = STEPS = 32
+MATRIX_SIZE = 2048
 # Operations that hold others, whose time would count twice.
 OUTER = {"while", "conditional", "call"}
 
 
 def forced(preset, vocabulary_size, batch_size, beam_size):
-    """A function that decodes random sentences."""
-    engine = Ours(random_model(preset, vocabulary_size))
+    """A function that decodes random sentences, and its floating-point operations."""
+    model = random_model(preset, vocabulary_size)
     source_ids = random_sentences(vocabulary_size, batch_size, LENGTH)
-    return lambda: engine.translate(source_ids, beam_size, STEPS)
+    work = 2 * multiply_adds(model.config, batch_size, beam_size, LENGTH, STEPS)
+    return Ours(model).forced(source_ids, beam_size, STEPS), work
 
 
 def text(run, source, batch_size, beam_size):
@@ -88,6 +91,36 @@ def timed(call):
     return time.perf_counter() - start
 
 
+def matrix_product():
+    """A function that multiplies two float32 matrices, and its floating-point operations."""
+    import tensorflow as tf
+
+    left, right = (tf.random.normal((MATRIX_SIZE, MATRIX_SIZE)) for _ in range(2))
+    return lambda: (left @ right).numpy(), 2 * MATRIX_SIZE**3
+
+
+def multiply_adds(config, batch, beams, source_length, steps):
+    """Multiply-adds of the matrix products that a forced search needs, two operations each.
+
+    The encoder and the projection of its output to keys and values count once a sentence, a
+    step once for each hypothesis; step `t` attends to `t` tokens. Padding, and what attention
+    computes and then masks, do not count: this is the work, not what an engine makes of it.
+    """
+    width, source = config.model_dim, source_length
+    square, feed_forward = width**2, 2 * width * config.intermediate_dim
+    # Query, key, value and output of each token; scores and weighted sums of each pair.
+    encoder_block = source * (4 * square + feed_forward) + 2 * source**2 * width
+    cross_key_value = 2 * source * square
+    # Self-attention as above; of cross-attention the query and the output.
+    step_of_block = 6 * square + feed_forward + 2 * source * width
+    pairs = steps * (steps + 1) // 2
+    decoder_block = steps * step_of_block + 2 * pairs * width
+    logits = steps * width * config.output_vocabulary_size
+    once = config.num_encoder_layers * encoder_block + config.num_decoder_layers * cross_key_value
+    each_beam = config.num_decoder_layers * decoder_block + logits
+    return batch * (once + beams * each_beam)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="transformer_base")
@@ -103,14 +136,14 @@ def main():
     use_threads(options.threads)
     sizes = options.batch_size, options.beam_size
     if options.model is None:
-        call = forced(options.preset, options.vocabulary_size, *sizes)
+        call, work = forced(options.preset, options.vocabulary_size, *sizes)
     else:
-        call = text(options.model, options.source, *sizes)
-    product, work = matrix_product()
+        call, work = text(options.model, options.source, *sizes), None
+    product, operations_of_product = matrix_product()
     for _ in range(3):  # compiles, warms up
         call()
         product()
-    rate = work / min(timed(product) for _ in range(20)) / 1e9
+    rate = operations_of_product / min(timed(product) for _ in range(20)) / 1e9
     seconds = timed(call)
     watched_seconds, space = watched(call)
     milliseconds, counts = operations(space)
@@ -119,6 +152,7 @@ def main():
         "machine": machine(),
         "threads": options.threads,
         "matrix_product_gflops_per_second": round(rate, 1),
+        "share_of_matrix_product": work and round(work / seconds / rate / 1e9, 3),
         "milliseconds": round(1e3 * seconds, 1),
         "milliseconds_watched": round(1e3 * watched_seconds, 1),
         "thread_milliseconds": {

@@ -1,33 +1,24 @@
 """Speed side by side: sentences forced to a number of steps, or a text with a trained run."""
 
 import functools
+import importlib.metadata
+import itertools
+import operator
 import os
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_transformer.benchmark.engines import choose_engines, versions
-from keras_transformer.benchmark.measure import (
-    MAX_POSITIONS,
-    check_positive,
-    in_turns,
-    machine,
-    matrix_product,
-    multiply_adds,
-    ratio,
-    use_threads,
-)
+from keras_transformer.benchmark import measure
+from keras_transformer.benchmark.engines import choose_engines
 from keras_transformer.config import EOS_ID, UNK_ID, TransformerConfig
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
 from keras_transformer.models import Transformer
-
-_MATRIX = "matrix product"
 
 
 def benchmark_decode(
@@ -40,49 +31,52 @@ def benchmark_decode(
     rounds: int = 5,
     threads: int = 2,
     engines: Sequence[str] | None = None,
-    model: Transformer | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Tokens per second of each engine on random sentences.
+    """Tokens per second of each engine on random sentences, each at its best setting.
+
+    For each row all settings of an engine are tried first (how its work is put on the threads, what
+    it computes in); the fastest takes part in the alternating rounds.
 
     Args (the others are options of `keras-transformer benchmark decode`):
         length: Tokens of a source, including EOS.
         steps: Tokens of a translation; no id ends a sentence.
-        model: A `Transformer` to take instead of a preset's with random weights.
         log: Function called with a line for each step of the work.
 
     Returns:
-        A dict fit for JSON. A `ratio` is the median of the rounds' ratios of a peer's time to
-        ours (without it, to that of the first engine, the `reference`); the share of the matrix
-        product is that of our floating-point operations per second in the machine's own rate,
-        measured in the same rounds.
+        A dict fit for JSON. Of each engine the `setting`, the seconds of those `tried`, the median
+        `rate` of the rounds, `ratio`: the median of the rounds' ratios of its time to that of the
+        first engine, the `reference`, and `same`: the share of sentences translated as by that.
     """
-    check_positive(length=length, steps=steps, rounds=rounds, vocabulary_size=vocabulary_size)
-    check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
-    chosen, not_installed = choose_engines(engines)
-    use_threads(threads)
-    given, model = model, random_model(preset, vocabulary_size) if model is None else model
-    _check_sizes(model.config, length, steps)
-    log(f"making {', '.join(chosen)}")
-    made = {name: engine(model, threads) for name, engine in chosen.items()}
-    # What the others are compared with: this package's search, or the first that was named.
-    reference = "ours" if "ours" in chosen else next(iter(chosen))
-    rows = []
-    for batch in batch_sizes:
-        source_ids = random_sentences(model.config.vocabulary_size, batch, length)
-        for beam_size in beam_sizes:
-            log(f"{batch} sentences, beam {beam_size}")
-            rows.append(_row(model.config, made, reference, source_ids, beam_size, steps, rounds))
-    return {
-        "benchmark": "decode",
-        "preset": preset if given is None else None,
-        "config": model.config.to_dict(),
-        "length": length,
-        "steps": steps,
-        **_circumstances(rounds, threads, chosen, not_installed),
-        "reference": reference,
-        "rows": rows,
-    }
+    measure.check_positive(
+        length=length, steps=steps, rounds=rounds, vocabulary_size=vocabulary_size
+    )
+    measure.check_positive(batch_sizes=batch_sizes, beam_sizes=beam_sizes)
+    if max(length, steps) > measure.MAX_POSITIONS:
+        rule = f"`length` and `steps` must be at most {measure.MAX_POSITIONS}."
+        raise InputError(f"{rule} Received: length={length}, steps={steps}.")
+    if vocabulary_size <= UNK_ID + 1:
+        rule = f"`vocabulary_size` must be more than {UNK_ID + 1}, the special ids."
+        raise InputError(f"{rule} Received: vocabulary_size={vocabulary_size}.")
+    chosen, absent = choose_engines(engines)
+    measure.use_threads(threads)
+    model = random_model(preset, vocabulary_size)
+    made, rows = {name: engine(model) for name, engine in chosen.items()}, []
+    for batch, beam_size in itertools.product(batch_sizes, beam_sizes):
+        trials, source_ids = {}, random_sentences(vocabulary_size, batch, length)
+        for name, engine in made.items():
+            settings = engine.settings(threads, batch)
+            calls = {_words(s): engine.forced(source_ids, beam_size, steps, **s) for s in settings}
+            trials[name] = measure.at_its_best(calls)
+            log(f"{batch} sentences, beam {beam_size}: {name}: {trials[name].setting}")
+            # It shows that the work is what it is said to be.
+            lengths = {len(ids) for ids in trials[name].result}
+            if lengths != {steps}:
+                raise RuntimeError(f"{name} took {sorted(lengths)} steps instead of {steps}.")
+        rows.append(_row(trials, rounds, batch, beam_size, steps))
+    report = _circumstances(model, rounds, threads, chosen, absent)
+    asked = {"preset": preset, "length": length, "steps": steps}
+    return {**asked, "unit": "tokens", **report, "rows": rows}
 
 
 def benchmark_corpus(
@@ -96,75 +90,38 @@ def benchmark_corpus(
     engines: Sequence[str] | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Seconds that each engine needs for a text, once it is warm; as `benchmark_decode`.
+    """Sentences per second of each engine on a text, tokenization included; as `benchmark_decode`.
 
-    Blank lines are left out. Each engine takes the batch size that it is fastest with; the length
-    penalty is the recipe's by default. `same_as_ours` is the share of sentences with the same
-    translation.
+    Blank lines are left out. The batch size is a part of each engine's setting; the length penalty
+    is the recipe's by default.
     """
     from keras_transformer.training import RunFolder
 
-    check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
-    chosen, not_installed = choose_engines(engines, corpus=True)
+    measure.check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
+    chosen, absent = choose_engines(engines, of_text=True)
     folder = RunFolder.existing(run_folder)
-    sentences = _sentences(source_file)
-    if length_penalty is None:
-        length_penalty = folder.recipe().decoding.length_penalty
-    DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
-    use_threads(threads)
-    text_engine = folder.engine()
-    calls, sizes, texts = {}, {}, {}
-    for name, engine in chosen.items():
-        made = engine(text_engine.model, threads, text_engine)
-        translate = functools.partial(made.translate_corpus, sentences, beam_size, length_penalty)
-        calls[name], sizes[name], texts[name] = _fastest(translate, batch_sizes)
-        log(f"{name}: batches of {sizes[name]}")
-    seconds = in_turns(calls, rounds)
-    return {
-        "benchmark": "corpus",
-        "run": str(run_folder),
-        "source": str(source_file),
-        "sentences": len(sentences),
-        "config": text_engine.model.config.to_dict(),
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        **_circumstances(rounds, threads, chosen, not_installed),
-        "engines": {
-            name: {
-                "batch_size": sizes[name],
-                "sentences_per_second": round(len(sentences) / statistics.median(times), 2),
-                **_beside_ours(name, seconds, texts),
-                "seconds": [round(each, 4) for each in times],
-            }
-            for name, times in seconds.items()
-        },
-    }
-
-
-def _sentences(source_file):
     sentences = [line for line in read_lines(source_file) if line.strip()]
     if not sentences:
         raise InputError(f"{source_file}: expected sentences. Received: blank lines alone.")
-    return sentences
-
-
-def _beside_ours(name, seconds, texts):
-    if name == "ours" or "ours" not in seconds:
-        return {"ratio": None, "same_as_ours": None}
-    pairs = list(zip(texts["ours"], texts[name], strict=True))
-    same = sum(ours == theirs for ours, theirs in pairs) / len(pairs)
-    return {"ratio": ratio(seconds["ours"], seconds[name]), "same_as_ours": round(same, 4)}
-
-
-def _circumstances(rounds, threads, chosen, not_installed):
-    return {
-        "rounds": rounds,
-        "threads": threads,
-        "machine": machine(),
-        "versions": versions(chosen),
-        "notes": {name: engine.note for name, engine in chosen.items()},
-        "not_installed": not_installed,
-    }
+    if length_penalty is None:
+        length_penalty = folder.recipe().decoding.length_penalty
+    DecodingOptions(beam_size, length_penalty)  # Checks both.
+    measure.use_threads(threads)
+    text_engine, trials = folder.engine(), {}
+    for name, engine in chosen.items():
+        made = engine(text_engine.model, text_engine)
+        calls = {
+            f"batch_size={size}, {_words(setting)}": functools.partial(translate, size)
+            for setting in made.settings(threads, len(sentences))
+            for translate in [made.of_text(sentences, beam_size, length_penalty, **setting)]
+            for size in batch_sizes
+        }
+        trials[name] = measure.at_its_best(calls)
+        log(f"{name}: {trials[name].setting}")
+    rows = [_row(trials, rounds, len(sentences), beam_size)]
+    report = _circumstances(text_engine.model, rounds, threads, chosen, absent)
+    asked = {"run": str(run_folder), "source": str(source_file), "length_penalty": length_penalty}
+    return {**asked, "unit": "sentences", **report, "rows": rows}
 
 
 def random_model(preset: str, vocabulary_size: int) -> Transformer:
@@ -176,18 +133,6 @@ def random_model(preset: str, vocabulary_size: int) -> Transformer:
         raise InputError(str(error)) from None
 
 
-def _check_sizes(config, length, steps):
-    most = config.max_length if config.positions == "learned" else MAX_POSITIONS
-    for name, value in (("length", length), ("steps", steps)):
-        if value > most:
-            raise InputError(f"`{name}` must be at most {most}. Received: {name}={value}.")
-    if config.vocabulary_size <= UNK_ID + 1:
-        raise InputError(
-            f"`vocabulary_size` must be more than {UNK_ID + 1}, the special ids. "
-            f"Received: vocabulary_size={config.vocabulary_size}."
-        )
-
-
 def random_sentences(vocabulary_size: int, batch: int, length: int) -> list[list[int]]:
     """Source ids, a list for each sentence, always the same ones."""
     rng = np.random.default_rng(2)
@@ -196,122 +141,36 @@ def random_sentences(vocabulary_size: int, batch: int, length: int) -> list[list
     return ids.tolist()
 
 
-def _row(config, engines, reference, source_ids, beam_size, steps, rounds):
-    calls = {}
-    for name, engine in engines.items():
-        calls[name] = functools.partial(engine.translate, source_ids, beam_size, steps)
-        # Compiles, warms up, and shows that the work is what it is said to be.
-        lengths = {len(ids) for ids in calls[name]()}
-        if lengths != {steps}:
-            raise RuntimeError(f"{name} took {sorted(lengths)} steps where {steps} were asked for.")
-    calls[_MATRIX], operations = matrix_product()
-    calls[_MATRIX]()
-    seconds = in_turns(calls, rounds)
-    rates = [operations / each / 1e9 for each in seconds.pop(_MATRIX)]
-    batch, share = len(source_ids), None
-    work = 2 * multiply_adds(config, batch, beam_size, len(source_ids[0]), steps) / 1e9
-    if "ours" in seconds:
-        pairs = zip(seconds["ours"], rates, strict=True)
-        share = round(statistics.median(work / each / rate for each, rate in pairs), 3)
+def _words(setting):
+    return ", ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def _row(trials: dict[str, measure.Trial], rounds, sentences, beam_size, tokens=1):
+    """Each engine at its best setting, in alternating rounds."""
+    seconds = measure.in_turns({name: trial.call for name, trial in trials.items()}, rounds)
+    reference, engines = next(iter(trials)), {}
+    for name, times in seconds.items():
+        same = map(operator.eq, trials[reference].result, trials[name].result)
+        engines[name] = {
+            "setting": trials[name].setting,
+            "rate": round(sentences * tokens / statistics.median(times), 2),
+            "ratio": round(statistics.median(map(operator.truediv, times, seconds[reference])), 3),
+            "same": round(statistics.mean(same), 4),
+            "seconds": [round(each, 6) for each in times],
+            "tried": trials[name].tried,
+        }
+    return {"sentences": sentences, "beam_size": beam_size, "engines": engines}
+
+
+def _circumstances(model, rounds, threads, chosen, absent):
+    packages = {"keras", "tensorflow", *(engine.package for engine in chosen.values())}
     return {
-        "batch": batch,
-        "beam_size": beam_size,
-        "engines": {
-            name: {
-                "tokens_per_second": round(batch * steps / statistics.median(times), 1),
-                "ratio": None if name == reference else ratio(seconds[reference], times),
-                "seconds": [round(each, 6) for each in times],
-            }
-            for name, times in seconds.items()
-        },
-        "gigaflops": round(work, 3),
-        "matrix_product_gflops_per_second": round(statistics.median(rates), 1),
-        "ours_share_of_matrix_product": share,
+        "config": model.config.to_dict(),
+        "rounds": rounds,
+        "threads": threads,
+        "machine": measure.machine(),
+        "versions": {name: importlib.metadata.version(name) for name in sorted(packages)},
+        "reference": next(iter(chosen)),
+        "notes": {name: engine.note for name, engine in chosen.items()},
+        "not_installed": absent,
     }
-
-
-def _fastest(translate, batch_sizes):
-    """The call with the best batch size, that size, and the translations."""
-    found = []
-    for batch_size in batch_sizes:
-        call = functools.partial(translate, batch_size)
-        call()  # compiles, warms up
-        start = time.perf_counter()
-        texts = call()
-        found.append((time.perf_counter() - start, batch_size, call, texts))
-    _, batch_size, call, texts = min(found, key=lambda each: each[0])
-    return call, batch_size, texts
-
-
-def table(report: dict[str, Any]) -> str:
-    """A report as an aligned Markdown table, and below it what one must know to read it."""
-    rows = list(_corpus_rows(report) if report["benchmark"] == "corpus" else _decode_rows(report))
-    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in (rows[0], ["-" * (width - 1) + ":" for width in widths], *rows[1:]):
-        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_reading_aid(report)])
-
-
-def _decode_rows(report):
-    reference = report.get("reference", "ours")
-    header = ["sentences", "search"]
-    for name in report["notes"]:
-        header += [name] if name == reference else [name, "ratio"]
-    yield [*header, "matrix product", "our share"]
-    for row in report["rows"]:
-        cells = [str(row["batch"]), _search(row["beam_size"])]
-        for name in report["notes"]:
-            engine = row["engines"][name]
-            cells.append(_number(engine["tokens_per_second"], ",.0f"))
-            cells += [] if name == reference else [_number(engine["ratio"], ".2f")]
-        cells.append(_number(row["matrix_product_gflops_per_second"], ",.0f"))
-        cells.append(_number(row["ours_share_of_matrix_product"], ".0%"))
-        yield cells
-
-
-def _corpus_rows(report):
-    yield ["engine", "batch", "seconds", "sentences/s", "ratio", "same as ours"]
-    for name, engine in report["engines"].items():
-        rate = engine["sentences_per_second"]
-        yield [
-            name,
-            str(engine["batch_size"]),
-            _number(report["sentences"] / rate, ",.2f"),
-            _number(rate, ",.1f"),
-            _number(engine["ratio"], ".2f"),
-            _number(engine["same_as_ours"], ".1%"),
-        ]
-
-
-def _reading_aid(report) -> Iterator[str]:
-    turns = (
-        f"medians of {report['rounds']} rounds in turns, {report['threads']} threads; "
-        f"a ratio above 1 says that {report.get('reference', 'ours')} is faster."
-    )
-    if report["benchmark"] == "corpus":
-        yield (
-            f"{report['sentences']:,} sentences of {report['source']}, "
-            f"{_search(report['beam_size'])}, length penalty {report['length_penalty']}; {turns}"
-        )
-    else:
-        yield (
-            f"Tokens per second, {report['preset'] or 'a model given'}, sources of "
-            f"{report['length']} tokens, {report['steps']} forced steps; {turns} "
-            "Matrix product: float32 GFLOP/s of this machine in the same rounds."
-        )
-    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
-    yield f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."
-    for name, note in report["notes"].items():
-        yield f"- {name}: {note}."
-    for name, extra in report["not_installed"].items():
-        yield f'- not installed: {name} (pip install "keras_transformer[{extra}]").'
-
-
-def _search(beam_size):
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"
-
-
-def _number(value, form):
-    return "" if value is None else format(value, form)

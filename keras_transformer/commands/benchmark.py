@@ -28,12 +28,12 @@ _ROWS: tuple[Row, ...] = (
         "1 is greedy search; default: 1 4; with --model one of them, default: 4",
     ),
     ("rounds", int, "N", "default: 5"),
-    ("threads", int, "N", "default: 2"),
+    ("threads", int, "N", "most that an engine may use; default: 2"),
     (
         "engines",
         [str],
         "NAME",
-        "of ours, litert, litert_int8, ctranslate2, ctranslate2_in_parts, ctranslate2_int8, "
+        "of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, "
         "keras_hub; default: those installed",
     ),
     ("model", str, "RUN", "a run folder, with --source; default: a preset"),
@@ -55,14 +55,15 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "decode",
         help="decoding beside CTranslate2 and KerasHub",
         description="Decodes random sentences, each forced to the same number of steps; with "
-        "--model and --source, a text with a trained run. A table on stderr, JSON on stdout.",
+        "--model and --source, a text with a trained run. Each engine's settings are tried first, "
+        "and the fastest is taken. A table on stderr, JSON on stdout.",
     )
     add_options(decode, *_ROWS)
     decode.set_defaults(command=_decode)
 
 
 def _decode(options):
-    from keras_transformer.benchmark import decode
+    from keras_transformer.benchmark import decode, table
     from keras_transformer.files import write_whole
 
     output = getattr(options, "output", None)
@@ -76,7 +77,7 @@ def _decode(options):
         raise InputError("--length-penalty goes with --model and --source alone.")
     else:
         report = decode.benchmark_decode(**values, log=_log)
-    _log(decode.table(report))
+    _log(table.table(report))
     text = json.dumps(report, indent=2)
     print(text)
     if output is not None:

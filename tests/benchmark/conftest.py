@@ -4,11 +4,14 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.benchmark.ours import Ours
-from keras_transformer.config import EOS_ID
+from keras_transformer import Transformer, TransformerConfig, config
+from keras_transformer.benchmark import measure
+from keras_transformer.benchmark.engines import Ours
+from keras_transformer.config import EOS_ID, UNK_ID
 
 VOCABULARY = 61
+SIZES = dict(model_dim=24, num_heads=3, intermediate_dim=40)
+SIZES |= dict(num_encoder_layers=1, num_decoder_layers=1)
 
 
 @pytest.fixture(scope="session")
@@ -27,20 +30,13 @@ def set_random_weights():
 
 @pytest.fixture(scope="session")
 def model(set_random_weights):
-    """Whatever it reads, it wants to end at once: only what is forced to goes on."""
-    config = TransformerConfig(
-        VOCABULARY,
-        model_dim=24,
-        num_heads=3,
-        intermediate_dim=40,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-    )
-    model = set_random_weights(Transformer(config))
+    """Whatever it reads, it wants to end at once, and takes no other special id."""
+    model = set_random_weights(Transformer(TransformerConfig(VOCABULARY, **SIZES)))
     # The last normalization moves its outputs by 1 each, so that an embedding of ones, on which
-    # they sum up, gets a logit of about the width.
-    model.decoder.blocks[-1].feed_forward_norm.beta.assign(np.ones(config.model_dim))
+    # they sum up, gets a logit of about the width, and one of -1 as much below 0.
+    model.decoder.blocks[-1].feed_forward_norm.beta.assign(np.ones(SIZES["model_dim"]))
     table = keras.ops.convert_to_numpy(model.target_embedding.embeddings).copy()
+    table[: UNK_ID + 1] = -1.0
     table[EOS_ID] = 1.0
     model.target_embedding.embeddings.assign(table)
     return model
@@ -48,13 +44,26 @@ def model(set_random_weights):
 
 @pytest.fixture(scope="session")
 def source_ids():
-    """Three sentences of 7, 7 and 5 tokens."""
-    ids = np.random.default_rng(11).integers(4, VOCABULARY, (3, 6)).tolist()
-    return [ids[0] + [EOS_ID], ids[1] + [EOS_ID], ids[2][:4] + [EOS_ID]]
+    """Three sentences of 7 tokens."""
+    ids = np.random.default_rng(11).integers(4, VOCABULARY, (3, 7))
+    ids[:, -1] = EOS_ID
+    return ids.tolist()
 
 
 @pytest.fixture(scope="session")
 def nine_steps(model, source_ids):
     """What our search finds in nine forced steps, by beam size."""
     ours = Ours(model)
-    return {beam_size: ours.translate(source_ids, beam_size, 9) for beam_size in (1, 4)}
+    return {beam_size: ours.forced(source_ids, beam_size, 9)() for beam_size in (1, 4)}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The preset `transformer_tiny` is small."""
+    monkeypatch.setitem(config._PRESETS, "transformer_tiny", SIZES)
+
+
+@pytest.fixture
+def short_turns(monkeypatch):
+    monkeypatch.setattr(measure, "_TURN_SECONDS", 1e-6)
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)

@@ -6,21 +6,15 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.benchmark.engines import (
     ENGINES,
-    CTranslate2Float32,
-    CTranslate2InParts,
+    CTranslate2,
     CTranslate2Int8,
     KerasHubBart,
-    LiteRTFloat32,
     LiteRTInt8,
     choose_engines,
-    forced_inputs,
-    versions,
 )
-from keras_transformer.benchmark.ours import Ours
-from keras_transformer.config import EOS_ID
+from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -35,143 +29,114 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(monkeypatch):
 
 def test_all_engines_are_the_default():
     chosen, not_installed = choose_engines()
-    assert {*chosen, *not_installed} == set(ENGINES)
-    assert set(ENGINES) == {
-        "ours",
-        "litert",
-        "litert_int8",
-        "ctranslate2",
-        "ctranslate2_in_parts",
-        "ctranslate2_int8",
-        "keras_hub",
-    }
+    peers = {"ctranslate2", "ctranslate2_int8", "keras_hub"}
+    assert {*chosen, *not_installed} == set(ENGINES) == {"ours", "litert", "litert_int8"} | peers
 
 
-@pytest.mark.parametrize("name", [name for name in ENGINES if ENGINES[name].package])
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "ours"])
 def test_the_extra_of_an_engine_brings_its_package(name):
     of_extra = [
-        re.split(r"[<>=!~ ;\[]", each)[0]
+        re.split(r"[<>=!~ ;\[]", each)[0].replace("-", "_")
         for each in importlib.metadata.requires("keras_transformer")
         if re.search(rf"extra == ['\"]{ENGINES[name].extra}['\"]", each)
     ]
-    assert ENGINES[name].distribution in of_extra
+    assert ENGINES[name].package in of_extra
 
 
 def test_of_a_trained_run_only_those_that_can_take_it():
-    chosen, not_installed = choose_engines(corpus=True)
-    assert {*chosen, *not_installed} == {"ours", "ctranslate2", "ctranslate2_int8"}
+    chosen, not_installed = choose_engines(of_text=True)
+    assert all(hasattr(engine, "of_text") for engine in chosen.values())
+    expected = {"ours", "litert_int8", "ctranslate2", "ctranslate2_int8"}
+    assert {*chosen, *not_installed} == expected
 
 
 @pytest.mark.parametrize(
-    ("names", "corpus", "expected"),
+    ("names", "of_text", "expected"),
     [
         (["ctranslate"], False, "engine='ctranslate'. Did you mean `ctranslate2`?"),
         (["marian"], False, "engine='marian'"),
-        (["keras_hub"], True, "that can take a trained run are ours, ctranslate2"),
-        (["ours", "ours"], False, "named once"),
-        ([], False, "at least one of"),
+        (["keras_hub"], True, "The engines of a text are ours, litert_int8, ctranslate2"),
+        (["ours", "ours"], False, "each named once"),
+        ([], False, "engine=''"),
     ],
 )
-def test_a_wrong_list_of_engines_is_a_users_mistake(names, corpus, expected):
+def test_a_wrong_list_of_engines_is_a_users_mistake(names, of_text, expected):
     with pytest.raises(InputError) as caught:
-        choose_engines(names, corpus=corpus)
+        choose_engines(names, of_text=of_text)
     assert expected in str(caught.value)
 
 
-def test_versions_are_of_what_takes_part():
-    found = versions({"ours": ENGINES["ours"]})
-    assert set(found) == {"keras", "keras_transformer", "tensorflow"}
-
-
-@pytest.fixture
-def needs_litert():
-    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_float32_forces_the_same_steps_to_the_same_ids_as_ours(
-    needs_litert, model, source_ids, beam_size
+def test_the_forced_search_takes_the_best_id_but_the_end_at_every_step(
+    model, source_ids, nine_steps
 ):
-    engine = LiteRTFloat32(model)
-    found = engine.translate(source_ids, beam_size, 11)
-    assert found == Ours(model).translate(source_ids, beam_size, 11)
-    assert engine.translate(source_ids[:1], beam_size, 11) == found[:1]
+    found = np.array(nine_steps[1])
+    assert found.shape == (len(source_ids), 9)
+    read = np.pad(found, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
+    # The whole of what was found at once, without a cache.
+    logits = keras.ops.convert_to_numpy(model((np.array(source_ids), read))).copy()
+    assert (logits.argmax(axis=-1) == EOS_ID).all()
+    logits[:, :, EOS_ID] = -np.inf
+    np.testing.assert_array_equal(found, logits.argmax(axis=-1))
 
 
-def test_int8_takes_the_same_steps(needs_litert, model, source_ids):
-    found = LiteRTInt8(model, threads=1).translate(source_ids, 1, 5)
-    assert [len(ids) for ids in found] == [5] * len(source_ids)
+# In a beam CTranslate2 has probabilities in which EOS, which may not be chosen, has no part.
+@pytest.mark.parametrize(
+    ("name", "beam_size"), [("ours", 4), ("litert", 1), ("litert", 4), ("ctranslate2", 1)]
+)
+def test_every_setting_gives_the_same_ids(model, source_ids, nine_steps, name, beam_size):
+    if name not in choose_engines([name])[0]:
+        pytest.skip(f"comes with the extra [{ENGINES[name].extra}]")
+    engine = ENGINES[name](model)
+    settings = engine.settings(2, len(source_ids))
+    assert len(settings) == (2 if name == "ours" else 3)
+    for setting in settings:
+        found = engine.forced(source_ids, beam_size, 9, **setting)()
+        assert found == nine_steps[beam_size], setting
 
 
-@pytest.fixture
-def needs_ctranslate2():
-    pytest.importorskip("ctranslate2", reason="CTranslate2 comes with the extra [peers]")
+@pytest.mark.parametrize(
+    ("engine", "beam_size"), [(LiteRTInt8, 1), (CTranslate2Int8, 4), (CTranslate2, 4)]
+)
+def test_every_sentence_takes_exactly_the_forced_steps(model, source_ids, engine, beam_size):
+    pytest.importorskip(engine.package, reason=f"comes with the extra [{engine.extra}]")
+    made = engine(model)
+    for setting in made.settings(2, 3):
+        found = made.forced(source_ids, beam_size, 5, **setting)()
+        assert [len(ids) for ids in found] == [5] * len(source_ids)
 
 
-@pytest.mark.parametrize("engine", [CTranslate2Float32, CTranslate2InParts])
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_forced_run_gives_the_ids_that_ours_gives(
-    needs_ctranslate2, model, source_ids, nine_steps, engine, beam_size
-):
-    found = engine(model).translate(source_ids, beam_size, 9)
-    assert found == nine_steps[beam_size]
-
-
-def test_in_parts_each_thread_has_a_batch_of_its_own(
-    needs_ctranslate2, model, source_ids, monkeypatch
-):
-    engine = CTranslate2InParts(model, threads=2)
-    assert engine._translator.num_translators == 2
-    together = CTranslate2Float32(model, threads=2)
-    assert together._translator.num_translators == 1
-    sizes = []
+def test_a_part_of_the_batch_for_each_translator(model, source_ids, monkeypatch):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
+    asked = []
 
     class Recorder:
-        def translate_batch(self, sentences, max_batch_size, **options):
-            sizes.append((len(sentences), max_batch_size))
+        def __init__(self, folder, **setting):
+            asked.append(setting)
+
+        def translate_batch(self, tokens, max_batch_size, **options):
+            asked[-1]["sizes"] = len(tokens), max_batch_size
             return []
 
-    for each in (engine, together):
-        monkeypatch.setattr(each, "_translator", Recorder())
-        each.translate(source_ids[:3], 1, 9)
-    assert sizes == [(3, 2), (3, 3)]
-
-
-@pytest.mark.parametrize("engine", [CTranslate2Float32, CTranslate2InParts, CTranslate2Int8])
-@pytest.mark.parametrize(("beam_size", "steps"), [(1, 1), (4, 11)])
-def test_every_sentence_takes_exactly_the_forced_steps(
-    needs_ctranslate2, model, source_ids, engine, beam_size, steps
-):
-    found = engine(model).translate(source_ids, beam_size, steps)
-    assert [len(ids) for ids in found] == [steps] * len(source_ids)
-
-
-def test_int8_is_another_arithmetic(needs_ctranslate2, model):
-    kinds = [
-        engine(model)._translator.compute_type for engine in (CTranslate2Float32, CTranslate2Int8)
-    ]
-    assert kinds == ["float32", "int8_float32"]
+    monkeypatch.setattr(ctranslate2, "Translator", Recorder)
+    for engine in (CTranslate2(model), CTranslate2Int8(model)):
+        for setting in engine.settings(2, 3):
+            engine.forced(source_ids, 1, 9, **setting)()
+    sizes = [(each["inter_threads"], each["intra_threads"], each["sizes"][1]) for each in asked]
+    assert sizes[:3] == [(1, 1, 3), (1, 2, 3), (2, 1, 2)]
+    types = {each["compute_type"] for each in asked}
+    assert "float32" in types and types - {"float32"} <= {"int8_float32", "int8_bfloat16"}
 
 
 @pytest.fixture(scope="module")
-def make_bart(model, set_random_weights):
+def bart(model, set_random_weights):
     pytest.importorskip("keras_hub", reason="KerasHub comes with the extra [peers]")
-
-    def make_bart():
-        bart = KerasHubBart(model)
-        set_random_weights(bart.model(1).backbone)
-        return bart
-
-    return make_bart
-
-
-@pytest.fixture(scope="module")
-def bart(make_bart):
-    return make_bart()
+    bart = KerasHubBart(model)
+    set_random_weights(bart.backbone)
+    return bart
 
 
 def test_bart_has_the_sizes_of_our_model(bart, model):
-    backbone, config = bart.model(1).backbone, model.config
+    backbone, config = bart.backbone, model.config
     assert backbone.vocabulary_size == config.vocabulary_size
     assert backbone.num_layers == config.num_encoder_layers == config.num_decoder_layers
     assert backbone.num_heads == config.num_heads
@@ -180,56 +145,49 @@ def test_bart_has_the_sizes_of_our_model(bart, model):
 
 
 def test_every_forced_step_takes_the_best_id(bart, source_ids):
-    steps = 5
-    found = np.array(bart.translate(source_ids, 1, steps))
-    assert found.shape == (len(source_ids), steps)
-    inputs = forced_inputs(source_ids, steps)
-    inputs["decoder_token_ids"][:, 1:] = found
-    inputs["decoder_padding_mask"][:] = 1
+    found = np.array(bart.forced(source_ids, 1, 5)())
+    assert found.shape == (len(source_ids), 5)
+    read = np.pad(found, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
+    inputs = {"encoder_token_ids": np.array(source_ids), "decoder_token_ids": read}
+    masks = {name.replace("_token_ids", "_padding_mask"): ids > -1 for name, ids in inputs.items()}
     # The whole of what was found at once, without a cache.
-    logits = keras.ops.convert_to_numpy(bart.model(1)(inputs))
-    np.testing.assert_array_equal(found, logits[:, :-1].argmax(axis=-1))
+    hidden = bart.backbone({**inputs, **masks})["decoder_sequence_output"]
+    logits = keras.ops.convert_to_numpy(bart.backbone.token_embedding(hidden, reverse=True))
+    np.testing.assert_array_equal(found, logits.argmax(axis=-1))
 
 
-def test_the_decoder_runs_once_for_the_cache_and_then_once_a_step(make_bart, source_ids):
-    bart, widths, beam_size = make_bart(), [], 4
-    model = bart.model(beam_size)
-    decode = model.call_decoder_with_cache
+def test_the_decoder_runs_once_for_the_cache_and_then_once_a_step(bart, source_ids, monkeypatch):
+    keras_hub = pytest.importorskip("keras_hub")
+    widths, bart_model = [], keras_hub.models.BartSeq2SeqLM
+    decode, beam_size = bart_model.call_decoder_with_cache, 4
 
-    def counted(*args, decoder_token_ids, **kwargs):
+    def counted(self, *args, decoder_token_ids, **kwargs):
         widths.append(tuple(decoder_token_ids.shape))
-        return decode(*args, decoder_token_ids=decoder_token_ids, **kwargs)
+        return decode(self, *args, decoder_token_ids=decoder_token_ids, **kwargs)
 
-    model.call_decoder_with_cache = counted
-    model.run_eagerly = True  # the loop in Python, where calls can be counted
-    found = bart.translate(source_ids, beam_size, 5)
+    compiled = bart_model.compile
+
+    def eager(self, **options):  # the loop in Python, where calls can be counted
+        compiled(self, **{**options, "jit_compile": False, "run_eagerly": True})
+
+    monkeypatch.setattr(bart_model, "call_decoder_with_cache", counted)
+    monkeypatch.setattr(bart_model, "compile", eager)
+    found = bart.forced(source_ids, beam_size, 5)()
     assert [len(ids) for ids in found] == [5, 5, 5]
     assert widths == [(3, 6)] + [(3 * beam_size, 1)] * 5
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_second_call_does_not_compile_again(bart, source_ids, beam_size):
-    others = [[*ids[-2::-1], EOS_ID] for ids in source_ids]
-    first, second = (bart.translate(ids, beam_size, 5) for ids in (source_ids, others))
-    assert first != second
-    model = bart.model(beam_size)
-    assert model.jit_compile
-    assert model.generate_function.experimental_get_tracing_count() == 1
+def test_bart_compiles_once_for_each_size_of_a_part(bart, source_ids, monkeypatch):
+    made, bart_model = [], pytest.importorskip("keras_hub").models.BartSeq2SeqLM
+    compiled = bart_model.compile
 
+    def recorded(self, **options):
+        made.extend([self] * ("sampler" in options))
+        compiled(self, **options)
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"num_decoder_layers": 2}, "num_encoder_layers=1, num_decoder_layers=2, "),
-        (
-            {"target_vocabulary_size": 17, "tie_embeddings": "none"},
-            "vocabulary_size=13, target_vocabulary_size=17",
-        ),
-    ],
-)
-def test_a_model_that_bart_cannot_be_is_an_error(fields, expected):
-    pytest.importorskip("keras_hub", reason="KerasHub comes with the extra [peers]")
-    sizes = dict(model_dim=4, num_heads=2, intermediate_dim=3, num_encoder_layers=1)
-    config = TransformerConfig(13, **{**sizes, "num_decoder_layers": 1, **fields})
-    with pytest.raises(InputError, match=expected):
-        KerasHubBart(Transformer(config))
+    monkeypatch.setattr(bart_model, "compile", recorded)
+    whole, parts = (bart.forced(source_ids, 1, 5, n) for n in (1, 2))
+    assert whole() == parts() == parts() == whole()
+    counts = [each.generate_function.experimental_get_tracing_count() for each in made]
+    assert counts == [1, 2]
+    assert all(each.jit_compile for each in made)

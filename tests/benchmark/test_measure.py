@@ -1,51 +1,17 @@
+import threading
+
 import pytest
 
-from keras_transformer import TransformerConfig
 from keras_transformer.benchmark import measure
 from keras_transformer.benchmark.measure import (
+    at_its_best,
+    at_once,
     check_positive,
+    grid,
     in_turns,
-    matrix_product,
-    multiply_adds,
-    ratio,
     use_threads,
 )
 from keras_transformer.errors import InputError
-
-
-def test_multiply_adds_are_those_counted_by_hand():
-    config = TransformerConfig(
-        13,
-        model_dim=6,
-        num_heads=2,
-        intermediate_dim=5,
-        num_encoder_layers=2,
-        num_decoder_layers=3,
-        target_vocabulary_size=7,
-        tie_embeddings="none",
-    )
-    # A product of [n, k] and [k, m] is n · k · m. Two heads of width 3, a source of 11 tokens.
-    encoder_block = (
-        4 * 11 * 6 * 6  # query, key, value, output
-        + 2 * (11 * 3 * 11)  # scores of each head
-        + 2 * (11 * 11 * 3)  # weighted sums of each head
-        + 11 * 6 * 5
-        + 11 * 5 * 6
-    )
-    memory = 2 * 11 * 6 * 6
-    step_without_past = (
-        4 * 6 * 6  # self-attention: query, key, value, output
-        + 2 * 6 * 6  # cross-attention: query, output
-        + 2 * (3 * 11)  # its scores
-        + 2 * (11 * 3)  # its weighted sums
-        + 6 * 5
-        + 5 * 6
-    )
-    past = [2 * (3 * t) + 2 * (t * 3) for t in (1, 2)]  # scores and weighted sums, two steps
-    decoder_block = 2 * step_without_past + sum(past)
-    logits = 2 * 6 * 7
-    expected = 5 * (2 * encoder_block + 3 * memory + 4 * (3 * decoder_block + logits))
-    assert multiply_adds(config, batch=5, beams=4, source_length=11, steps=2) == expected
 
 
 def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch):
@@ -69,18 +35,45 @@ def test_a_turn_of_short_calls_is_their_mean(monkeypatch):
     assert len(calls) == 3
 
 
-def test_the_ratio_is_the_median_of_the_rounds_ratios():
-    # 2, 3 and 8 times; the ratio of the medians would be 6 / 2.
-    assert ratio([3, 2, 1], [6, 6, 8]) == 3
-    assert ratio([4, 1, 2], [8, 3, 16]) == 3
+@pytest.mark.parametrize(
+    ("threads", "batch", "expected"),
+    [
+        (1, 9, {(1, 1)}),
+        (2, 9, {(1, 1), (1, 2), (2, 1)}),
+        (2, 1, {(1, 1), (1, 2)}),  # one sentence has no parts
+        (4, 2, {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)}),
+    ],
+)
+def test_the_grid_has_every_way_to_use_the_threads_and_no_more(threads, batch, expected):
+    assert set(grid(threads, batch)) == expected
 
 
-@pytest.mark.tensorflow
-def test_the_matrix_product_says_its_operations(monkeypatch):
-    monkeypatch.setattr(measure, "_MATRIX_SIZE", 7)
-    multiply, operations = matrix_product()
-    assert multiply().shape == (7, 7)
-    assert operations == 2 * 7 * 7 * 7
+def test_parts_are_worked_on_at_once_and_come_back_in_order():
+    both = threading.Barrier(2, timeout=10)
+
+    def call(items):
+        both.wait()  # The other one is at it, too.
+        return [each * 10 for each in items]
+
+    assert at_once([call, call])([1, 2, 3]) == [10, 20, 30]
+
+
+def test_the_fastest_setting_is_taken_and_the_warm_up_does_not_count(monkeypatch):
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
+    now, calls = [0.0], []
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+
+    def call(name, *seconds):
+        calls.append(name)
+        now[0] += seconds[min(calls.count(name), len(seconds)) - 1]
+        return [f"by {name}"]
+
+    # The first call compiles; of the others the least counts.
+    seconds = {"a": (1, 5, 9), "b": (90, 8, 3), "c": (1, 4, 4)}
+    makers = {name: lambda name=name: call(name, *seconds[name]) for name in seconds}
+    trial = at_its_best(makers)
+    assert (trial.setting, trial.result, trial.call()) == ("b", ["by b"], ["by b"])
+    assert trial.tried == {"a": 5, "b": 3, "c": 4}
 
 
 @pytest.mark.tensorflow
@@ -95,6 +88,6 @@ def test_threads_that_come_too_late_are_a_users_mistake():
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", [], [1, 0], None])
 def test_a_value_that_is_not_positive_is_a_users_mistake(value):
-    with pytest.raises(InputError, match="`steps` must be positive"):
+    with pytest.raises(InputError, match="`steps` must be a positive"):
         check_positive(steps=value)
     check_positive(steps=1, batch_sizes=(1, 2))

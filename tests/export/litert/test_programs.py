@@ -44,7 +44,7 @@ def program(load_program):
 
 def test_the_table_measures_the_translations_of_the_artifact(program, litert_report, engine):
     lines = [line for line in LINES if line] * 2
-    figures = program.measure("LiteRT float32", litert_report.folder, lines)
+    figures = program.measure("LiteRT float32", litert_report.folder, lines, "1x2")
     live = [each.text for each in engine.translate(lines, 3, 0.8)]
     assert figures["texts"] == live
     assert figures["texts_1"] == live
@@ -64,10 +64,12 @@ def test_the_table_is_markdown(program):
         "megabytes": 3.14,
         "bleu": 35.678,
         "tokens_per_second_1": 1234,
+        "setting_1": "1x2",
         "tokens_per_second_32": 5678,
+        "setting_32": "2x1",
         "peak_megabytes": 99,
         "load_seconds": 0.05,
         "first_sentence_seconds": 0.012,
     }
     *_, last = program.table([row])
-    assert last == "| LiteRT int8 | 3.1 | 35.68 | 1,234 | 5,678 | 99 | 0.05 | 0.01 |"
+    assert last == "| LiteRT int8 | 3.1 | 35.68 | 1,234 (1x2) | 5,678 (2x1) | 99 | 0.05 | 0.01 |"
