@@ -21,9 +21,9 @@ from keras_transformer.analysis.attention import (
     words_of,
 )
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.compiled import pad
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
+from keras_transformer.inputs import pad
 from keras_transformer.layers import MultiHeadAttention
 
 # Voita et al. 2019: positional from 90% on; syntactic from 10 points above what a fixed offset

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_transformer.decoding import inputs
+from keras_transformer import inputs
 from keras_transformer.errors import InputError
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has

@@ -90,8 +90,8 @@ def encode_pairs(
             f"Received: {len(source_texts)} sources, {len(target_texts)} targets."
         )
     options = _Options(max_length, max_length_ratio, drop_duplicates)
-    texts = zip(source_texts, target_texts, strict=True)
-    return _encode(texts, (source_tokenizer, target_tokenizer), options, None)
+    pairs = zip(source_texts, target_texts, strict=True)
+    return _encode(pairs, (source_tokenizer, target_tokenizer), options, None)
 
 
 def encode_files(

@@ -3,6 +3,7 @@
 import itertools
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
 def train_tokenizers(recipe: Recipe) -> Tokenizers:
     """The tokenizers of both sides, learned from the training texts; one twice when joint."""
     text = recipe.text
-    options = dict(
+    options: dict[str, Any] = dict(
         byte_fallback=text.byte_fallback,
         split_digits=text.split_digits,
         character_coverage=text.character_coverage,

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -211,7 +212,7 @@ def compile_model(model: Transformer, training: TrainingSection) -> None:
             training.accumulation_steps if training.accumulation_steps > 1 else None
         ),
     )
-    options = {
+    options: dict[str, Any] = {
         "label_smoothing": training.label_smoothing,
         "reduction": "sum" if training.accumulation_steps > 1 else "sum_over_batch_size",
     }

@@ -210,7 +210,7 @@ import numpy as np
 from decoding_oracles import varied_transformer, VOCABULARY
 from test_engine import NumberTokenizer
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.decoding.compiled import length_buckets
+from keras_transformer.inputs import length_buckets
 
 engine = ModelEngine(
     varied_transformer("post_norm"), NumberTokenizer(), max_source_length=64, max_target_length=40
