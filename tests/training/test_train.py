@@ -196,6 +196,13 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
         train(finished.recipe(), tmp_path / "run", resume=True)
 
 
+def test_a_dry_run_shows_what_a_training_would_take_and_leaves_nothing(tmp_path, corpus, capsys):
+    train(recipe(corpus, epochs=7), tmp_path / "run", dry_run=True)
+    shown = capsys.readouterr().err
+    assert "parameters, 7 epochs of " in shown and " minutes at this machine's " in shown
+    assert not (tmp_path / "run").exists()
+
+
 def test_bad_data_leaves_no_folder(tmp_path, corpus):
     (corpus / "train.de").write_text("one line\n", encoding="utf-8")
     with pytest.raises(InputError):
