@@ -1,6 +1,7 @@
 """The commands on a run that has learned 32 pairs of sentences by heart."""
 
 import ast
+import contextlib
 import functools
 import io
 import json
@@ -212,6 +213,7 @@ def test_a_litert_export_that_mixes_up_its_translations_is_refused(learned, monk
     def verify(quantize, shift):
         """As if the files gave each text the translation of another one, and its true score."""
 
+        @contextlib.contextmanager
         def ask(folder, batches, *_):
             results = []
             for batch in batches:
@@ -226,9 +228,9 @@ def test_a_litert_export_that_mixes_up_its_translations_is_refused(learned, monk
                 scores = [score for _, score in rows]
                 results.append({"translation": texts, "score": scores, "ids": ids})
             search = {"results": results, "call_seconds": []}
-            return {"ids": {"load_seconds": 0.0, "searches": {"beam": search}}}
+            yield lambda: {"ids": {"load_seconds": 0.0, "searches": {"beam": search}}}
 
-        monkeypatch.setattr(verification, "_ask_fresh_process", ask)
+        monkeypatch.setattr(verification, "_fresh_process", ask)
         return verify_litert("folder", engine, {**manifest, "quantize": quantize}, SOURCES)
 
     for quantize in ("float16", "int8"):
