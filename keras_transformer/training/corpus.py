@@ -35,7 +35,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
         character_coverage=text.character_coverage,
         normalization=text.normalization,
     )
-    sources, targets = ((pair[side] for pair in texts_of(recipe, "train")) for side in (0, 1))
+    sources, targets = _side(recipe, 0), _side(recipe, 1)
     if text.joint:
         lines = _sample(itertools.chain(sources, targets), text.sample_sentences)
         joint = Tokenizer.train_from_texts(lines, text.vocabulary_size, **options)
@@ -46,6 +46,10 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
         Tokenizer.train_from_texts(sources, text.vocabulary_size, **options),
         Tokenizer.train_from_texts(targets, target_size, **options),
     )
+
+
+def _side(recipe, side):
+    return (pair[side] for pair in texts_of(recipe, "train"))
 
 
 def _sample(lines, size):

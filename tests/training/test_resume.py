@@ -38,7 +38,6 @@ class Trainer:
         # So large a rate that not every epoch is better than those before.
         options = dict(epochs=9, early_stopping_patience=2, ema_momentum=0.6, jit_compile=False)
         options |= dict(learning_rate_scale=4.0, warmup_steps=8, sample_translations=1)
-        options |= dict(accumulation_steps=2)
         values = recipe_values(self.corpus, **{**options, **training})
         values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
         return Recipe.from_dict(values)
