@@ -53,20 +53,25 @@ class StepCheckpoints(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._before, self._began = epoch, 0, time.monotonic()
-        self._saved = self._began
+        self._saved, self._sums = self._began, None
         if self.place is not None and self.place.epoch == epoch:
             self._before, self._began = self.place.step, self._began - self.place.seconds
-            for variable, value in zip(self._metrics(), self.place.metrics, strict=True):
-                variable.assign(value)
+            self._sums = self.place.metrics
             for variable, value in zip(seed_states(self.model), self.place.seeds, strict=True):
                 variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
 
     def on_train_batch_end(self, batch, logs=None):
+        if self._sums is not None:
+            # Keras makes the metrics' variables in the first step. All are sums from 0, so what
+            # was before is added after it.
+            self._synced()
+            for variable, value in zip(self._metrics(), self._sums, strict=True):
+                variable.assign_add(value)
+            self._sums = None
         now = time.monotonic()
         if self.minutes is None or now - self._saved < 60 * self.minutes:
             return
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()
+        self._synced()
         step = self._before + batch + 1
         place = Place(
             self._epoch,
@@ -80,6 +85,10 @@ class StepCheckpoints(keras.callbacks.Callback):
         save_model(self.model, file)
         self.folder.remove_step_files(keep=_KEEP)
         self._saved = time.monotonic()
+
+    def _synced(self):
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
 
     def _metrics(self):
         return self.model.metrics_variables
