@@ -69,7 +69,9 @@ class StepCheckpoints(keras.callbacks.Callback):
                 variable.assign_add(value)
             self._sums = None
         now = time.monotonic()
-        if self.minutes is None or now - self._saved < 60 * self.minutes:
+        # After the last step comes the epoch's own checkpoint; Keras knows no epoch without a step.
+        is_last = batch + 1 == self.params["steps"]
+        if self.minutes is None or is_last or now - self._saved < 60 * self.minutes:
             return
         self._synced()
         step = self._before + batch + 1
