@@ -63,7 +63,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _decode(options):
-    from keras_transformer.benchmark import decode, table
+    from keras_transformer.benchmark import decode
     from keras_transformer.files import write_whole
 
     output = getattr(options, "output", None)
@@ -77,7 +77,7 @@ def _decode(options):
         raise InputError("--length-penalty goes with --model and --source alone.")
     else:
         report = decode.benchmark_decode(**values, log=_log)
-    _log(table.table(report))
+    _log(decode.table(report))
     text = json.dumps(report, indent=2)
     print(text)
     if output is not None:

@@ -1,4 +1,4 @@
-from keras_transformer.benchmark.table import table
+from keras_transformer.benchmark.decode import table
 
 COMMON = {
     "rounds": 5,

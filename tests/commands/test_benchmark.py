@@ -3,7 +3,7 @@ import json
 import pytest
 
 from keras_transformer import config
-from keras_transformer.benchmark import decode, measure, table
+from keras_transformer.benchmark import decode, measure
 from keras_transformer.benchmark.engines import choose_engines
 from keras_transformer.cli import run
 
@@ -38,7 +38,7 @@ def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
         assert len(engine["seconds"]) == 2 and min(engine["seconds"]) > 0
         assert engine["ratio"] > 0
         assert engine["setting"] in engine["tried"]
-    assert table.table(report) in captured.err
+    assert decode.table(report) in captured.err
 
 
 def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
@@ -49,7 +49,7 @@ def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
         return {"seconds": 2}
 
     monkeypatch.setattr(decode, "benchmark_corpus", measured)
-    monkeypatch.setattr(table, "table", lambda report: "a table")
+    monkeypatch.setattr(decode, "table", lambda report: "a table")
     arguments = ["--model", "r", "--source", "s", "--beam-sizes", "2", "--batch-sizes", "8", "16"]
     assert run([*DECODE, *arguments, "--length-penalty", "0.5"]) == 0
     names = {"run_folder": "r", "source_file": "s", "beam_size": 2, "batch_sizes": [8, 16]}

@@ -74,6 +74,29 @@ def test_the_last_checkpoints_are_kept(folder):
     assert folder.checkpoint_epochs() == [3, 4]
 
 
+def test_bleu_is_that_of_the_averaged_models_translations():
+    references = ["a man walks the big dog", "two cats sleep here all day long"]
+    asked, answers = [], [["q", "r"], references]
+
+    class Engine:
+        def translate(self, texts, **options):
+            asked.append((texts, options, model.get_weights()[0].tolist()))
+            return [Translation(text, 0.0) for text in answers.pop()]
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile(keras.optimizers.SGD(0.0, use_ema=True, ema_momentum=0.5), "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.set_weights([np.full((1, 1), 3.0)])  # its average is still that of the beginning
+    callback = callbacks.ValidationBleu(Engine(), ["x", "y"], references)
+    callback.set_model(model)
+    for expected in (100.0, 0.0):
+        logs = {}
+        callback.on_epoch_end(0, logs)
+        assert logs["val_bleu"] == pytest.approx(expected)
+    assert asked[0][0] == ["x", "y"] and asked[0][1]["beam_size"] == 1
+    assert asked[0][2] != [[3.0]] and model.get_weights()[0] == 3.0
+
+
 def test_only_a_better_model_is_a_candidate_for_the_best(folder):
     history = attach(callbacks.History(folder), FakeModel())
     best = attach(callbacks.BestModel(folder, history.rows, TrainingSection()), FakeModel())
