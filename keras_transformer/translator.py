@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
+from keras_transformer.inputs import check_positive
 from keras_transformer.translation import Translation
 
 
@@ -28,23 +29,31 @@ class Translator:
         self.defaults = dict(defaults or {})
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> "Translator":
+    def load(cls, path: str | os.PathLike, threads: int | None = None) -> "Translator":
         """Reads a run folder, an export folder or a LiteRT file.
 
         Args:
             path: The folder, or a file `*.tflite` in an export's. A run folder's recipe gives the
                 beam size and the length penalty; an export has them inside.
+            threads: Threads in all; two by default with LiteRT, and one for each processor with
+                TensorFlow. That has the same for all models of a process, from its first
+                operation on.
 
         Raises:
-            InputError: The folder is missing, holds neither, or is damaged.
+            InputError: The folder is missing, holds neither, or is damaged; or TensorFlow has
+                begun with other threads.
         """
         path = pathlib.Path(path)
+        if threads is not None:
+            check_positive("threads", threads)
         if not path.exists():
             raise InputError(f"{path}: no such run or export folder.")
         if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
             from keras_transformer.export import LiteRTEngine
 
-            return cls(LiteRTEngine(path))
+            return cls(LiteRTEngine(path, **({} if threads is None else {"threads": threads})))
+        if threads is not None:
+            _give_tensorflow(threads)
         if (path / "saved_model.pb").exists():
             from keras_transformer.export import SavedModelEngine
 
@@ -109,3 +118,16 @@ class Translator:
         if not hasattr(self.engine, name):
             raise InputError(f"`{name}` needs a run folder: an export does not have it.")
         return getattr(self.engine, name)
+
+
+def _give_tensorflow(threads):
+    import tensorflow as tf
+
+    given = tf.config.threading
+    try:
+        given.set_intra_op_parallelism_threads(threads)
+        given.set_inter_op_parallelism_threads(threads)
+    except RuntimeError:
+        now = given.get_intra_op_parallelism_threads() or "its default"
+        rule = "`threads` must be set before TensorFlow's first operation."
+        raise InputError(f"{rule} Received: threads={threads}, TensorFlow has {now}.") from None

@@ -1,3 +1,4 @@
+import keras
 import pytest
 
 from keras_transformer import Translation, Translator
@@ -30,6 +31,16 @@ def test_a_folder_that_is_neither_is_refused(tmp_path):
         Translator.load(tmp_path / "nowhere")
     with pytest.raises(InputError, match="neither a run folder"):
         Translator.load(tmp_path)
+
+
+def test_threads_are_given_before_tensorflow_begins(tmp_path):
+    with pytest.raises(InputError, match="`threads` must be a positive integer"):
+        Translator.load(tmp_path, threads=0)
+    keras.ops.zeros(())
+    with pytest.raises(
+        InputError, match="before TensorFlow's first operation. Received: threads=61"
+    ):
+        Translator.load(tmp_path, threads=61)
 
 
 class FakeRun(FakeEngine):

@@ -43,16 +43,12 @@ class Worker:
 
     def translate(self, lines: list[str], first_line: int, path: str) -> list[str] | InputError:
         """The translations of lines, or the `InputError` that they or the model cause."""
-        import tensorflow as tf
-
         from keras_transformer.translator import Translator
 
         where = ""
         try:
             if self._translator is None:
-                tf.config.threading.set_intra_op_parallelism_threads(self._threads)
-                tf.config.threading.set_inter_op_parallelism_threads(self._threads)
-                self._translator = Translator.load(self._model)
+                self._translator = Translator.load(self._model, self._threads)
             where = f"{_place(lines, first_line, path)}: "
             results = self._translator.translate(lines, **self._options)
         except InputError as error:

@@ -15,10 +15,9 @@ from keras_transformer.commands.arguments import (
 )
 from keras_transformer.errors import InputError
 
-_OWN = ("model", "json", "stream", "progress", "engine")
+_OWN = ("model", "threads", "json", "stream", "progress", "engine")
 _BULK = (
     ("workers", int, "N", "processes that translate; default: 1"),
-    ("threads", int, "N", "threads and CPUs of a worker; default: 2"),
     ("chunk_lines", int, "N", "lines that a worker translates at a time; default: 1000"),
     ("ray_address", str, "TEXT", "default: Ray is started here"),
 )
@@ -42,6 +41,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         ("json", None, None, "a JSON object a line: text, tokens, probabilities"),
         ALIGNMENT,
         ("stream", None, None, "write each translation while it grows"),
+        ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's and Ray's 2"),
     )
     add_progress(group)
     group = command.add_argument_group("files over a Ray cluster, with --engine ray")
@@ -65,7 +65,7 @@ def _translate_files(options):
         ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"),
         "does not go with --engine ray",
     )
-    values = given(options, *_OWN)
+    values = given(options, *(name for name in _OWN if name != "threads"))
     for name in ("input", "output"):
         if name not in values:
             raise InputError(f"--engine ray needs --{name}.")
@@ -95,7 +95,7 @@ def _translate(options):
         _refuse(options, names, "does not go with --stream")
     if sys.stdin is None:
         raise InputError("stdin is closed: expected lines of text.")
-    translator = Translator.load(options.model)
+    translator = Translator.load(options.model, getattr(options, "threads", None))
     source, values, apart = sys.stdin.buffer, given(options, *_OWN), not is_terminal(sys.stdout)
     if "stream" in options:
         with Progress(shown=False) as progress:

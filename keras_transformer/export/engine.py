@@ -1,7 +1,9 @@
 """What the engines that read an export share: checks, batches of similar length, results."""
 
+import concurrent.futures
 import dataclasses
 import math
+import queue
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -53,14 +55,32 @@ def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
     return result
 
 
-def in_batches(lengths: Sequence[int], batch_size: int, call: Callable[[list[int]], Iterable]):
-    """What `call` gives for each place, called with places of similar length, the longest first."""
+def in_batches(
+    lengths: Sequence[int], batch_size: int, calls: Sequence[Callable[[list[int]], Iterable]]
+) -> list:
+    """What a call gives for each place, called with places of similar length, the longest first.
+
+    Several `calls` run at once, each on one batch at a time.
+    """
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    free: queue.SimpleQueue = queue.SimpleQueue()
+    for call in calls:
+        free.put(call)
+
+    def run(chosen):
+        call = free.get()
+        try:
+            return list(call(chosen))
+        finally:
+            free.put(call)
+
     results = [None] * len(lengths)
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        for place, each in zip(chosen, call(chosen), strict=True):
-            results[place] = each
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        found = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
+        for chosen, values in zip(batches, found, strict=True):
+            for place, each in zip(chosen, values, strict=True):
+                results[place] = each
     return results
 
 

@@ -1,5 +1,6 @@
 """Translating with an exported LiteRT file."""
 
+import functools
 import hashlib
 import math
 import os
@@ -26,6 +27,7 @@ from keras_transformer.inputs import bucket, check_positive, pad, source_ids
 from keras_transformer.translation import Translation
 
 _THREADS = 2
+_LEAST_ROWS = 4  # of a part that gets a thread of its own
 _WANTED = (
     "searches",
     "beam_size",
@@ -44,7 +46,7 @@ class LiteRTEngine:
     Args:
         path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
             beside it), or their folder, which is the latter.
-        threads: Threads of one computation, where `translate` is told no other number.
+        threads: As for `translate`, where that is told no other number.
 
     Attributes:
         manifest: The content of its `export.json`.
@@ -63,8 +65,8 @@ class LiteRTEngine:
         _check_file(self.path, self.manifest)
         self._source_tokenizer = self._tokenizer("source_tokenizer")
         self._target_tokenizer = self._tokenizer("target_tokenizer")
-        self._interpreters = {}
-        self._interpreter(threads)
+        self._interpreters: dict[int, list] = {}  # by their number of threads
+        self._interpreters_of(1, threads)
 
     def translate(
         self,
@@ -85,7 +87,8 @@ class LiteRTEngine:
             length_penalty: None, or the value that the export was made with.
             n_best: Hypotheses of each text: at most what the export returns; 1 of greedy search.
             batch_size: Most sentences of one call.
-            threads: Threads of one computation.
+            threads: Threads in all: of one batch's computation, or, where there are sentences for
+                more, of as many parts that are computed at once.
             long_input: What happens to a text of more tokens than the export takes: `"refuse"`,
                 `"truncate"` (with a warning), and with ids also `"split"`.
             **others: Other options of `ModelEngine.translate`, at their defaults.
@@ -107,14 +110,20 @@ class LiteRTEngine:
         longest = self.manifest["source_lengths"][-1]
         sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
         owner = {place: text for text, places in zip(given, parts, strict=True) for place in places}
-        interpreter = self._interpreter(self._threads if threads is None else threads)
+        threads = self._threads if threads is None else threads
+        check_positive("threads", threads)
 
-        def call(chosen):
+        def call(interpreter, chosen):
             ids, batch = [sources[place] for place in chosen], [owner[place] for place in chosen]
             run = self._run_texts if self._takes_text else self._run_ids
             return run(interpreter, search, ids, batch, n_best)
 
-        found = in_batches([len(each) for each in sources], batch_size, call)
+        # Two halves of a batch, each on a thread of its own, are done before one on two threads.
+        parts_at_once = max(1, min(threads, len(sources) // _LEAST_ROWS))
+        batch_size = min(batch_size, max(1, -(-len(sources) // parts_at_once)))
+        interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
+        calls = [functools.partial(call, each) for each in interpreters]
+        found = in_batches([len(each) for each in sources], batch_size, calls)
         return [_whole([found[place] for place in places]) for places in parts]
 
     @property
@@ -190,11 +199,11 @@ class LiteRTEngine:
         # The name alone: a manifest must not reach for files elsewhere.
         return Tokenizer.load(self.path.parent / Path(self.manifest[name]).name)
 
-    def _interpreter(self, threads):
-        check_positive("threads", threads)
-        if threads not in self._interpreters:
-            self._interpreters[threads] = _load(self.path, self._takes_text, threads)
-        return self._interpreters[threads]
+    def _interpreters_of(self, count, threads):
+        kept = self._interpreters.setdefault(threads, [])
+        while len(kept) < count:
+            kept.append(_load(self.path, self._takes_text, threads))
+        return kept[:count]
 
 
 def _whole(parts):

@@ -193,7 +193,7 @@ class SavedModelEngine:
         if batch_size >= self.manifest["largest_chunk"] and lengths:
             # One call: it sorts by tokens and divides inside, exactly as the live engine does.
             return call(range(len(lengths)))
-        return in_batches(lengths, batch_size, call)
+        return in_batches(lengths, batch_size, [call])
 
     def _outputs(self, name, inputs):
         import tensorflow as tf

@@ -27,7 +27,7 @@ def engines(litert_report):
 @pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (None, 1), (3, 2)])
 def test_it_translates_as_the_live_model(engines, engine, name, beam_size, n_best):
     live = engine.translate(TEXTS, beam_size or 3, 0.8, n_best=n_best)
-    for batch_size, threads in ((32, None), (2, 1)):
+    for batch_size, threads in ((32, None), (2, 1), (3, 4)):
         found = engines[name].translate(
             TEXTS, beam_size=beam_size, n_best=n_best, batch_size=batch_size, threads=threads
         )
