@@ -146,6 +146,13 @@ class TransformerConfig:
         encoder = self.num_encoder_layers * encoder_block
         return encoder + self.num_decoder_layers * decoder_block + logits
 
+    def activations(self, length: int) -> int:
+        """Numbers that a position of sequences of a length keeps for the way back, roughly."""
+        blocks = self.num_encoder_layers + self.num_decoder_layers
+        block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
+        # And logits with their gradient.
+        return blocks * block + 3 * self.output_vocabulary_size
+
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
         """A preset's configuration, with any field replaced by name."""
@@ -252,6 +259,13 @@ class RecurrentConfig:
         logits = target * width * self.output_vocabulary_size
         return encoder + source * keys + start + target * step + logits
 
+    def activations(self, length: int) -> int:
+        """Numbers that a position keeps for the way back; as `TransformerConfig`'s."""
+        gates = {"gru": 3, "lstm": 4}[self.cell] + 3
+        layers = self.num_encoder_layers + self.num_decoder_layers
+        attended = length * (2 + self.model_dim * (self.score == "additive"))
+        return layers * gates * self.model_dim + attended + 3 * self.output_vocabulary_size
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values alone, fit for JSON and YAML."""
         return dataclasses.asdict(self)
@@ -287,6 +301,16 @@ def _check_vocabularies(config):
             f"Received: vocabulary_size={config.vocabulary_size}, "
             f"target_vocabulary_size={config.target_vocabulary_size}."
         )
+
+
+CONFIGURATIONS = {each.kind: each for each in (TransformerConfig, RecurrentConfig)}
+"""The configurations by their kind, which a recipe names."""
+
+
+def check_transformer(config: TransformerConfig | RecurrentConfig, what: str) -> None:
+    """Raises `InputError` unless it is a Transformer's, for what no other model has."""
+    if config.kind != "transformer":
+        raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
 
 
 def _check(name, value, rule, kind):

@@ -195,9 +195,9 @@ class RecurrentTranslator(keras.Model):
         return both[:, :, :width], both[:, :, width:]
 
     def _step(self, embedded, states, memory):
-        """One token more of each hypothesis, `(batch, beams, model_dim)`: output, attention, states.
+        """One token more of each hypothesis: output, attention and states.
 
-        The attention is float `(batch, beams, source)`; without one, of no source.
+        `(batch, beams, model_dim)`, but the attention `(batch, beams, source)`, or of no source.
         """
         config, fed = self.config, [embedded]
         if config.input_feeding:
