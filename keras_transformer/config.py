@@ -1,8 +1,8 @@
-"""The configuration of a Transformer: sizes, rates and switches, checked once."""
+"""The configurations of the models: sizes, rates and switches, checked once."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from keras_transformer.errors import InputError, did_you_mean
 
@@ -82,6 +82,8 @@ class TransformerConfig:
     max_length: int = 1024
     layer_norm_epsilon: float = 1e-5
 
+    kind: ClassVar[str] = "transformer"
+
     def __post_init__(self):
         for name in (
             "vocabulary_size",
@@ -93,12 +95,9 @@ class TransformerConfig:
             "max_length",
         ):
             _check(name, getattr(self, name), "a positive integer", int)
-        if self.target_vocabulary_size is not None:
-            _check("target_vocabulary_size", self.target_vocabulary_size, "a positive integer", int)
         for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
             check_rate(name, getattr(self, name))
         _check("normalize_first", self.normalize_first, "true or false", bool)
-        check_choice("tie_embeddings", self.tie_embeddings, ("all", "decoder", "none"))
         check_choice("positions", self.positions, ("sinusoidal", "learned"))
         _check_activation(self.activation)
         epsilon = self.layer_norm_epsilon
@@ -108,20 +107,17 @@ class TransformerConfig:
                 "`num_heads` must divide `model_dim`. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
             )
-        if self.tie_embeddings == "all" and self.target_vocabulary_size not in (
-            None,
-            self.vocabulary_size,
-        ):
-            raise ValueError(
-                '`tie_embeddings="all"` needs one vocabulary for both sides. '
-                f"Received: vocabulary_size={self.vocabulary_size}, "
-                f"target_vocabulary_size={self.target_vocabulary_size}."
-            )
+        _check_vocabularies(self)
 
     @property
     def key_dim(self) -> int:
         """Width of one attention head."""
         return self.model_dim // self.num_heads
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers that attend to the source."""
+        return self.num_decoder_layers
 
     @property
     def output_vocabulary_size(self) -> int:
@@ -150,6 +146,13 @@ class TransformerConfig:
         encoder = self.num_encoder_layers * encoder_block
         return encoder + self.num_decoder_layers * decoder_block + logits
 
+    def activations(self, length: int) -> int:
+        """Numbers that a position of sequences of a length keeps for the way back, roughly."""
+        blocks = self.num_encoder_layers + self.num_decoder_layers
+        block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
+        # And logits with their gradient.
+        return blocks * block + 3 * self.output_vocabulary_size
+
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
         """A preset's configuration, with any field replaced by name."""
@@ -163,10 +166,151 @@ class TransformerConfig:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
         """The inverse of `to_dict`; an unknown field is a `ValueError`."""
-        unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
-        if unknown:
-            raise ValueError(f"Unknown fields of TransformerConfig: {sorted(unknown)}.")
-        return cls(**fields)
+        return cls(**_known_fields(cls, fields))
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentConfig:
+    """Sizes and switches of a recurrent encoder-decoder.
+
+    Args:
+        vocabulary_size: Number of ids, of the source side or of both.
+        model_dim: Width of embeddings and states, even: each direction of the encoder has half.
+        cell: `"gru"` or `"lstm"`.
+        num_encoder_layers: Bidirectional layers of the encoder.
+        num_decoder_layers: Cells of the decoder, one above the other.
+        attention: `"none"`: the decoder knows the encoder's last state alone; `"bahdanau"`: the
+            state before a step attends, and what it finds is an input of the step; `"luong"`: the
+            state after it attends (Luong's global attention).
+        attention_score: A score of `layers.Attention`; by default additive for Bahdanau's
+            attention, general for Luong's.
+        input_feeding: Whether the output of a step is an input of the next one (Luong et al.
+            2015, section 3.3).
+        dropout: Rate on embeddings, on what each encoder layer reads, and on outputs.
+        tie_embeddings: As for `TransformerConfig`.
+        target_vocabulary_size: Number of target ids, when it is a vocabulary of its own.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    vocabulary_size: int
+    model_dim: int = 256
+    cell: Literal["gru", "lstm"] = "gru"
+    num_encoder_layers: int = 1
+    num_decoder_layers: int = 1
+    attention: Literal["none", "bahdanau", "luong"] = "bahdanau"
+    attention_score: str | None = None
+    input_feeding: bool = False
+    dropout: float = 0.1
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    target_vocabulary_size: int | None = None
+
+    kind: ClassVar[str] = "recurrent"
+    positions: ClassVar[str] = "none"
+    num_heads: ClassVar[int] = 1
+
+    def __post_init__(self):
+        for name in ("vocabulary_size", "model_dim", "num_encoder_layers", "num_decoder_layers"):
+            _check(name, getattr(self, name), "a positive integer", int)
+        check_choice("cell", self.cell, ("gru", "lstm"))
+        check_choice("attention", self.attention, ("none", *_SCORE_OF))
+        _check("input_feeding", self.input_feeding, "true or false", bool)
+        check_rate("dropout", self.dropout)
+        if self.attention_score is not None:
+            check_choice("attention_score", self.attention_score, ATTENTION_SCORES)
+        if self.attention == "none" and (self.attention_score or self.input_feeding):
+            raise ValueError(
+                "`attention_score` and `input_feeding` need an attention. Received: "
+                f"attention='none', attention_score={self.attention_score!r}, "
+                f"input_feeding={self.input_feeding!r}."
+            )
+        if self.model_dim % 2:
+            raise ValueError(f"`model_dim` must be even. Received: model_dim={self.model_dim}.")
+        _check_vocabularies(self)
+
+    @property
+    def score(self) -> str | None:
+        """The attention's score, `None` without attention."""
+        return self.attention_score or _SCORE_OF.get(self.attention)
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers that attend to the source."""
+        return int(self.attention != "none")
+
+    @property
+    def output_vocabulary_size(self) -> int:
+        """Number of target ids, whether the vocabulary is shared or not."""
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
+        """Multiply-adds of the matrix products of a pass forwards; as `TransformerConfig`'s."""
+        width, source, target = self.model_dim, source_length, target_length
+        gates, attends = {"gru": 3, "lstm": 4}[self.cell], self.num_attention_layers
+        # Two directions of half the width, which read all of it.
+        encoder = source * self.num_encoder_layers * gates * (width + width // 2) * width
+        read = 1 + (self.attention == "bahdanau") + self.input_feeding
+        cells = gates * width**2 * (read + 1 + 2 * (self.num_decoder_layers - 1))
+        step = cells + (1 + attends) * width**2 + 2 * attends * source * width
+        keys = width**2 * (self.score in ("general", "additive"))
+        step = step + width**2 * (self.score == "additive")
+        start = self.num_decoder_layers * (1 + (self.cell == "lstm")) * width**2
+        logits = target * width * self.output_vocabulary_size
+        return encoder + source * keys + start + target * step + logits
+
+    def activations(self, length: int) -> int:
+        """Numbers that a position keeps for the way back; as `TransformerConfig`'s."""
+        gates = {"gru": 3, "lstm": 4}[self.cell] + 3
+        layers = self.num_encoder_layers + self.num_decoder_layers
+        attended = length * (2 + self.model_dim * (self.score == "additive"))
+        return layers * gates * self.model_dim + attended + 3 * self.output_vocabulary_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values alone, fit for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "RecurrentConfig":
+        """The inverse of `to_dict`; an unknown field is a `ValueError`."""
+        return cls(**_known_fields(cls, fields))
+
+
+ATTENTION_SCORES = ("dot", "scaled_dot", "general", "additive")
+"""Names of the scores of `layers.Attention`."""
+_SCORE_OF = {"bahdanau": "additive", "luong": "general"}
+
+
+def _known_fields(cls, fields):
+    unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
+    if unknown:
+        raise ValueError(f"Unknown fields of {cls.__name__}: {sorted(unknown)}.")
+    return fields
+
+
+def _check_vocabularies(config):
+    if config.target_vocabulary_size is not None:
+        _check("target_vocabulary_size", config.target_vocabulary_size, "a positive integer", int)
+    check_choice("tie_embeddings", config.tie_embeddings, ("all", "decoder", "none"))
+    if config.tie_embeddings == "all" and config.target_vocabulary_size not in (
+        None,
+        config.vocabulary_size,
+    ):
+        raise ValueError(
+            '`tie_embeddings="all"` needs one vocabulary for both sides. '
+            f"Received: vocabulary_size={config.vocabulary_size}, "
+            f"target_vocabulary_size={config.target_vocabulary_size}."
+        )
+
+
+CONFIGURATIONS = {each.kind: each for each in (TransformerConfig, RecurrentConfig)}
+"""The configurations by their kind, which a recipe names."""
+
+
+def check_transformer(config: TransformerConfig | RecurrentConfig, what: str) -> None:
+    """Raises `InputError` unless it is a Transformer's, for what no other model has."""
+    if config.kind != "transformer":
+        raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
 
 
 def _check(name, value, rule, kind):

@@ -9,6 +9,9 @@ from keras import ops
 
 from keras_transformer.config import PAD_ID
 
+# Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
+_MASKED_SCORE = -1e30
+
 
 def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
     """Marks the real tokens of integer `ids` `(batch, length)`: bool of that shape."""
@@ -72,3 +75,25 @@ def combine(*masks: keras.KerasTensor | None) -> keras.KerasTensor | None:
         if mask is not None:
             combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def masked_softmax(
+    scores: keras.KerasTensor, mask: keras.KerasTensor | None = None
+) -> keras.KerasTensor:
+    """Softmax over the keys that a mask lets a query see; zeros where it sees none.
+
+    Args:
+        scores: Float `(…, query, key)`.
+        mask: Bool, True = may attend, broadcastable to the scores.
+
+    Returns:
+        Float32 of the scores' shape.
+    """
+    # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
+    # row loses small probabilities.
+    scores = ops.cast(scores, "float32")
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    weights = ops.softmax(ops.where(mask, scores, _MASKED_SCORE), axis=-1)
+    # A row that is masked throughout has a uniform softmax: here it becomes zeros.
+    return ops.where(mask, weights, 0.0)

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_whole
@@ -191,9 +192,11 @@ def inspect_run(
         inputs["pairs"] = read_pairs(*files)
     search: dict[str, Any] = {"beam_size": beam_size or recipe.decoding.beam_size}
     search["length_penalty"] = recipe.decoding.length_penalty
+    model = folder.model()
+    check_transformer(model.config, "`inspect`")
     with staged_folder(output) as staging:
         limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
-        engine = ModelEngine(folder.model(), *folder.tokenizers(), *limits)
+        engine = ModelEngine(model, *folder.tokenizers(), *limits)
         with heads_off(engine.model, without_heads):
             pass  # Heads that are not there are named before anything is compiled.
         inspection = Inspection(engine, source, target, **search)

@@ -143,6 +143,11 @@ class DecodingOptions:
     def check_attention(self, num_layers: int, num_heads: int) -> None:
         """Checks what depends on the model's decoder."""
         layer, heads = self.attention_layer, self.attention_heads
+        if not num_layers:
+            if self.with_coverage or (layer, heads) != (-1, None):
+                rule = "`coverage_penalty`, `attention_layer` and `attention_heads` need attention"
+                raise InputError(f"{rule}, which the model has none of.")
+            return
         if not is_integer(layer) or not -num_layers <= layer < num_layers:
             rule = f"must be one of the {num_layers} decoder blocks, counted from 0"
             raise InputError(f"`attention_layer` {rule}. Received: attention_layer={layer!r}.")

@@ -22,6 +22,7 @@ from keras_transformer.decoding.options import DecodingOptions, SearchArguments,
 from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses
 from keras_transformer.decoding.scoring import TeacherForcedScorer
 from keras_transformer.decoding.search import Search
+from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets, pad, row_count
 
 FIRST_CAPACITY = 32  # of the first stage of a search, in tokens
@@ -234,13 +235,16 @@ class Scheduler:
 
     def stages(self, options: DecodingOptions) -> Stages:
         """The compiled search with these options."""
-        kept_weights = self._kept_weights if self._frozen else None
+        lays_out = self._frozen and hasattr(self._model, "step_weights")
+        kept_weights = self._kept_weights if lays_out else None
         search, longest = Search(self._model, options), self._max_lengths[1]
         make = functools.partial(Stages, search, longest, kept_weights, self._workers)
         return self._one_of_few(options.program_key, make)
 
     def scorer(self, options: DecodingOptions, alignment: bool) -> TeacherForcedScorer:
         """The compiled scoring with these options, with or without alignments."""
+        if alignment and not self._model.config.num_attention_layers:
+            raise InputError("`alignment` needs attention, which the model has none of.")
         key = (options.attention_layer, options.attention_heads, alignment)
         make = functools.partial(TeacherForcedScorer, self._model, *key, self._max_lengths)
         return self._one_of_few(key, make)

@@ -16,21 +16,22 @@ def score_targets(model: keras.Model, source_ids, target_ids, layer=-1, heads=No
     """Scores targets in one pass, without a search.
 
     Args:
-        model: `Transformer`.
+        model: A model of `keras_transformer.models`.
         source_ids: Int32 `(batch, source)`, padded with 0.
         target_ids: Int32 `(batch, target)`: no beginning-of-sentence id; EOS, then padding.
         layer: As `attention_layer` in `DecodingOptions`, like `heads`.
 
     Returns:
         Log-probabilities of the target's tokens, float32 `(batch, target)`, not masked; and the
-        alignment, float32 `(batch, target, source)`.
+        alignment, float32 `(batch, target, source)`, of a model without attention `None`.
     """
     batch = ops.shape(target_ids)[0]
     begin = ops.full((batch, 1), BOS_ID, "int32")
     read = ops.concatenate([begin, target_ids[:, :-1]], axis=1)  # --> [batch, target]
     logits, attention = model.call_with_attention(source_ids, read)
     chosen = ops.take_along_axis(logits, ops.expand_dims(target_ids, 2), axis=2)[..., 0]
-    return chosen - ops.logsumexp(logits, axis=2), mean_of_heads(attention[layer], heads)
+    alignment = mean_of_heads(attention[layer], heads) if attention else None
+    return chosen - ops.logsumexp(logits, axis=2), alignment
 
 
 class TeacherForcedScorer:

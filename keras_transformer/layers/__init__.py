@@ -1,5 +1,6 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
+from keras_transformer.layers.attention import Attention
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
@@ -9,6 +10,7 @@ from keras_transformer.layers.sinusoidal_positional_encoding import SinusoidalPo
 from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
+    "Attention",
     "DecoderBlock",
     "EncoderBlock",
     "FeedForward",

@@ -15,9 +15,6 @@ from keras_transformer.layers.projection import (
     check_sequence,
 )
 
-# Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
-_MASKED_SCORE = -1e30
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MultiHeadAttention(LayerOfProjections):
@@ -220,16 +217,7 @@ class MultiHeadAttention(LayerOfProjections):
             # A score past 65,504 would be infinite, and a row of infinities NaN.
             query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
         scores = ops.matmul(query, key)  # --> [b, n, q, k]
-        # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
-        # row loses small probabilities.
-        scores = ops.cast(scores, "float32")
-        if mask is not None:
-            scores = ops.where(mask, scores, _MASKED_SCORE)
-        weights = ops.softmax(scores, axis=-1)
-        if mask is not None:
-            # A row that is masked throughout has a uniform softmax: here it becomes zeros.
-            weights = ops.where(mask, weights, 0.0)
-        weights = ops.cast(weights, self.compute_dtype)
+        weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
         heads = ops.matmul(self._dropout_layer(weights, training=training), key_value.value)
         return ops.transpose(heads, (0, 2, 1, 3)), weights
 

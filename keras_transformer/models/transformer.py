@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     SinusoidalPositionalEncoding,
     TokenEmbedding,
 )
+from keras_transformer.models.inputs import two_sequences
 from keras_transformer.models.stacks import Decoder, Encoder
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 
@@ -107,7 +108,7 @@ class Transformer(keras.Model):
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
-        source_ids, target_ids = _two_sequences(inputs)
+        source_ids, target_ids = two_sequences(inputs)
         encoded, source_mask = self.encode(source_ids, training=training)
         hidden = self.decoder(
             self._embed(target_ids, self.target_embedding, self.target_positions, training),
@@ -283,26 +284,3 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
-
-
-def _two_sequences(inputs):
-    if isinstance(inputs, dict):
-        missing = {"source_ids", "target_ids"} - set(inputs)
-        if missing:
-            raise ValueError(
-                'The inputs must hold "source_ids" and "target_ids". '
-                f"Received: keys {sorted(inputs)}."
-            )
-        return inputs["source_ids"], inputs["target_ids"]
-    if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
-        raise ValueError(
-            f"The inputs must be (source_ids, target_ids). Received: {_description(inputs)}."
-        )
-    return inputs
-
-
-def _description(inputs):
-    name = type(inputs).__name__
-    if isinstance(inputs, (tuple, list)):
-        return f"{name} of {len(inputs)}"
-    return f"{name} of shape {tuple(inputs.shape)}" if hasattr(inputs, "shape") else name

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_transformer.config import TransformerConfig
+from keras_transformer.config import RecurrentConfig, TransformerConfig
 from keras_transformer.data import ParallelDataset
 from keras_transformer.training.recipe import TrainingSection
 
@@ -17,7 +17,10 @@ _SLOWEST_SHARE = 3
 
 
 def forecast(
-    config: TransformerConfig, parameters: int, dataset: ParallelDataset, training: TrainingSection
+    config: TransformerConfig | RecurrentConfig,
+    parameters: int,
+    dataset: ParallelDataset,
+    training: TrainingSection,
 ) -> dict[str, Any]:
     """The size of a training, as a dict fit for JSON.
 
@@ -94,16 +97,8 @@ def _matrix_product_rate():
 def _memory(config, parameters, dataset, training):
     # Weights, gradients, two moments; an average; accumulated gradients.
     copies = 4 + (training.ema_momentum is not None) + (training.accumulation_steps > 1)
-    blocks = config.num_encoder_layers + config.num_decoder_layers
-    positions = [dataset.copies * rows * length for rows, length in dataset.shapes]
     activations = max(
-        count
-        * (
-            # What a block keeps for the way back, and logits with their gradient.
-            blocks * (12 * config.model_dim + 2 * config.intermediate_dim)
-            + blocks * 3 * config.num_heads * length
-            + 3 * config.output_vocabulary_size
-        )
-        for count, (_, length) in zip(positions, dataset.shapes, strict=True)
+        dataset.copies * rows * length * config.activations(length)
+        for rows, length in dataset.shapes
     )
     return 4 * (copies * parameters + activations)

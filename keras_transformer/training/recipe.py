@@ -9,7 +9,12 @@ from typing import Literal
 
 import pydantic
 
-from keras_transformer.config import TransformerConfig
+from keras_transformer.config import (
+    CONFIGURATIONS,
+    RecurrentConfig,
+    TransformerConfig,
+    check_choice,
+)
 from keras_transformer.declaration import STRICT, check_keys, checked, option, received
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
@@ -205,8 +210,9 @@ class Recipe:
     Attributes:
         data: `DataSection`.
         text: `TextSection`.
-        model: Dict: a `preset` and/or fields of `TransformerConfig` but the vocabulary's sizes,
-            which the tokenizer decides.
+        model: Dict: `kind`, `transformer` by default or `recurrent`; fields of its
+            configuration but the vocabulary's sizes, which the tokenizer decides; and for a
+            Transformer a `preset`.
         training: `TrainingSection`.
         decoding: `DecodingSection`.
     """
@@ -234,12 +240,13 @@ class Recipe:
             values = {key: {} if value is None else value for key, value in values.items()}
         with checked(cls, f"{where}: "):
             recipe = pydantic.TypeAdapter(cls).validate_python(values)
-        check_keys(recipe.model, _MODEL_KEYS, f"{where}: ", "model")
+        check_choice("model.kind", recipe.model.get("kind", "transformer"), tuple(CONFIGURATIONS))
+        check_keys(recipe.model, _model_keys(recipe.model), f"{where}: ", "model")
         problem = _contradiction(recipe, trained)
         if problem:
             raise InputError(f"{where}: {problem}")
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, where=where)
-        if config.positions == "learned" and not trained:
+        if isinstance(config, TransformerConfig) and config.positions == "learned" and not trained:
             recipe = _with_positions(recipe, config.max_length, values, where)
         return recipe
 
@@ -271,9 +278,9 @@ class Recipe:
         vocabulary_size: int,
         target_vocabulary_size: int | None = None,
         where: str = "recipe",
-    ) -> TransformerConfig:
-        """The `TransformerConfig` for vocabularies of these sizes."""
-        fields = {key: value for key, value in self.model.items() if key != "preset"}
+    ) -> TransformerConfig | RecurrentConfig:
+        """The model's configuration for vocabularies of these sizes."""
+        fields = {key: value for key, value in self.model.items() if key not in ("kind", "preset")}
         if target_vocabulary_size is not None:
             fields["target_vocabulary_size"] = target_vocabulary_size
             # Two vocabularies cannot share one table, so "all" means what they can share.
@@ -282,16 +289,17 @@ class Recipe:
             if "preset" in self.model:
                 preset = self.model["preset"]
                 return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
-            return TransformerConfig(vocabulary_size=vocabulary_size, **fields)
+            kind = CONFIGURATIONS[self.model.get("kind", "transformer")]
+            return kind(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 
 
-_MODEL_KEYS = ("preset",) + tuple(
-    field.name
-    for field in dataclasses.fields(TransformerConfig)
-    if field.name not in ("vocabulary_size", "target_vocabulary_size")
-)
+def _model_keys(model):
+    kind = CONFIGURATIONS[model.get("kind", "transformer")]
+    names = [field.name for field in dataclasses.fields(kind)]
+    own = ("kind", "preset") if kind is TransformerConfig else ("kind",)
+    return (*own, *(each for each in names if "vocabulary_size" not in each))
 
 
 def _contradiction(recipe, trained):

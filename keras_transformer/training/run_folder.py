@@ -30,7 +30,7 @@ import keras
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
-from keras_transformer.models import Transformer
+from keras_transformer.models import KINDS
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
@@ -141,7 +141,7 @@ class RunFolder:
             Tokenizer.load(self.path / "target_tokenizer.model"),
         )
 
-    def model(self) -> Transformer:
+    def model(self) -> keras.Model:
         """The best model.
 
         Raises:
@@ -289,8 +289,8 @@ def _from_the_best(rows, select_by):
     return sorted(rows, key=lambda row: sign * row[f"val_{select_by}"])
 
 
-def load_model(path: str | os.PathLike, compile: bool) -> Transformer:
-    """A `Transformer` from a `.keras` file, without running any code that the file may hold.
+def load_model(path: str | os.PathLike, compile: bool) -> keras.Model:
+    """A model from a `.keras` file, without running any code that the file may hold.
 
     Raises:
         InputError: The file is missing, damaged, or holds something else.
@@ -303,8 +303,8 @@ def load_model(path: str | os.PathLike, compile: bool) -> Transformer:
     except Exception as error:  # Keras and h5py raise many kinds for a damaged file.
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{path}: cannot be read as a Keras model: {first:.200}") from None
-    if not isinstance(model, Transformer):
-        raise InputError(f"{path}: expected a Transformer. Received: {type(model).__name__}.")
+    if not isinstance(model, tuple(KINDS.values())):
+        raise InputError(f"{path}: expected a model to train. Received: {type(model).__name__}.")
     return model
 
 

@@ -18,7 +18,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import check_own, is_terminal, write_whole
 from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
-from keras_transformer.models import Transformer
+from keras_transformer.models import model_of
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.corpus import (
@@ -190,11 +190,11 @@ def _average(training, folder, model, validation, bleu):
     return {"average": {"epochs": epochs, **values, "is_the_best_model": is_best}}
 
 
-def compile_model(model: Transformer, training: TrainingSection) -> None:
+def compile_model(model: keras.Model, training: TrainingSection) -> None:
     """`model.compile` as `training`, a `TrainingSection`, says.
 
     Args:
-        model: `Transformer`.
+        model: A model of `keras_transformer.models`.
         training: `TrainingSection`.
     """
     optimizer = keras.optimizers.Adam(
@@ -294,10 +294,8 @@ def _model(recipe, folder, tokenizers, resume):
     source, target = tokenizers
     keras.utils.set_random_seed(recipe.training.seed)
     target_size = None if source == target else target.vocabulary_size
-    model = Transformer(
-        recipe.model_config(source.vocabulary_size, target_size),
-        dtype=recipe.training.dtype_policy,
-    )
+    config = recipe.model_config(source.vocabulary_size, target_size)
+    model = model_of(config, dtype=recipe.training.dtype_policy)
     compile_model(model, recipe.training)
     return model, 0, None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from keras import ops
 
+from keras_transformer.config import check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
@@ -107,6 +108,7 @@ def convert_to_ctranslate2(
             'CTranslate2 is needed: pip install "keras_transformer[peers]".'
         ) from error
     config = model.config
+    check_transformer(config, "A conversion to CTranslate2")
     if config.activation not in _ACTIVATIONS:
         raise InputError(
             f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "

@@ -7,6 +7,7 @@ import os
 import time
 from typing import Literal
 
+from keras_transformer.config import check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE
@@ -120,6 +121,7 @@ def _check(engine, quantize):
             "A LiteRT model is exported on Keras' TensorFlow backend. "
             f"Received: backend={keras.backend.backend()!r}."
         )
+    check_transformer(engine.model.config, "A LiteRT model")
     if quantize not in QUANTIZATIONS:
         raise InputError(
             f"`quantize` must be one of {', '.join(QUANTIZATIONS)}. "

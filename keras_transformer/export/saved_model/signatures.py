@@ -43,12 +43,19 @@ INPUTS = {
 SIGNATURES = tuple(INPUTS)
 
 
-def check_signatures(names: Iterable[str]) -> list[str]:
+def check_signatures(names: Iterable[str], with_attention: bool = True) -> list[str]:
     """The names in the order of `SIGNATURES`; `serving_default` is always among them.
 
+    Of a model without attention all names are all but `align`.
+
     Raises:
-        InputError: A name is unknown.
+        InputError: A name is unknown, or asks for attention that the model has none of.
     """
+    names = set(names)
+    if not with_attention and "align" in names:
+        if names != set(SIGNATURES):
+            raise InputError("The signature `align` needs attention, which the model has none of.")
+        names.remove("align")
     for name in names:
         if name not in INPUTS:
             raise InputError(

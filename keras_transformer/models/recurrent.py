@@ -1,0 +1,276 @@
+"""The recurrent encoder-decoder that the Transformer replaced: without attention, and with it."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.config import RecurrentConfig
+from keras_transformer.layers import Attention, TokenEmbedding
+from keras_transformer.layers.projection import Projection
+from keras_transformer.models.inputs import two_sequences
+
+
+class Memory(NamedTuple):
+    """The encoded source, as each step of the decoder reads it; `()` without attention.
+
+    Attributes:
+        key: Float `(batch, source, features)`, projected for the attention's score.
+        value: Float `(batch, source, model_dim)`.
+        mask: Bool `(batch, 1, source)`, True = a real token.
+    """
+
+    key: keras.KerasTensor
+    value: keras.KerasTensor
+    mask: keras.KerasTensor
+
+
+class RecurrentCache(NamedTuple):
+    """All that a decoding step needs besides the ids it is given.
+
+    Attributes:
+        states: Float `(batch, beams, model_dim)` each: those of the cells, and the last output
+            where that is fed back.
+        memory: `Memory`, held once a sentence, or `()`.
+        attention: Float32 `(batch, beams, source)`, what the last step attended to, or `()`.
+    """
+
+    states: tuple[keras.KerasTensor, ...]
+    memory: Memory | tuple[()]
+    attention: keras.KerasTensor | tuple[()] = ()
+
+    def extended(self, capacity: int) -> "RecurrentCache":
+        """Itself: a state has no length."""
+        return self
+
+
+class _Cell:
+    """A function `(inputs, states) -> (outputs, states)` as `keras.layers.RNN` takes a cell."""
+
+    def __init__(self, step, width, states, compute_dtype):
+        self.call = step
+        self.state_size, self.output_size = [width] * states, width
+        self.compute_dtype = compute_dtype
+
+    def __call__(self, inputs, states):
+        return self.call(inputs, states)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RecurrentTranslator(keras.Model):
+    """Encoder and decoder of GRU or LSTM cells, from ids to logits; called as `Transformer` is.
+
+    A decoding step and a step of training are one function, so that they cannot differ.
+
+    Args:
+        config: `RecurrentConfig`.
+
+    References: Sutskever et al. 2014 (arXiv:1409.3215), without attention; Bahdanau et al. 2014
+    (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025). Unlike theirs, embeddings and logits
+    may share a table, and the output of a step is one layer with tanh, as in Luong's.
+
+    Example:
+
+    >>> model = RecurrentTranslator(RecurrentConfig(vocabulary_size=100, model_dim=32))
+    >>> ids = keras.ops.ones((2, 7), dtype="int32")
+    >>> model((ids, ids)).shape
+    (2, 7, 100)
+    """
+
+    def __init__(self, config: RecurrentConfig, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.autocast = False  # Ids must stay integers; every sublayer casts for itself.
+        self.config = config
+        policy, width = self.dtype_policy, config.model_dim
+        self.target_embedding = TokenEmbedding(
+            config.output_vocabulary_size, width, dtype=policy, name="target_embedding"
+        )
+        self.source_embedding = self.target_embedding
+        if config.tie_embeddings != "all":
+            self.source_embedding = TokenEmbedding(
+                config.vocabulary_size, width, dtype=policy, name="source_embedding"
+            )
+        self.output_projection = None
+        if config.tie_embeddings == "none":
+            self.output_projection = keras.layers.Dense(
+                config.output_vocabulary_size, use_bias=False, dtype=policy, name="logits"
+            )
+        lstm = config.cell == "lstm"
+        layer = keras.layers.LSTM if lstm else keras.layers.GRU
+        self.encoder_layers = [
+            keras.layers.Bidirectional(
+                layer(width // 2, return_sequences=True, return_state=True, dtype=policy),
+                dtype=policy,
+                name=f"encoder_{number}",
+            )
+            for number in range(config.num_encoder_layers)
+        ]
+        cell = keras.layers.LSTMCell if lstm else keras.layers.GRUCell
+        self.cells = [
+            cell(width, dtype=policy, name=f"decoder_{number}")
+            for number in range(config.num_decoder_layers)
+        ]
+        self._states_of_a_cell = 1 + lstm
+        self.start = keras.layers.Dense(
+            width * self._states_of_a_cell * len(self.cells), "tanh", dtype=policy, name="start"
+        )
+        self.attention = None
+        if config.score is not None:
+            self.attention = Attention(config.score, width, dtype=policy, name="attention")
+        self.output_layer = Projection("btd,du->btu", (None, width), dtype=policy, name="output")
+        self.dropout = keras.layers.Dropout(config.dropout, dtype=policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        config, width = self.config, self.config.model_dim
+        for layer in (self.source_embedding, self.target_embedding):
+            if not layer.built:
+                layer.build((None, None))
+        for layer in self.encoder_layers:
+            layer.build((None, None, width))
+        read = 1 + (config.attention == "bahdanau") + config.input_feeding
+        for number, cell in enumerate(self.cells):
+            cell.build((None, width if number else read * width))
+        self.start.build((None, width))
+        if self.attention is not None:
+            self.attention.build((None, None, width), (None, None, width))
+        self.output_layer.build((None, None, width * (1 + config.num_attention_layers)))
+        if self.output_projection is not None:
+            self.output_projection.build((None, None, width))
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
+        source_ids, target_ids = two_sequences(inputs)
+        states, memory = self._encode(source_ids, 1, training)
+        outputs, _ = self._read(target_ids, states, memory, training)
+        return self._logits(self.dropout(outputs, training=training))
+
+    def call_with_attention(
+        self, source_ids: keras.KerasTensor, target_ids: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, tuple[keras.KerasTensor, ...]]:
+        """As `Transformer.call_with_attention`: of one head, or `()` without attention."""
+        states, memory = self._encode(source_ids, 1)
+        outputs, attention = self._read(target_ids, states, memory)
+        attention = () if self.attention is None else (ops.expand_dims(attention, 1),)
+        return ops.cast(self._logits(outputs), "float32"), attention
+
+    def _encode(self, source_ids, beams, training=None):
+        """The decoder's first states, `(batch, beams, model_dim)` each, and its `Memory`."""
+        mask = masks.padding_mask(source_ids)
+        hidden, last = self.source_embedding(source_ids), ()
+        for layer in self.encoder_layers:
+            hidden = self.dropout(hidden, training=training)
+            # Where the mask says False a state stays as it is: padding has no effect.
+            hidden, *last = layer(hidden, mask=mask, training=training)
+        # Of each direction the hidden state, which of an LSTM's two is the first.
+        last = ops.concatenate(last[:: self._states_of_a_cell], axis=1)  # --> [batch, model_dim]
+        count = self._states_of_a_cell * len(self.cells)
+        states = ops.split(ops.expand_dims(self.start(last), 1), count, axis=2)
+        if self.config.input_feeding:
+            states.append(ops.zeros_like(states[0]))
+        shape = (ops.shape(source_ids)[0], beams, self.config.model_dim)
+        states = tuple(ops.broadcast_to(each, shape) for each in states)
+        if self.attention is None:
+            return states, ()
+        return states, Memory(self.attention.project_key(hidden), hidden, ops.expand_dims(mask, 1))
+
+    def _read(self, target_ids, states, memory, training=None):
+        """The outputs after each token, `(batch, target, model_dim)`, and their attention."""
+        embedded = self.dropout(self.target_embedding(target_ids), training=training)
+        width = self.config.model_dim
+
+        def step(embedded, states):  # embedded: [batch, model_dim]
+            given = ops.expand_dims(embedded, 1), tuple(states), memory
+            output, attention, states = self._step(*given)
+            return ops.concatenate([output, attention], axis=2)[:, 0], list(states)
+
+        # Keras' loop over time: `ops.scan` has no gradient in TensorFlow's XLA. Made here, it has
+        # no weights, and nothing of it is kept.
+        cell = _Cell(step, width, len(states), self.compute_dtype)
+        loop = keras.layers.RNN(cell, return_sequences=True, dtype=self.dtype_policy)
+        both = loop(embedded, initial_state=list(states))  # --> [batch, target, model_dim + source]
+        return both[:, :, :width], both[:, :, width:]
+
+    def _step(self, embedded, states, memory):
+        """One token more of each hypothesis: output, attention and states.
+
+        `(batch, beams, model_dim)`, but the attention `(batch, beams, source)`, or of no source.
+        """
+        config, fed = self.config, [embedded]
+        if config.input_feeding:
+            *states, last_output = states
+            fed.append(last_output)
+        weights = ops.zeros((*ops.shape(embedded)[:2], 0), self.compute_dtype)
+        if config.attention == "bahdanau":
+            context, weights = self._attend(states[-self._states_of_a_cell], memory)
+            fed.append(context)
+        hidden, after = ops.concatenate(fed, axis=2), []
+        for number, cell in enumerate(self.cells):
+            first = number * self._states_of_a_cell
+            own = states[first : first + self._states_of_a_cell]
+            hidden, own = self._through(cell, hidden, own)
+            after += own
+        if config.attention == "luong":
+            context, weights = self._attend(hidden, memory)
+        read = [hidden] if self.attention is None else [hidden, context]
+        output = ops.tanh(self.output_layer(ops.concatenate(read, axis=2)))
+        if config.input_feeding:
+            after.append(output)
+        return output, weights, tuple(after)
+
+    def _attend(self, query, memory):
+        return self.attention.attend(query, memory.key, memory.value, memory.mask)
+
+    def _through(self, cell, inputs, states):
+        """A cell, which takes rows, on `(batch, beams, features)`."""
+        shape = (*ops.shape(inputs)[:2], self.config.model_dim)
+        rows = [ops.reshape(each, (-1, each.shape[2])) for each in (inputs, *states)]
+        output, states = cell(rows[0], rows[1:])
+        return ops.reshape(output, shape), [ops.reshape(each, shape) for each in states]
+
+    def _logits(self, outputs):
+        if self.output_projection is not None:
+            return self.output_projection(outputs)
+        return self.target_embedding.project(outputs)
+
+    def start_decoding(
+        self,
+        source_ids: keras.KerasTensor,
+        max_length: int | keras.KerasTensor,
+        num_beams: int = 1,
+        with_attention: bool = False,
+    ) -> RecurrentCache:
+        """Encodes once and makes the cache that `step` goes on from; as `Transformer`'s."""
+        states, memory = self._encode(source_ids, num_beams)
+        attention = ()
+        if with_attention:
+            attention = ops.zeros((*ops.shape(states[0])[:2], ops.shape(source_ids)[1]), "float32")
+        return RecurrentCache(states, memory, attention)
+
+    def step(
+        self, ids: keras.KerasTensor, cache: RecurrentCache
+    ) -> tuple[keras.KerasTensor, RecurrentCache]:
+        """Scores what follows one more token of each hypothesis, integer `(batch, beams)`."""
+        output, attention, states = self._step(
+            self.target_embedding(ids), cache.states, cache.memory
+        )
+        if not isinstance(cache.attention, tuple):
+            cache = cache._replace(attention=ops.cast(attention, "float32"))
+        return ops.cast(self._logits(output), "float32"), cache._replace(states=states)
+
+    def reorder(self, cache: RecurrentCache, parents: keras.KerasTensor) -> RecurrentCache:
+        """Lets each hypothesis go on from the one of `parents`, integer `(batch, beams)`."""
+        places = ops.expand_dims(parents, 2)
+        states = tuple(ops.take_along_axis(each, places, axis=1) for each in cache.states)
+        return cache._replace(states=states)
+
+    def get_config(self):
+        policy = keras.dtype_policies.serialize(self.dtype_policy)
+        return {**super().get_config(), "dtype": policy, "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**{**config, "config": RecurrentConfig.from_dict(config["config"])})

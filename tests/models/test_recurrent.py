@@ -1,0 +1,170 @@
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.config import RecurrentConfig, TransformerConfig
+from keras_transformer.decoding import search
+from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.models import RecurrentTranslator, Transformer, model_of
+
+SOURCE = np.array([[5, 6, 7, 2], [8, 9, 2, 0]], "int32")
+TARGET = np.array([[1, 5, 6, 7], [1, 8, 9, 4]], "int32")
+KINDS = [
+    dict(cell="gru", attention="none"),
+    dict(cell="lstm", attention="none", num_encoder_layers=2, num_decoder_layers=2),
+    dict(cell="gru", attention="bahdanau", num_decoder_layers=2),
+    dict(cell="lstm", attention="bahdanau", input_feeding=True, num_encoder_layers=2),
+    dict(cell="gru", attention="luong", tie_embeddings="none"),
+    dict(cell="lstm", attention="luong", attention_score="dot", input_feeding=True),
+]
+
+
+def model(vocabulary_size=12, **fields):
+    keras.utils.set_random_seed(3)
+    return model_of(RecurrentConfig(vocabulary_size, 16, dropout=0.0, **fields))
+
+
+def array(value):
+    return ops.convert_to_numpy(value)
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
+def each_kind(request):
+    return model(**request.param)
+
+
+def test_a_decoding_step_equals_the_full_pass(each_kind):
+    full = array(each_kind((SOURCE, TARGET)))
+    cache, found = each_kind.start_decoding(SOURCE, 8), []
+    for place in range(TARGET.shape[1]):
+        logits, cache = each_kind.step(TARGET[:, place : place + 1], cache)
+        found.append(array(logits)[:, 0])
+    np.testing.assert_allclose(np.stack(found, axis=1), full, atol=1e-5)
+
+
+def test_the_future_never_leaks(each_kind):
+    changed = TARGET.copy()
+    changed[:, 2:] = 11
+    before, after = (array(each_kind((SOURCE, each)))[:, :2] for each in (TARGET, changed))
+    np.testing.assert_array_equal(before, after)
+
+
+def test_padding_and_batch_mates_never_change_a_result(each_kind):
+    alone = array(each_kind((SOURCE[1:, :3], TARGET[1:])))
+    padded = np.pad(SOURCE, ((0, 0), (0, 3)))
+    np.testing.assert_allclose(array(each_kind((padded, TARGET)))[1:], alone, atol=1e-5)
+
+
+def test_beam_search_finds_the_best_of_all_translations(each_kind):
+    """Against every sequence of at most three tokens, scored by teacher forcing."""
+    small = model(
+        vocabulary_size=6,
+        **{
+            name: getattr(each_kind.config, name)
+            for name in ("cell", "attention", "input_feeding", "attention_score")
+        },
+    )
+    source = np.array([[4, 5, 2]], "int32")
+    words = [3, 4, 5]
+    sequences = [[*ids, 2] for count in range(3) for ids in itertools.product(words, repeat=count)]
+    sequences += [list(ids) for ids in itertools.product(words, repeat=3)]  # cut at the limit
+    best = max((log_probability(small, source, ids), ids) for ids in sequences)
+    found = search(small, source, beam_size=40, length_penalty=0.0, max_length=3)
+    kept = [int(each) for each in array(found.ids)[0, 0] if each]
+    assert kept == best[1]
+    assert float(array(found.scores)[0, 0]) == pytest.approx(best[0], abs=1e-4)
+
+
+def log_probability(translator, source, ids):
+    read = np.array([[1, *ids[:-1]]], "int32")
+    logits = array(translator.call_with_attention(source, read)[0])[0].astype("float64")
+    normalized = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return float(normalized[range(len(ids)), ids].sum())
+
+
+def test_attention_is_over_real_tokens_and_sums_to_one():
+    attending = model(attention="bahdanau")
+    _, (attention,) = attending.call_with_attention(SOURCE, TARGET)
+    attention = array(attention)
+    assert attention.shape == (2, 1, 4, 4)
+    np.testing.assert_allclose(attention.sum(axis=3), 1, atol=1e-6)
+    assert np.all(attention[1, :, :, 3] == 0)
+    by_token, aligned = score_targets(attending, SOURCE, TARGET)
+    assert by_token.shape == (2, 4) and aligned.shape == (2, 4, 4)
+    assert model(attention="none").call_with_attention(SOURCE, TARGET)[1] == ()
+
+
+def test_gru_and_attention_equal_an_oracle_in_numpy():
+    """One step of Bahdanau's decoder, with Keras' gates written out."""
+    m = model(attention="bahdanau")
+    cache = m.start_decoding(SOURCE[:1], 4)
+    state = array(cache.states[0])[0, 0].astype("float64")
+    value = array(cache.memory.value)[0].astype("float64")
+    weights = {each.path.split("/", 1)[1]: array(each).astype("float64") for each in m.weights}
+    scores = np.tanh(
+        state @ weights["attention/query/kernel"] + value @ weights["attention/key/kernel"]
+    )
+    scores = np.exp(scores @ weights["attention/vector"])
+    context = scores / scores.sum() @ value
+    embedded = weights["target_embedding/embeddings"][1] * 4  # the square root of 16
+    inputs = np.concatenate([embedded, context]) @ weights["decoder_0/kernel"]
+    inputs = inputs + weights["decoder_0/bias"][0]
+    recurrent = state @ weights["decoder_0/recurrent_kernel"] + weights["decoder_0/bias"][1]
+    update, reset = (1 / (1 + np.exp(-(inputs + recurrent)[at : at + 16])) for at in (0, 16))
+    candidate = np.tanh(inputs[32:] + reset * recurrent[32:])
+    new = update * state + (1 - update) * candidate
+    output = np.tanh(np.concatenate([new, context]) @ weights["output/kernel"])
+    logits, _ = m.step(np.ones((1, 1), "int32"), cache)
+    expected = output @ weights["target_embedding/embeddings"].T
+    np.testing.assert_allclose(array(logits)[0, 0], expected, atol=1e-5)
+
+
+def test_it_learns_compiled_and_is_saved(tmp_path):
+    m = model(attention="luong", input_feeding=True)
+    m.compile(
+        keras.optimizers.Adam(0.02),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=True,
+    )
+    expected = np.roll(TARGET, -1, axis=1)
+    history = m.fit((SOURCE, TARGET), expected, epochs=30, verbose=0).history["loss"]
+    assert history[-1] < 0.5 * history[0]
+    m.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.config == m.config
+    np.testing.assert_array_equal(array(again((SOURCE, TARGET))), array(m((SOURCE, TARGET))))
+
+
+def test_operations_are_those_of_its_matrices():
+    config = RecurrentConfig(50, 16, "lstm", 1, 2, "luong", input_feeding=True)
+    by_name = {each.path.split("/", 1)[1]: each for each in model_of(config).weights}
+    sizes = {name: int(np.prod(each.shape)) for name, each in by_name.items()}
+    encoder = sum(size for name, size in sizes.items() if "encoder" in name and "kernel" in name)
+    decoder = sum(size for name, size in sizes.items() if "decoder" in name and "kernel" in name)
+    logits = sizes["target_embedding/embeddings"]
+    a_step = decoder + sizes["output/kernel"] + logits + 2 * 5 * 16
+    a_source = encoder + sizes["attention/key/kernel"]
+    assert config.multiply_adds(5, 7) == 5 * a_source + 7 * a_step + sizes["start/kernel"]
+
+
+def test_what_a_configuration_cannot_mean_is_an_error():
+    for fields, message in (
+        (dict(cell="rnn"), "`cell` must be one of gru, lstm"),
+        (dict(attention="none", input_feeding=True), "need an attention"),
+        (dict(model_dim=15), "`model_dim` must be even"),
+        (dict(attention_score="cosine"), "`attention_score` must be one of dot"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RecurrentConfig(vocabulary_size=20, **fields)
+    assert RecurrentConfig.from_dict(RecurrentConfig(20).to_dict()) == RecurrentConfig(20)
+    with pytest.raises(ValueError, match="Unknown fields of RecurrentConfig: ..num_heads"):
+        RecurrentConfig.from_dict({"vocabulary_size": 20, "num_heads": 2})
+
+
+def test_each_configuration_has_its_model():
+    config = TransformerConfig(20, 16, 2, 32, 1, 1)
+    assert isinstance(model_of(config), Transformer)
+    assert isinstance(model_of(RecurrentConfig(20, 16)), RecurrentTranslator)

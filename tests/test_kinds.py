@@ -1,0 +1,121 @@
+"""Each kind of model goes the same way: train, translate, evaluate, score, export."""
+
+import json
+import pathlib
+
+import pytest
+from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
+
+from keras_transformer import Translator
+from keras_transformer.cli import run
+from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.scheduler import Scheduler
+from keras_transformer.errors import InputError
+from keras_transformer.export.saved_model.signatures import SIGNATURES, check_signatures
+from keras_transformer.models import model_of
+from keras_transformer.training import Recipe, RunFolder
+
+SOURCES = [source for source, _ in PAIRS]
+TARGETS = [target for _, target in PAIRS]
+
+
+def values_of(corpus, model, **training):
+    options = dict(epochs=12, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
+    values = recipe_values(corpus, **{**options, **training})
+    values["model"] = {"kind": "recurrent", "model_dim": 64, "dropout": 0.0, **model}
+    return values
+
+
+@pytest.fixture(scope="module")
+def attending(tmp_path_factory):
+    """A run of Luong's model that has seen a few sentences often, through the command line."""
+    base = tmp_path_factory.mktemp("kinds")
+    corpus = write_corpus(base / "corpus")
+    for side in ("en", "de"):
+        text = (corpus / f"train.{side}").read_text(encoding="utf-8")
+        (corpus / f"many.{side}").write_text(text * 12, encoding="utf-8")
+    values = values_of(corpus, {"attention": "luong", "input_feeding": True})
+    values["data"] |= {"train": {"source": "many.en", "target": "many.de"}}
+    values["data"]["drop_duplicates"] = False
+    recipe = write_recipe(base / "recipe.yaml", values)
+    assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
+    return base
+
+
+@pytest.mark.slow
+def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
+    attending, capsys, tmp_path
+):
+    folder = attending / "run"
+    history = RunFolder(folder).history()
+    assert history[-1]["val_loss"] < 0.3 * history[0]["val_loss"]
+    translator = Translator.load(folder)
+    found = translator.translate(SOURCES, beam_size=2, alignment=True)
+    correct = sum(each.text == target for each, target in zip(found, TARGETS, strict=True))
+    assert correct >= len(SOURCES) // 2
+    for each in found[:3]:
+        assert each.alignment.shape == (len(each.tokens), len(each.source_tokens))
+    scored = translator.score(SOURCES[:4], [each.text for each in found[:4]])
+    for before, after in zip(found, scored, strict=False):
+        assert after.log_probability == pytest.approx(before.log_probability, abs=1e-3)
+    source, target = (attending / "corpus" / f"train.{side}" for side in ("en", "de"))
+    command = ["evaluate", "--model", str(folder), "--source", str(source)]
+    assert run([*command, "--reference", str(target)]) == 0
+    assert json.loads(capsys.readouterr().out)["bleu"] > 20
+    exporting = ["export", "--model", str(folder), "--output", str(tmp_path / "export")]
+    assert run([*exporting, "--format", "saved_model", "--signatures", "greedy"]) == 0
+    exported = Translator.load(tmp_path / "export").translate(SOURCES)
+    assert [each.text for each in exported] == [each.text for each in found]
+
+
+@pytest.mark.slow
+def test_what_a_recurrent_model_cannot_do_is_one_line(attending, capsys, tmp_path):
+    command = ["export", "--model", str(attending / "run"), "--output", str(tmp_path / "export")]
+    for format in ("tflite", "ctranslate2"):
+        assert run([*command, "--format", format]) == 2
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert "needs a Transformer. Received: model.kind='recurrent'." in error
+        assert not (tmp_path / "export").exists()
+
+
+def test_a_model_without_attention_has_no_alignment(tmp_path):
+    recipe = Recipe.from_dict(values_of(tmp_path, {"attention": "none"}))
+    config = recipe.model_config(150)
+    assert (config.num_attention_layers, config.score) == (0, None)
+    scheduler = Scheduler(model_of(config), (16, 16))
+    with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
+        scheduler.scorer(DecodingOptions(), alignment=True)
+    with pytest.raises(InputError, match="`coverage_penalty`, .* need attention"):
+        DecodingOptions(coverage_penalty=0.2).check_attention(0, 1)
+    DecodingOptions().check_attention(0, 1)
+    names = check_signatures(SIGNATURES, with_attention=False)
+    assert names == [name for name in SIGNATURES if name != "align"]
+    with pytest.raises(InputError, match="`align` needs attention"):
+        check_signatures(["align"], with_attention=False)
+
+
+def test_a_recipe_takes_the_options_of_its_kind_alone(tmp_path):
+    for model, message in (
+        ({"kind": "recurent"}, "`model.kind` must be one of transformer, recurrent"),
+        ({"num_heads": 4}, "num_heads"),
+        ({"preset": "transformer_tiny"}, "preset"),
+        ({"attention": "self"}, "`attention` must be one of none, bahdanau, luong"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Recipe.from_dict(values_of(tmp_path, model))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        [],
+        ["model.attention=none", "model.model_dim=216"],
+        ["model.attention=luong", "model.input_feeding=true"],
+    ],
+)
+def test_the_recipes_to_compare_have_equally_many_parameters(override):
+    recipes = pathlib.Path(__file__).parents[1] / "training" / "recipes"
+    recurrent = Recipe.load(recipes / "multi30k_recurrent.yaml", override)
+    transformer = Recipe.load(recipes / "multi30k_en_de.yaml")
+    counts = [model_of(each.model_config(8000)).count_params() for each in (recurrent, transformer)]
+    assert counts[0] == pytest.approx(counts[1], rel=0.05)
