@@ -174,7 +174,8 @@ def inspect_run(
         InputError: The run, a file or an option is not what it must be.
     """
     from keras_transformer.analysis.alignment import read_gold
-    from keras_transformer.analysis.heads import heads_off, read_conllu
+    from keras_transformer.analysis.heads import read_conllu
+    from keras_transformer.analysis.pruning import heads_off
     from keras_transformer.analysis.report import Inspection, write_report
     from keras_transformer.decoding import ModelEngine
 

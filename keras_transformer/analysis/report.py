@@ -20,9 +20,10 @@ from keras_transformer.analysis.alignment import (
     word_alignment,
 )
 from keras_transformer.analysis.attention import attention
-from keras_transformer.analysis.heads import DependencyTree, Head, head_table, heads_off
+from keras_transformer.analysis.heads import DependencyTree, Head, head_table
 from keras_transformer.analysis.page import attention_page
 from keras_transformer.analysis.positions import position_vectors, sinusoids
+from keras_transformer.analysis.pruning import heads_off
 from keras_transformer.config import BOS_ID
 from keras_transformer.decoding import ModelEngine, Translation
 from keras_transformer.errors import InputError
@@ -63,7 +64,8 @@ class Inspection:
     def alignment(self, layer: int = -1) -> WordAlignment:
         """Words by the mean of the heads of a layer's attention to the source."""
         found = self.translation
-        mean = self.attention.cross[layer].mean(0)
+        heads = self.engine.model.config.heads_of("cross")[layer]
+        mean = self.attention.cross[layer, :heads].mean(0)
         return word_alignment(mean, found.source_tokens, found.tokens)
 
     def without_heads(self, heads: Sequence[str], **search: Any) -> Translation:
