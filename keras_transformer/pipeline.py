@@ -151,6 +151,7 @@ def inspect_run(
     conllu: FilePath | None = None,
     other_positions: FilePath | None = None,
     beam_size: int | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Writes what a run's attention, positions and heads look like, on a sentence and a text.
 
@@ -166,6 +167,7 @@ def inspect_run(
         conllu: FilePath of sentences of the source language with their dependencies.
         other_positions: FilePath of a run with the other kind of positions.
         beam_size: The recipe's by default.
+        overwrite: Whether an earlier `output` of this function is replaced.
 
     Returns:
         The dict of `analysis.report.write_report`.
@@ -192,7 +194,7 @@ def inspect_run(
         inputs["pairs"] = read_pairs(*files)
     search: dict[str, Any] = {"beam_size": beam_size or recipe.decoding.beam_size}
     search["length_penalty"] = recipe.decoding.length_penalty
-    with staged_folder(output) as staging:
+    with staged_folder(output, overwrite, marker="report.json") as staging:
         limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
         engine = ModelEngine(folder.model(), *folder.tokenizers(), *limits)
         with heads_off(engine.model, without_heads):

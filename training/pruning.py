@@ -3,7 +3,7 @@
     pip install ".[plots]"
     python training/pruning.py --model RUN --source FILE --reference FILE \
         --json pruning.json --plot pruning.png
-    python training/pruning.py … --keep 24 --epochs 3 --output PRUNED
+    python training/pruning.py … --order pruning.json --keep 24 --epochs 3 --output PRUNED
 
 Importance is measured on the run's validation text, in rounds: after each removal anew. Without
 `--output` heads are switched off one round after the other and the text is translated each time.
@@ -13,6 +13,7 @@ and seconds. Figures are JSON on stdout.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -101,13 +102,15 @@ def write_pruned(folder, model, names, epochs, output):
         datasets, _ = make_datasets(recipe, folder.tokenizers())
         dataset = datasets["train"]
         on_tensorflow = keras.backend.backend() == "tensorflow"
-        compile_model(pruned, recipe.training)
-        pruned.fit(
-            dataset.to_tf_dataset() if on_tensorflow else dataset.to_py_dataset(),
-            epochs=epochs,
-            shuffle=False,
-            verbose=0,
-        )
+        # The average of the last hundred steps: that of a whole training would remember the start.
+        compile_model(pruned, dataclasses.replace(recipe.training, ema_momentum=0.99))
+        with contextlib.redirect_stdout(sys.stderr):
+            pruned.fit(
+                dataset.to_tf_dataset() if on_tensorflow else dataset.to_py_dataset(),
+                epochs=epochs,
+                shuffle=False,
+                verbose=2,
+            )
     heads = {f"{kind}_heads": list(pruned.config.heads_of(kind)) for kind in KINDS}
     recipe = dataclasses.replace(recipe, model={**recipe.model, **heads})
     new = RunFolder(output)
@@ -138,6 +141,7 @@ def main():
     parser.add_argument("--reference", required=True, metavar="FILE")
     parser.add_argument("--at-once", type=int, default=4, metavar="N", help="heads of a round")
     parser.add_argument("--beam-size", type=int, metavar="N", help="default: the run's")
+    parser.add_argument("--order", metavar="FILE.json", help="of an earlier --json, not measured")
     parser.add_argument("--json", metavar="FILE.json", help="the figures")
     parser.add_argument("--plot", metavar="FILE.png")
     parser.add_argument("--output", metavar="DIR", help="the smaller run to make")
@@ -153,8 +157,12 @@ def main():
     search["length_penalty"] = decoding.length_penalty
     limits = decoding.max_source_length, decoding.max_target_length
     engine = ModelEngine(folder.model(), *folder.tokenizers(), *limits)
-    datasets, _ = make_datasets(recipe, folder.tokenizers())
-    order = removal_order(engine.model, datasets["validation"], options.at_once)
+    if options.order:
+        rows = json.loads(pathlib.Path(options.order).read_text(encoding="utf-8"))
+        order = [name for row in rows for name in row["without"]]
+    else:
+        datasets, _ = make_datasets(recipe, folder.tokenizers())
+        order = removal_order(engine.model, datasets["validation"], options.at_once)
     if options.output is None:
         result = curve(engine, order, options.at_once, sources, references, search)
         if options.plot:
