@@ -75,20 +75,10 @@ class Inspection:
 
     def pictures(self) -> dict[str, Any]:
         """Figures of this sentence by the name of their file."""
-        found, weights = self.translation, self.attention
-        read = ["<s>", *found.tokens[:-1]]
-        sides = {
-            "encoder": (found.source_tokens, found.source_tokens),
-            "decoder": (found.tokens, read),
-            "cross": (found.tokens, found.source_tokens),
-        }
-        figures = {
-            f"attention_{kind}.png": plots.plot_attention(getattr(weights, kind), *tokens, title)
-            for (kind, tokens), title in zip(
-                sides.items(), ("encoder", "decoder", "decoder to source"), strict=True
-            )
-        }
-        return {**figures, "alignment.png": plots.plot_alignment(self.alignment())}
+        tokens = self.translation.source_tokens, self.translation.tokens
+        figures = plots.plot_pair(self.attention, *tokens)
+        named = {f"attention_{kind}.png": figure for kind, figure in figures.items()}
+        return {**named, "alignment.png": plots.plot_alignment(self.alignment())}
 
 
 def align_corpus(engine: ModelEngine, sources: Sequence[str], targets: Sequence[str]) -> list:
