@@ -55,6 +55,10 @@ class TransformerConfig:
         max_length: Positions that a learned embedding has, in tokens. Sinusoidal
             positions know no limit.
         layer_norm_epsilon: Added to the variance in each normalization.
+        encoder_heads: Heads of each encoder block where some were pruned, from 1 to `num_heads`;
+            `None`: `num_heads` in each. A head is `model_dim / num_heads` wide all the same.
+        decoder_heads: The same of the decoder's self-attention.
+        cross_heads: The same of the decoder's attention to the source.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -81,6 +85,9 @@ class TransformerConfig:
     feed_forward_dropout: float = 0.0
     max_length: int = 1024
     layer_norm_epsilon: float = 1e-5
+    encoder_heads: tuple[int, ...] | None = None
+    decoder_heads: tuple[int, ...] | None = None
+    cross_heads: tuple[int, ...] | None = None
 
     kind: ClassVar[str] = "transformer"
 
@@ -107,17 +114,32 @@ class TransformerConfig:
                 "`num_heads` must divide `model_dim`. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
             )
+        for name in ("encoder_heads", "decoder_heads", "cross_heads"):
+            self._check_heads(name)
         _check_vocabularies(self)
+
+    def _check_heads(self, name):
+        heads = getattr(self, name)
+        if heads is None:
+            return
+        blocks = self.num_encoder_layers if name == "encoder_heads" else self.num_decoder_layers
+        known = isinstance(heads, (list, tuple)) and len(heads) == blocks
+        if not known or not all(type(n) is int and 0 < n <= self.num_heads for n in heads):
+            raise ValueError(
+                f"`{name}` must give each of the {blocks} blocks from 1 to {self.num_heads} heads. "
+                f"Received: {name}={heads!r}."
+            )
+        object.__setattr__(self, name, tuple(heads))
+
+    def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
+        """Heads of each block's attention of a kind."""
+        blocks = self.num_encoder_layers if kind == "encoder" else self.num_decoder_layers
+        return getattr(self, f"{kind}_heads") or (self.num_heads,) * blocks
 
     @property
     def key_dim(self) -> int:
         """Width of one attention head."""
         return self.model_dim // self.num_heads
-
-    @property
-    def num_attention_layers(self) -> int:
-        """Layers that attend to the source."""
-        return self.num_decoder_layers
 
     @property
     def output_vocabulary_size(self) -> int:
@@ -135,16 +157,20 @@ class TransformerConfig:
             source_length: Tokens, a number or an array of them, like `target_length`.
         """
         width, source, target = self.model_dim, source_length, target_length
-        square, feed_forward = width**2, 2 * width * self.intermediate_dim
+        # Features of all heads together, over all blocks.
+        features, own, cross = (
+            self.key_dim * sum(self.heads_of(kind)) for kind in ("encoder", "decoder", "cross")
+        )
+        feed_forward = 2 * width * self.intermediate_dim
         # Query, key, value and output of each token; scores and weighted sums of each pair.
-        encoder_block = source * (4 * square + feed_forward) + 2 * source**2 * width
+        encoder = source * (4 * width * features + self.num_encoder_layers * feed_forward)
+        encoder = encoder + 2 * source**2 * features
         # Self-attention as above; of cross-attention the query and the output, and the keys and
         # values of the source.
-        step = 6 * square + feed_forward + 2 * source * width
-        decoder_block = target * step + target * (target + 1) * width + 2 * source * square
-        logits = target * width * self.output_vocabulary_size
-        encoder = self.num_encoder_layers * encoder_block
-        return encoder + self.num_decoder_layers * decoder_block + logits
+        step = width * (4 * own + 2 * cross) + 2 * source * cross
+        decoder = target * (step + self.num_decoder_layers * feed_forward)
+        decoder = decoder + target * (target + 1) * own + 2 * source * width * cross
+        return encoder + decoder + target * width * self.output_vocabulary_size
 
     def activations(self, length: int) -> int:
         """Numbers that a position of sequences of a length keeps for the way back, roughly."""
@@ -208,7 +234,6 @@ class RecurrentConfig:
 
     kind: ClassVar[str] = "recurrent"
     positions: ClassVar[str] = "none"
-    num_heads: ClassVar[int] = 1
 
     def __post_init__(self):
         for name in ("vocabulary_size", "model_dim", "num_encoder_layers", "num_decoder_layers"):
@@ -234,10 +259,9 @@ class RecurrentConfig:
         """The attention's score, `None` without attention."""
         return self.attention_score or _SCORE_OF.get(self.attention)
 
-    @property
-    def num_attention_layers(self) -> int:
-        """Layers that attend to the source."""
-        return int(self.attention != "none")
+    def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
+        """Heads of each attention of a kind: of that to the source one, or none."""
+        return (1,) if kind == "cross" and self.attention != "none" else ()
 
     @property
     def output_vocabulary_size(self) -> int:
@@ -247,7 +271,7 @@ class RecurrentConfig:
     def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
         """Multiply-adds of the matrix products of a pass forwards; as `TransformerConfig`'s."""
         width, source, target = self.model_dim, source_length, target_length
-        gates, attends = {"gru": 3, "lstm": 4}[self.cell], self.num_attention_layers
+        gates, attends = {"gru": 3, "lstm": 4}[self.cell], len(self.heads_of("cross"))
         # Two directions of half the width, which read all of it.
         encoder = source * self.num_encoder_layers * gates * (width + width // 2) * width
         read = 1 + (self.attention == "bahdanau") + self.input_feeding

@@ -7,7 +7,7 @@ import time
 
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError
-from keras_transformer.files import empty_folder, owner_of_export
+from keras_transformer.files import empty_folder, owner_of_output
 from keras_transformer.pipeline import export_run
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.translator import Translator
@@ -107,7 +107,7 @@ def _clear(folder):
     owners = {
         "data": data.__contains__,
         "run": RunFolder(folder / "run").owner(),
-        "export": owner_of_export(folder / "export"),
+        "export": owner_of_output(folder / "export"),
     }
 
     def own(path):

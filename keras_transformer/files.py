@@ -156,7 +156,9 @@ def _files_and_folders(folder):
 
 
 @contextlib.contextmanager
-def staged_folder(output: str | os.PathLike, overwrite: bool = False) -> Iterator[Path]:
+def staged_folder(
+    output: str | os.PathLike, overwrite: bool = False, marker: str = MANIFEST
+) -> Iterator[Path]:
     """Gives a temporary folder that takes the name `output` when the block succeeds.
 
     All that the block wrote is synced before the folder is renamed. Any exception,
@@ -168,14 +170,15 @@ def staged_folder(output: str | os.PathLike, overwrite: bool = False) -> Iterato
 
     Args:
         output: Path of the folder to make, or of an empty one. Missing parents are made.
-        overwrite: Whether an earlier export may be replaced, if nothing else is in its folder.
+        overwrite: Whether an earlier output may be replaced, if nothing else is in its folder.
+        marker: Name of the JSON file that marks a folder as one: its `files` names the others.
 
     Raises:
         InputError: `output` exists and may not be replaced, or cannot be written.
     """
     # Resolved: replacing a link would leave the folder that it points to behind.
     output = Path(os.path.realpath(output))
-    _check_output(output, overwrite)
+    _check_output(output, overwrite, marker)
     stays = output.is_dir() and (os.path.ismount(output) or not _content(output))
     # Elsewhere beside the output, because a rename is atomic within one file system only.
     parent, unique = output if stays else output.parent, f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -188,12 +191,12 @@ def staged_folder(output: str | os.PathLike, overwrite: bool = False) -> Iterato
         yield staging
         for path in [*staging.rglob("*"), staging]:
             _sync(path)
-        _check_output(output, overwrite)  # Again: the block may have taken hours.
+        _check_output(output, overwrite, marker)  # Again: the block may have taken hours.
         if stays:
             replaced.mkdir()
-            # Whoever looks for the manifest never sees half an export.
-            old = sorted(_content(output), key=lambda path: path.name != MANIFEST)
-            new = sorted(staging.iterdir(), key=lambda path: path.name == MANIFEST)
+            # Whoever looks for the marker never sees half an output.
+            old = sorted(_content(output), key=lambda path: path.name != marker)
+            new = sorted(staging.iterdir(), key=lambda path: path.name == marker)
             moves = [(path, replaced / path.name) for path in old]
             moves += [(path, output / path.name) for path in new]
         else:
@@ -221,7 +224,7 @@ def _rename_all(moves):
         raise
 
 
-def _check_output(output, overwrite):
+def _check_output(output, overwrite, marker):
     if not os.path.lexists(output):
         return
     if not output.is_dir():
@@ -234,21 +237,21 @@ def _check_output(output, overwrite):
             "Received: a folder with files."
         )
     # A slip of the keyboard must not cost a run folder or a home directory.
-    if not (output / MANIFEST).is_file():
+    if not (output / marker).is_file():
         raise InputError(
-            f"{output}: only an earlier export is overwritten. "
-            f"Received: a folder without {MANIFEST}."
+            f"{output}: only an earlier output of this command is overwritten. "
+            f"Received: a folder without {marker}."
         )
-    check_own(output, owner_of_export(output))
+    check_own(output, owner_of_output(output, marker))
 
 
-def owner_of_export(folder: Path) -> Callable[[str], bool]:
-    """Says of a file's path in an exported folder whether the export made it."""
+def owner_of_output(folder: Path, marker: str = MANIFEST) -> Callable[[str], bool]:
+    """Says of a file's path in a folder whether the command that wrote the marker made it."""
     try:
-        listed = set(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+        listed = set(json.loads((folder / marker).read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, TypeError, KeyError):
         listed = set()
-    known = listed | _OF_AN_EXPORT
+    known = listed | (_OF_AN_EXPORT if marker == MANIFEST else set())
     return lambda path: path in known or path.startswith(_temporary_names(folder))
 
 

@@ -152,6 +152,7 @@ def inspect_run(
     conllu: FilePath | None = None,
     other_positions: FilePath | None = None,
     beam_size: int | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Writes what a run's attention, positions and heads look like, on a sentence and a text.
 
@@ -167,6 +168,7 @@ def inspect_run(
         conllu: FilePath of sentences of the source language with their dependencies.
         other_positions: FilePath of a run with the other kind of positions.
         beam_size: The recipe's by default.
+        overwrite: Whether an earlier `output` of this function is replaced.
 
     Returns:
         The dict of `analysis.report.write_report`.
@@ -175,7 +177,8 @@ def inspect_run(
         InputError: The run, a file or an option is not what it must be.
     """
     from keras_transformer.analysis.alignment import read_gold
-    from keras_transformer.analysis.heads import heads_off, read_conllu
+    from keras_transformer.analysis.heads import read_conllu
+    from keras_transformer.analysis.pruning import heads_off
     from keras_transformer.analysis.report import Inspection, write_report
     from keras_transformer.decoding import ModelEngine
 
@@ -194,7 +197,7 @@ def inspect_run(
     search["length_penalty"] = recipe.decoding.length_penalty
     model = folder.model()
     check_transformer(model.config, "`inspect`")
-    with staged_folder(output) as staging:
+    with staged_folder(output, overwrite, marker="report.json") as staging:
         limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
         engine = ModelEngine(model, *folder.tokenizers(), *limits)
         with heads_off(engine.model, without_heads):

@@ -130,11 +130,35 @@ def test_round_trip_through_json_keeps_every_field():
         feed_forward_dropout=0.4,
         max_length=31,
         layer_norm_epsilon=1e-3,
+        encoder_heads=(7, 1),
+        decoder_heads=(1, 2, 3),
+        cross_heads=(7, 6, 5),
     )
     default = TransformerConfig(1)
     for field in dataclasses.fields(TransformerConfig):
         assert getattr(config, field.name) != getattr(default, field.name), field.name
     assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize("heads", [(3,), (3, 0), (3, 8), (3, True), 3, "33"])
+def test_heads_are_given_for_each_block(heads):
+    with pytest.raises(
+        ValueError, match="`encoder_heads` must give each of the 2 blocks from 1 to 7"
+    ):
+        TransformerConfig(23, model_dim=77, num_heads=7, num_encoder_layers=2, encoder_heads=heads)
+
+
+def test_heads_that_were_pruned_multiply_nothing():
+    sizes = dict(model_dim=77, num_heads=7, num_encoder_layers=2, num_decoder_layers=2)
+    whole = TransformerConfig(23, **sizes).multiply_adds(5, 3)
+
+    def saved(**heads):
+        return whole - TransformerConfig(23, **sizes, **heads).multiply_adds(5, 3)
+
+    # Heads of 11 features: four projections of each token, scores and sums of each visible pair.
+    assert saved(encoder_heads=[6, 4]) == 4 * (5 * 4 * 77 * 11 + 5 * 5 * 2 * 11)
+    assert saved(decoder_heads=[7, 2]) == 5 * (3 * 4 * 77 * 11 + (1 + 2 + 3) * 2 * 11)
+    assert saved(cross_heads=[1, 7]) == 6 * ((3 + 5) * 2 * 77 * 11 + 3 * 5 * 2 * 11)
 
 
 def test_an_unknown_field_of_a_dict_is_named():

@@ -81,13 +81,13 @@ def test_what_a_recurrent_model_cannot_do_is_one_line(attending, capsys, tmp_pat
 def test_a_model_without_attention_has_no_alignment(tmp_path):
     recipe = Recipe.from_dict(values_of(tmp_path, {"attention": "none"}))
     config = recipe.model_config(150)
-    assert (config.num_attention_layers, config.score) == (0, None)
+    assert (config.heads_of("cross"), config.score) == ((), None)
     scheduler = Scheduler(model_of(config), (16, 16))
     with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
         scheduler.scorer(DecodingOptions(), alignment=True)
     with pytest.raises(InputError, match="`coverage_penalty`, .* need attention"):
-        DecodingOptions(coverage_penalty=0.2).check_attention(0, 1)
-    DecodingOptions().check_attention(0, 1)
+        DecodingOptions(coverage_penalty=0.2).check_attention(())
+    DecodingOptions().check_attention(())
     names = check_signatures(SIGNATURES, with_attention=False)
     assert names == [name for name in SIGNATURES if name != "align"]
     with pytest.raises(InputError, match="`align` needs attention"):

@@ -71,12 +71,25 @@ def test_nothing_but_an_export_is_replaced(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("three years")
     (tmp_path / "file").write_text("text")
-    for name, message in (("run", "only an earlier export"), ("file", "must be a folder")):
+    for name, message in (("run", "only an earlier output"), ("file", "must be a folder")):
         with pytest.raises(InputError, match=message):
             make(tmp_path / name, overwrite=True)
     with pytest.raises(InputError, match="cannot be written"):
         make(tmp_path / "file" / "model")
     assert (tmp_path / "run" / "thesis.txt").read_text() == "three years"
+
+
+def test_an_output_with_a_marker_of_its_own_is_replaced(tmp_path):
+    report = tmp_path / "seen" / "report.json"
+    for page in ("old.html", "new.html"):
+        with staged_folder(tmp_path / "seen", overwrite=True, marker=report.name) as folder:
+            (folder / page).write_text("")
+            (folder / report.name).write_text(json.dumps({"files": [page, report.name]}))
+        assert sorted(os.listdir(tmp_path / "seen")) == [page, report.name]
+    (tmp_path / "seen" / MANIFEST).write_text("{}")
+    with pytest.raises(InputError, match=f"did not make: {MANIFEST}"):
+        with staged_folder(tmp_path / "seen", overwrite=True, marker=report.name):
+            pass
 
 
 def tree(folder):

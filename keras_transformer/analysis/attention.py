@@ -27,7 +27,8 @@ class Attention(NamedTuple):
         decoder: Float32 `(layers, heads, target, target)`.
         cross: Float32 `(layers, heads, target, source)`.
 
-    A model that lacks one of them has no layers there: `(0, 0, 0, 0)`.
+    A model that lacks one of them has no layers there: `(0, 0, 0, 0)`. A layer with fewer heads
+    than others of its kind has zeros after its own.
     """
 
     encoder: np.ndarray
@@ -55,7 +56,7 @@ def attention(
         the future have 0.
 
     Raises:
-        ValueError: The layers of one kind differ in heads or lengths, so that they make no array.
+        ValueError: The layers of one kind differ in lengths, so that they make no array.
     """
     inputs = [
         ops.convert_to_tensor(np.asarray(ids, "int32"))
@@ -76,12 +77,17 @@ def _stacked(kind, weights):
     """From arrays `(batch, heads, query, key)` to `(batch, layers, heads, query, key)`."""
     if not weights:
         return np.zeros((0, 0, 0, 0), "float32")
-    if len({each.shape for each in weights}) > 1:
+    if len({each.shape[2:] for each in weights}) > 1:
         raise ValueError(
-            f"The {kind} attention must have the same heads and lengths in every layer. "
+            f"The {kind} attention must have the same lengths in every layer. "
             f"Received: shapes {[each.shape for each in weights]}."
         )
-    return np.stack(weights, axis=1)
+    batch, _, *lengths = weights[0].shape
+    most = max(each.shape[1] for each in weights)
+    stacked = np.zeros((batch, len(weights), most, *lengths), "float32")
+    for layer, each in enumerate(weights):
+        stacked[:, layer, : each.shape[1]] = each
+    return stacked
 
 
 @contextlib.contextmanager

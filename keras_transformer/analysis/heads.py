@@ -1,10 +1,9 @@
 """What the heads do: their roles, how sure they are, how much the loss needs them."""
 
 import collections
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -24,7 +23,6 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
 from keras_transformer.inputs import pad
-from keras_transformer.layers import MultiHeadAttention
 
 # Voita et al. 2019: positional from 90% on; syntactic from 10 points above what a fixed offset
 # gives; their head for rare tokens had them in 66% of the sentences.
@@ -143,7 +141,7 @@ def head_table(
     for kind in KINDS:
         numbers = np.mean(sums[kind], axis=0)  # --> [measures, layers, heads]
         needed = np.concatenate(importance[kind], axis=0).mean(0)
-        for layer, head in np.ndindex(*needed.shape):
+        for layer, head in np.argwhere(~np.isnan(needed)).tolist():
             best = relations.get((layer, head)) if kind == "encoder" else None
             name = f"{kind}.{layer}.{head}"
             own = numbers[:, layer, head].tolist()
@@ -229,7 +227,7 @@ def head_importance(
 
     Returns:
         `Attention` of float32 `(batch, layers, heads)`, in nats: the loss is summed over a
-        sentence's tokens.
+        sentence's tokens. NaN for the heads that a layer has less than the others.
 
     Reference: Michel et al. 2019, section 3.3, equation 2 (arXiv:1905.10650).
     """
@@ -241,6 +239,8 @@ def head_importance(
     gated.train_on_batch((source_ids, read), target_ids)
     # Keras takes the mean over the batch.
     gradients = np.abs(ops.convert_to_numpy(gated.offsets)) * len(source_ids)
+    for place, layer in enumerate(layers):
+        gradients[:, place, layer.num_heads :] = np.nan
     kinds = kinds_of(model)
     by_kind = ([i for i, layer in enumerate(layers) if kinds[id(layer)] == kind] for kind in KINDS)
     return Attention(*(gradients[:, places] for places in by_kind))
@@ -278,58 +278,3 @@ def _sentence_loss(labels, logits):
     logits = ops.cast(logits, "float32")
     losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
     return ops.sum(ops.where(labels != PAD_ID, losses, 0.0), axis=1)
-
-
-@contextlib.contextmanager
-def heads_off(model: keras.Model, names: Sequence[str]) -> Iterator[None]:
-    """Switches heads off in the block: what they give is multiplied by 0 in the output projection.
-
-    The model computes as always otherwise, also in decoding, unless an engine with `frozen=True`
-    has laid its weights out before.
-
-    Args:
-        model: `Transformer`, or another model of this package's blocks.
-        names: As `encoder.0.1`: kind, layer, head.
-
-    Raises:
-        InputError: There is no such head.
-        ValueError: The output projection is quantized or has LoRA's weights.
-    """
-    places = [_place(model, name) for name in names]
-    kernels: list[tuple[Any, np.ndarray]] = []
-    try:
-        for layer, head in places:
-            projection = layer.projections[-1]
-            if projection.quantization_mode is not None or projection.lora_enabled:
-                raise ValueError(
-                    "Heads are switched off in plain projections alone. "
-                    f"Received: {projection.path}, quantized or with LoRA."
-                )
-            kernel = ops.convert_to_numpy(projection.kernel)
-            kernels.append((projection.kernel, kernel))
-            projection.kernel.assign(kernel * (np.arange(len(kernel)) != head)[:, None, None])
-        yield
-    finally:
-        for variable, kernel in reversed(kernels):
-            variable.assign(kernel)
-
-
-def _place(model, name) -> tuple[MultiHeadAttention, int]:
-    kinds = kinds_of(model)
-    layers: dict[str, list[MultiHeadAttention]] = {kind: [] for kind in KINDS}
-    for each in attention_layers(model):
-        if id(each) in kinds:
-            layers[kinds[id(each)]].append(each)
-    kind, _, place = name.partition(".")
-    try:
-        layer, head = map(int, place.split("."))
-        if min(layer, head) < 0 or head >= layers[kind][layer].num_heads:
-            raise IndexError
-        return layers[kind][layer], head
-    except (KeyError, ValueError, IndexError):
-        heads = {kind: [each.num_heads for each in found] for kind, found in layers.items()}
-        known = ", ".join(f"{kind} {counts}" for kind, counts in heads.items() if counts)
-        raise InputError(
-            "A head is KIND.LAYER.HEAD, counted from 0, as encoder.0.1; the heads of each layer "
-            f"are {known}. Received: {name!r}."
-        ) from None

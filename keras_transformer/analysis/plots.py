@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_transformer.analysis.alignment import WordAlignment
-from keras_transformer.analysis.attention import KINDS
+from keras_transformer.analysis.attention import KINDS, Attention
 from keras_transformer.analysis.heads import Head
 from keras_transformer.analysis.positions import (
     distances,
@@ -35,8 +35,8 @@ def _figure(rows=1, columns=1, **options):
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _label(axis, tokens, rotation=0):
-    axis.set_ticks(range(len(tokens)))
+def _label(axis, tokens, rotation=0, places=None):
+    axis.set_ticks(range(len(tokens)) if places is None else places)
     axis.set_ticklabels([_shown(token) for token in tokens], rotation=rotation, fontsize=7)
 
 
@@ -57,17 +57,41 @@ def plot_attention(
     """
     layers, heads, queries, keys = weights.shape
     size = (1.2 + heads * max(1.6, 0.11 * keys), 0.9 + layers * max(1.6, 0.11 * queries))
-    figure, axes = _figure(layers, heads, figsize=size)
-    for (layer, head), axis in np.ndenumerate(axes):
-        axis.imshow(weights[layer, head], vmin=0, vmax=1, cmap=_COLOURS, aspect="auto")
-        axis.set_title(f"{layer}.{head}", fontsize=8, pad=2)
-        axis.set(xticks=[], yticks=[])
-        if head == 0:
-            _label(axis.yaxis, query_tokens)
-        if layer == layers - 1:
-            _label(axis.xaxis, key_tokens, rotation=90)
+    # One coordinate system for all: Matplotlib takes longer for each than for what is in it.
+    figure, ((axis,),) = _figure(figsize=size)
+    tops, lefts = np.arange(layers) * (queries + 2), np.arange(heads) * (keys + 1)
+    for layer, head in np.ndindex(layers, heads):
+        top, left = tops[layer], lefts[head]
+        where = (left - 0.5, left + keys - 0.5, top + queries - 0.5, top - 0.5)
+        axis.imshow(weights[layer, head], vmin=0, vmax=1, cmap=_COLOURS, extent=where)
+        axis.text(left + keys / 2, top - 0.7, f"{layer}.{head}", fontsize=8, ha="center")
+    axis.set(
+        xlim=(-0.5, lefts[-1] + keys - 0.5), ylim=(tops[-1] + queries - 0.5, -2), aspect="auto"
+    )
+    _label(axis.yaxis, [*query_tokens] * layers, 0, (tops[:, None] + range(queries)).ravel())
+    _label(axis.xaxis, [*key_tokens] * heads, 90, (lefts[:, None] + range(keys)).ravel())
+    axis.spines[:].set_visible(False)
     figure.suptitle(_shown(title))
     return figure
+
+
+def plot_pair(
+    attention: Attention, source_tokens: Sequence[str], target_tokens: Sequence[str]
+) -> "dict[str, Figure]":
+    """`plot_attention` for each kind of attention of one pair, by its name.
+
+    Args:
+        attention: `Attention`; what the decoder read was BOS and all `target_tokens` but the last.
+        source_tokens: Each token of the source.
+        target_tokens: Each token that the decoder writes.
+    """
+    written, read = list(target_tokens), ["<s>", *target_tokens[:-1]]
+    sides = (source_tokens, source_tokens), (written, read), (written, source_tokens)
+    titles = "encoder", "decoder", "decoder to source"
+    return {
+        kind: plot_attention(weights, *tokens, title)
+        for kind, weights, tokens, title in zip(KINDS, attention, sides, titles, strict=True)
+    }
 
 
 def plot_alignment(alignment: WordAlignment) -> "Figure":
@@ -106,21 +130,22 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
     chosen = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
     positions = min(positions, len(vectors))
     size = (1.6 + 0.6 * positions, 1 + 0.6 * len(chosen))
-    figure, axes = _figure(len(chosen), positions, figsize=size)
+    figure, ((axis,),) = _figure(figsize=size)
     periods = 2 * np.pi / frequencies(vectors.shape[1])
-    for (row, position), axis in np.ndenumerate(axes):
+    circle = np.linspace(0, 2 * np.pi, 60)
+    for row, position in np.ndindex(len(chosen), positions):
+        # Centres are 2.4 radii apart. As a clock, a hand begins at the top.
+        across, down = 2.4 * position, -2.4 * row
         sine, cosine = vectors[position, 2 * chosen[row] : 2 * chosen[row] + 2]
-        circle = np.linspace(0, 2 * np.pi, 60)  # As a clock, it begins at the top.
-        axis.plot(np.cos(circle), np.sin(circle), color="0.7", linewidth=0.7)
-        axis.plot([0, sine], [0, cosine], color="#0072B2", linewidth=1.6)
-        axis.set(xticks=[], yticks=[], xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
-        axis.spines[:].set_visible(False)
-        if row == 0:
-            axis.set_title(f"{position}", fontsize=8)
-        if position == 0:
-            label = f"pair {chosen[row]}\nonce in {periods[chosen[row]]:,.0f}"
-            axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=7)
-    figure.suptitle("position", fontsize=9)
+        axis.plot(across + np.cos(circle), down + np.sin(circle), color="0.7", linewidth=0.7)
+        hand = [across, across + sine], [down, down + cosine]
+        axis.plot(*hand, color="#0072B2", linewidth=1.6)
+    labels = [f"pair {pair}\nonce in {periods[pair]:,.0f}" for pair in chosen]
+    _label(axis.yaxis, labels, 0, -2.4 * np.arange(len(chosen)))
+    _label(axis.xaxis, [f"{each}" for each in range(positions)], 0, 2.4 * np.arange(positions))
+    axis.set(aspect="equal", xlabel="position")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
     return figure
 
 
@@ -178,8 +203,11 @@ def plot_heads(table: Sequence[Head]) -> "Figure":
     measures |= {"rare": "Oranges", "accuracy": "Greens"}
     titles = {"previous": "token before", "next": "token after", "rare": "rarest token"}
     titles["accuracy"] = "best relation"
+    # Without dependencies no head has an accuracy.
+    measures = {m: c for m, c in measures.items() if any(getattr(h, m) >= 0 for h in table)}
     kinds = [kind for kind in KINDS if any(head.name.startswith(kind) for head in table)]
-    figure, axes = _figure(len(kinds), len(measures), figsize=(13, 0.8 + 2.3 * len(kinds)))
+    size = (0.4 + 2.1 * len(measures), 0.8 + 2.3 * len(kinds))
+    figure, axes = _figure(len(kinds), len(measures), figsize=size)
     for row, kind in enumerate(kinds):
         own = {tuple(map(int, h.name.split(".")[1:])): h for h in table if h.name.startswith(kind)}
         layers, heads = (max(places) + 1 for places in zip(*own, strict=True))

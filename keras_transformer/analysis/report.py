@@ -20,9 +20,10 @@ from keras_transformer.analysis.alignment import (
     word_alignment,
 )
 from keras_transformer.analysis.attention import attention
-from keras_transformer.analysis.heads import DependencyTree, Head, head_table, heads_off
+from keras_transformer.analysis.heads import DependencyTree, Head, head_table
 from keras_transformer.analysis.page import attention_page
 from keras_transformer.analysis.positions import position_vectors, sinusoids
+from keras_transformer.analysis.pruning import heads_off
 from keras_transformer.config import BOS_ID
 from keras_transformer.decoding import ModelEngine, Translation
 from keras_transformer.errors import InputError
@@ -63,7 +64,8 @@ class Inspection:
     def alignment(self, layer: int = -1) -> WordAlignment:
         """Words by the mean of the heads of a layer's attention to the source."""
         found = self.translation
-        mean = self.attention.cross[layer].mean(0)
+        heads = self.engine.model.config.heads_of("cross")[layer]
+        mean = self.attention.cross[layer, :heads].mean(0)
         return word_alignment(mean, found.source_tokens, found.tokens)
 
     def without_heads(self, heads: Sequence[str], **search: Any) -> Translation:
@@ -73,20 +75,10 @@ class Inspection:
 
     def pictures(self) -> dict[str, Any]:
         """Figures of this sentence by the name of their file."""
-        found, weights = self.translation, self.attention
-        read = ["<s>", *found.tokens[:-1]]
-        sides = {
-            "encoder": (found.source_tokens, found.source_tokens),
-            "decoder": (found.tokens, read),
-            "cross": (found.tokens, found.source_tokens),
-        }
-        figures = {
-            f"attention_{kind}.png": plots.plot_attention(getattr(weights, kind), *tokens, title)
-            for (kind, tokens), title in zip(
-                sides.items(), ("encoder", "decoder", "decoder to source"), strict=True
-            )
-        }
-        return {**figures, "alignment.png": plots.plot_alignment(self.alignment())}
+        tokens = self.translation.source_tokens, self.translation.tokens
+        figures = plots.plot_pair(self.attention, *tokens)
+        named = {f"attention_{kind}.png": figure for kind, figure in figures.items()}
+        return {**named, "alignment.png": plots.plot_alignment(self.alignment())}
 
 
 def align_corpus(engine: ModelEngine, sources: Sequence[str], targets: Sequence[str]) -> list:

@@ -27,6 +27,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     add_model(command, "a run folder")
     command.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
     add_options(command, *_OPTIONS)
     command.add_argument(
         "--corpus",

@@ -242,7 +242,7 @@ class ModelEngine:
     def _options(self, **options):
         options, config = DecodingOptions.of(**options), self.model.config
         options.check_ids(config.output_vocabulary_size)
-        options.check_attention(config.num_attention_layers, config.num_heads)
+        options.check_attention(config.heads_of("cross"))
         longest = self.max_target_length
         if options.longest(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"

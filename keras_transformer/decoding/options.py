@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -140,9 +140,10 @@ class DecodingOptions:
                 received = f"{bias!r} for the id {each}"
                 raise InputError(f"`logit_bias` must give numbers. Received: {received}.")
 
-    def check_attention(self, num_layers: int, num_heads: int) -> None:
-        """Checks what depends on the model's decoder."""
+    def check_attention(self, heads_of_layers: Sequence[int]) -> None:
+        """Checks what depends on the model's decoder, from the heads of each block."""
         layer, heads = self.attention_layer, self.attention_heads
+        num_layers = len(heads_of_layers)
         if not num_layers:
             if self.with_coverage or (layer, heads) != (-1, None):
                 rule = "`coverage_penalty`, `attention_layer` and `attention_heads` need attention"
@@ -151,6 +152,7 @@ class DecodingOptions:
         if not is_integer(layer) or not -num_layers <= layer < num_layers:
             rule = f"must be one of the {num_layers} decoder blocks, counted from 0"
             raise InputError(f"`attention_layer` {rule}. Received: attention_layer={layer!r}.")
+        num_heads = heads_of_layers[layer]
         known = isinstance(heads, tuple) and all(
             is_integer(head) and 0 <= head < num_heads for head in heads
         )

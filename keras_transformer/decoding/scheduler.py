@@ -243,7 +243,7 @@ class Scheduler:
 
     def scorer(self, options: DecodingOptions, alignment: bool) -> TeacherForcedScorer:
         """The compiled scoring with these options, with or without alignments."""
-        if alignment and not self._model.config.num_attention_layers:
+        if alignment and not self._model.config.heads_of("cross"):
             raise InputError("`alignment` needs attention, which the model has none of.")
         key = (options.attention_layer, options.attention_heads, alignment)
         make = functools.partial(TeacherForcedScorer, self._model, *key, self._max_lengths)

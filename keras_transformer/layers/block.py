@@ -24,10 +24,13 @@ class Block(LayerOfProjections):
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-5,
+        key_dim: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_positive(intermediate_dim=intermediate_dim, num_heads=num_heads)
+        if key_dim is not None:
+            check_positive(key_dim=key_dim)
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("feed_forward_dropout", feed_forward_dropout)
@@ -39,20 +42,21 @@ class Block(LayerOfProjections):
         self.attention_dropout = attention_dropout
         self.feed_forward_dropout = feed_forward_dropout
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.key_dim = key_dim
         self.supports_masking = True
         self._model_dim = None
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def _build_attention(self, name, query_shape, value_shape):
+    def _build_attention(self, name, query_shape, value_shape, num_heads=None):
         model_dim = self._check_inputs(query_shape)
-        if model_dim % self.num_heads:
+        if self.key_dim is None and model_dim % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide the width of the input. "
                 f"Received: num_heads={self.num_heads}, input of shape {tuple(query_shape)}."
             )
         attention = MultiHeadAttention(
-            self.num_heads,
-            key_dim=model_dim // self.num_heads,
+            num_heads or self.num_heads,
+            key_dim=self.key_dim or model_dim // self.num_heads,
             dropout=self.attention_dropout,
             name=name,
             **self._options_of_a_projection(),
@@ -116,4 +120,5 @@ class Block(LayerOfProjections):
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.feed_forward_dropout,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "key_dim": self.key_dim,
         }

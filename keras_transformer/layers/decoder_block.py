@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
+from keras_transformer.config import check_positive
 from keras_transformer.layers.block import Block
 
 
@@ -17,7 +18,8 @@ class DecoderBlock(Block):
     Called without an encoder sequence it is a decoder-only block: it then has no weights for
     attention to the encoder. What it is called with first decides.
 
-    Args: As `EncoderBlock`.
+    Args: As `EncoderBlock`, and `num_cross_heads`, the heads of the attention to the encoder:
+    `num_heads` by default.
 
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.
@@ -54,6 +56,12 @@ class DecoderBlock(Block):
     (3, 5, 16)
     """
 
+    def __init__(self, *args: Any, num_cross_heads: int | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if num_cross_heads is not None:
+            check_positive(num_cross_heads=num_cross_heads)
+        self.num_cross_heads = num_cross_heads
+
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
         self.self_attention = self._build_attention("self_attention", shape, shape)
@@ -61,7 +69,7 @@ class DecoderBlock(Block):
         self.cross_attention = None
         if encoder_sequence_shape is not None:
             self.cross_attention = self._build_attention(
-                "cross_attention", shape, encoder_sequence_shape
+                "cross_attention", shape, encoder_sequence_shape, self.num_cross_heads
             )
             self.cross_attention_norm = self._build_normalization("cross_attention_norm", shape)
         self.feed_forward = self._build_feed_forward(shape)
@@ -173,3 +181,6 @@ class DecoderBlock(Block):
                 "A decoder block keeps to what it was first called with. "
                 f"Received: a block built {built} an encoder sequence, called with {given}."
             )
+
+    def get_config(self):
+        return {**super().get_config(), "num_cross_heads": self.num_cross_heads}

@@ -12,7 +12,7 @@ class EncoderBlock(Block):
 
     Args:
         intermediate_dim: Inner width of the feed-forward sublayer.
-        num_heads: Attention heads; must divide the input's width.
+        num_heads: Attention heads; must divide the input's width, unless `key_dim` is given.
         dropout: Rate on each sublayer's output, in [0, 1).
         activation: Feed-forward activation, a name or a callable.
         normalize_first: Normalize each sublayer's input (pre-norm) instead of its sum with the
@@ -21,6 +21,7 @@ class EncoderBlock(Block):
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
+        key_dim: Width of a head; by default the input's width over `num_heads`.
         **kwargs: Initializers, regularizers and constraints of all projections, as
             `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 

@@ -137,7 +137,7 @@ class RecurrentTranslator(keras.Model):
         self.start.build((None, width))
         if self.attention is not None:
             self.attention.build((None, None, width), (None, None, width))
-        self.output_layer.build((None, None, width * (1 + config.num_attention_layers)))
+        self.output_layer.build((None, None, width * (1 + len(config.heads_of("cross")))))
         if self.output_projection is not None:
             self.output_projection.build((None, None, width))
         self.built = True

@@ -1,5 +1,6 @@
 """The encoder and the decoder: stacks of blocks over embedded tokens."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,7 +14,11 @@ class Stack(keras.layers.Layer):
     """Blocks one after the other; a pre-norm stack ends with a normalization."""
 
     def __init__(
-        self, config: TransformerConfig, block_class: type, num_blocks: int, **kwargs: Any
+        self,
+        config: TransformerConfig,
+        block_class: type,
+        heads: Sequence[dict[str, int]],
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.config = config
@@ -21,7 +26,7 @@ class Stack(keras.layers.Layer):
         self.blocks = [
             block_class(
                 intermediate_dim=config.intermediate_dim,
-                num_heads=config.num_heads,
+                key_dim=config.key_dim,
                 dropout=config.dropout,
                 activation=config.activation,
                 normalize_first=config.normalize_first,
@@ -30,8 +35,9 @@ class Stack(keras.layers.Layer):
                 layer_norm_epsilon=config.layer_norm_epsilon,
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
+                **own,
             )
-            for i in range(num_blocks)
+            for i, own in enumerate(heads)
         ]
         self.final_norm = None
         if config.normalize_first:
@@ -73,7 +79,8 @@ class Encoder(Stack):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
-        super().__init__(config, EncoderBlock, config.num_encoder_layers, **kwargs)
+        heads = [{"num_heads": heads} for heads in config.heads_of("encoder")]
+        super().__init__(config, EncoderBlock, heads, **kwargs)
 
     def build(self, input_shape):
         self._build(input_shape)
@@ -112,7 +119,9 @@ class Decoder(Stack):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
-        super().__init__(config, DecoderBlock, config.num_decoder_layers, **kwargs)
+        both = zip(config.heads_of("decoder"), config.heads_of("cross"), strict=True)
+        heads = [{"num_heads": own, "num_cross_heads": cross} for own, cross in both]
+        super().__init__(config, DecoderBlock, heads, **kwargs)
 
     def build(self, inputs_shape, encoder_sequence_shape):
         self._build(inputs_shape, encoder_sequence_shape)

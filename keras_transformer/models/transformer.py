@@ -160,13 +160,16 @@ class Transformer(keras.Model):
                 )
         encoded, source_mask = self.encode(source_ids)
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
-        sizes = (config.num_heads, slots, config.key_dim, config.key_dim)
-        empty = KeyValue.empty(batch, *sizes, self.compute_dtype)
+        widths = slots, config.key_dim, config.key_dim
+        layers = tuple(
+            KeyValue.empty(batch, heads, *widths, self.compute_dtype)
+            for heads in config.heads_of("decoder")
+        )
         attention = ()
         if with_attention:
             attention = ops.zeros((batch, num_beams, ops.shape(source_ids)[1]), "float32")
         return DecodingCache(
-            layers=(empty,) * len(self.decoder.blocks),
+            layers=layers,
             cross_key_values=self.decoder.project_encoder_sequence(encoded),
             cross_mask=masks.key_mask(source_mask),
             lineage=ops.zeros((batch, num_beams, slots), "bool"),

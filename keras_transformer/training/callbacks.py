@@ -299,8 +299,9 @@ class TensorBoard(keras.callbacks.Callback):
         return self._writers[name]
 
     def on_train_begin(self, logs=None):
-        for file in self.folder.tensorboard.glob("*/events.out.tfevents.*"):
-            file.unlink()
+        for part in ("train", "validation"):
+            for file in self.folder.tensorboard.glob(f"{part}/events.out.tfevents.*"):
+                file.unlink()
         # As if this run had followed the others at once.
         ends = time.time() - np.cumsum([0.0, *(row["seconds"] for row in self.rows[:0:-1])])[::-1]
         for row, end in zip(self.rows, ends, strict=False):

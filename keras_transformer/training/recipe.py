@@ -174,6 +174,12 @@ class TrainingSection:
     sample_translations: int = option(
         3, "Validation sentences that are translated after each epoch.", ge=0
     )
+    attention_images: int | None = option(
+        None,
+        "Epochs from one picture of the first validation pair's attention in TensorBoard to the "
+        "next, with the extra `plots`; null makes none.",
+        ge=1,
+    )
     dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
         "float32", "What the arithmetic is done in.", strict=None
     )

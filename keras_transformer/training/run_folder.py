@@ -39,7 +39,7 @@ _MADE = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|data\.json|model\.keras|history\.csv"
     r"|samples\.txt|report\.html|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
-    r"|tensorboard/(train|validation)/events\.out\.tfevents\.[^/]*)"
+    r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
 _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 

@@ -21,6 +21,7 @@ from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import model_of
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training.attention_images import AttentionImages, check_plots
 from keras_transformer.training.corpus import (
     make_datasets,
     text_files,
@@ -46,6 +47,7 @@ _FREE_ON_RESUME = {
     "checkpoint_every_minutes",
     "keep_checkpoints",
     "sample_translations",
+    "attention_images",
     # What the texts are is compared, not where they are.
     "folder",
     "cache",
@@ -92,6 +94,8 @@ def train(
             model stay.
     """
     folder = RunFolder(output)
+    if recipe.training.attention_images:
+        check_plots()
     if resume:
         _check_resumed(recipe, folder)
     else:
@@ -337,6 +341,9 @@ def _callbacks(recipe, folder, bleu, dataset, history, stopping, verbose, place)
         count = training.sample_translations
         samples = bleu.sources[:count], bleu.references[:count]
         chosen.append(run_callbacks.SampleTranslations(folder, bleu.engine, *samples))
+    if training.attention_images:
+        pair = bleu.sources[0], bleu.references[0]
+        chosen.append(AttentionImages(folder, bleu.engine, *pair, training.attention_images))
     chosen += [
         run_callbacks.BestModel(folder, history.rows, training),
         stopping,

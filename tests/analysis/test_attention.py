@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.analysis import attention
 from keras_transformer.analysis.attention import (
     entropy,
@@ -19,25 +18,11 @@ SOURCE = np.array([[3, 5, 7, 11, 2, 0, 0], [13, 2, 0, 0, 0, 0, 0]])
 TARGET = np.array([[1, 17, 19, 23, 5], [1, 7, 0, 0, 0]])
 
 
-@pytest.fixture
-def model(randomize):
-    config = TransformerConfig(
-        vocabulary_size=29,
-        model_dim=33,
-        num_heads=3,
-        intermediate_dim=13,
-        num_encoder_layers=2,
-        num_decoder_layers=4,
-        dropout=0.5,
-    )
-    return randomize(Transformer(config))
-
-
 def test_rows_sum_to_one_over_visible_keys_and_the_rest_is_zero(model):
     found = attention(model, SOURCE, TARGET)
     assert found.encoder.shape == (2, 2, 3, 7, 7)
-    assert found.decoder.shape == (2, 4, 3, 5, 5)
-    assert found.cross.shape == (2, 4, 3, 5, 7)
+    assert found.decoder.shape == (2, 3, 3, 5, 5)
+    assert found.cross.shape == (2, 3, 3, 5, 7)
     assert found.encoder.dtype == np.float32
     for weights in found:
         np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
@@ -107,12 +92,13 @@ def test_a_model_of_ones_own_with_these_layers_is_read():
 
 
 def test_layers_that_make_no_array_are_named():
-    ids = keras.Input((None,), dtype="int32")
+    ids = keras.Input((6,), dtype="int32")
     hidden = keras.layers.Embedding(29, 12)(ids)
     hidden = EncoderBlock(intermediate_dim=7, num_heads=2)(hidden)
-    model = keras.Model(ids, EncoderBlock(intermediate_dim=7, num_heads=3)(hidden))
-    with pytest.raises(ValueError, match=r"encoder attention .* Received: shapes .*\(2, 3, 7, 7\)"):
-        attention(model, SOURCE)
+    hidden = keras.layers.AveragePooling1D(2)(hidden)
+    model = keras.Model(ids, EncoderBlock(intermediate_dim=7, num_heads=2)(hidden))
+    with pytest.raises(ValueError, match=r"encoder attention .* Received: shapes .*\(2, 2, 3, 3\)"):
+        attention(model, SOURCE[:, :6])
 
 
 def test_entropy_counts_the_keys_that_a_query_looks_at():

@@ -79,13 +79,13 @@ def test_ids_must_be_in_the_vocabulary_and_biases_numbers(options, message):
 @pytest.mark.parametrize("layer", [-4, 3])
 def test_an_attention_layer_must_exist(layer):
     with pytest.raises(InputError, match=f"3 decoder blocks.*Received: attention_layer={layer}"):
-        DecodingOptions(attention_layer=layer).check_attention(3, 5)
+        DecodingOptions(attention_layer=layer).check_attention([5] * 3)
 
 
 @pytest.mark.parametrize("head", [5, -1, True, 1.0])
 def test_attention_heads_must_exist(head):
     with pytest.raises(InputError, match=f"5 heads.*Received: attention_heads=.*{head!r}"):
-        DecodingOptions(attention_heads=[0, head]).check_attention(3, 5)
+        DecodingOptions(attention_heads=[0, head]).check_attention([5] * 3)
 
 
 def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
@@ -99,7 +99,7 @@ def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
 @pytest.mark.parametrize("heads", [(), [], "", 0, ([0],), {"0"}])
 def test_no_head_and_no_collection_of_heads_are_refused(heads):
     with pytest.raises(InputError, match="5 heads.*Received: attention_heads="):
-        DecodingOptions(attention_heads=heads).check_attention(3, 5)
+        DecodingOptions(attention_heads=heads).check_attention([5] * 3)
 
 
 def test_numpy_numbers_are_numbers():
@@ -112,7 +112,7 @@ def test_numpy_numbers_are_numbers():
         attention_heads={np.int64(2)},
     )
     options.check_ids(11)
-    options.check_attention(3, 5)
+    options.check_attention([5] * 3)
     assert (options.beam_size, options.banned_ids, options.seed) == (3, (5, 7), (1,))
     assert type(options.beam_size) is int and options.logit_bias == ((3, 2.0),)
 
@@ -136,7 +136,7 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
     try:
         options = DecodingOptions.of(**values)
         options.check_ids(11)
-        options.check_attention(3, 5)
+        options.check_attention([5] * 3)
     except InputError:
         return
     # Finite in float32, whole in int32: nothing overflows there.

@@ -136,7 +136,8 @@ def test_checkpoints_are_found_by_number(run):
 def test_only_what_a_run_makes_is_removed(run):
     made = ["data.json", "history.csv", "samples.txt", "metrics.json", ".metrics.partial.json"]
     made += ["checkpoints/epoch-0001.keras", "checkpoints/.best-10000.partial.keras"]
-    made += ["tensorboard/train/events.out.tfevents.1.host", "tensorboard/validation/x"]
+    made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
+    made += ["tensorboard/validation/x"]
     for name in made:
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)
         (run.path / name).write_text("")

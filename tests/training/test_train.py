@@ -1,7 +1,8 @@
-import importlib
+import importlib.util
 import json
 import math
 import shutil
+import sys
 
 import keras
 import numpy as np
@@ -42,6 +43,7 @@ def finished(tmp_path_factory):
     corpus = write_corpus(base / "corpus")
     options = dict(epochs=3, ema_momentum=0.9, keep_checkpoints=2, sample_translations=2)
     options["jit_compile"] = False
+    options["attention_images"] = 2 if importlib.util.find_spec("matplotlib") else None
     return train(recipe(corpus, **options), base / "run")
 
 
@@ -101,6 +103,29 @@ def test_tensorboard_gets_every_curve(finished):
     events.Reload()
     tags = set(events.Tags()["tensors"]) | set(events.Tags()["scalars"])
     assert {"learning_rate", "tokens_per_second"} <= tags
+
+
+def test_the_attention_of_one_pair_is_in_tensorboard_every_few_epochs(finished):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(finished.tensorboard / "attention"), {"images": 0})
+    events.Reload()
+    kinds = [f"attention/{kind}" for kind in ("cross", "decoder", "encoder")]
+    assert sorted(events.Tags()["images"]) == kinds
+    for kind in kinds:
+        (image,) = events.Images(kind)
+        assert image.step == 2 and image.encoded_image_string.startswith(b"\x89PNG")
+        assert min(image.width, image.height) > 100
+
+
+def test_images_without_matplotlib_name_the_extra_before_anything_is_made(
+    tmp_path, corpus, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"attention_images` needs: .*\[plots\]"):
+        train(recipe(corpus, attention_images=1), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_sample_translations_are_written_each_epoch(finished):

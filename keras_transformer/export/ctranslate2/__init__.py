@@ -116,10 +116,11 @@ def convert_to_ctranslate2(
         )
     spec = ctranslate2.specs.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
-        config.num_heads,
+        max(config.heads_of("encoder")),
         pre_norm=config.normalize_first,
         activation=getattr(ctranslate2.specs.Activation, _ACTIVATIONS[config.activation]),
     )
+    spec.decoder.num_heads = np.int16(max(config.heads_of("decoder") + config.heads_of("cross")))
     # CTranslate2 adds this epsilon in every normalization.
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.config.add_source_eos = True
@@ -127,11 +128,11 @@ def convert_to_ctranslate2(
     spec.register_target_vocabulary(list(target_tokens))
     _fill_ends(spec, model, max_positions)
     for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
-        _fill_self_attention(layer, block)
+        _fill_self_attention(layer, block, spec.encoder.num_heads)
         _fill_feed_forward(layer, block)
     for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
-        _fill_self_attention(layer, block)
-        _fill_cross_attention(layer, block)
+        _fill_self_attention(layer, block, spec.decoder.num_heads)
+        _fill_cross_attention(layer, block, spec.decoder.num_heads)
         _fill_feed_forward(layer, block)
     spec.validate()
     spec.optimize()
@@ -166,21 +167,22 @@ def _position_table(positions, model, max_positions):
     return _array(positions.embeddings)
 
 
-def _fill_self_attention(layer, block):
-    attention = block.self_attention
-    query_key_value = zip(*(_flat(each) for each in attention.projections[:3]), strict=True)
+def _fill_self_attention(layer, block, heads):
+    *inner, output = block.self_attention.projections
+    query_key_value = zip(*(_flat(each, heads) for each in inner), strict=True)
+    layer.self_attention.head_dim = np.int32(block.self_attention.key_dim)
     _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
-    _fill(layer.self_attention.linear[1], *_flat_output(attention.projections[3]))
+    _fill(layer.self_attention.linear[1], *_flat_output(output, heads))
     _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
 
 
-def _fill_cross_attention(layer, block):
-    attention = block.cross_attention
-    query, key, value, output = attention.projections
-    _fill(layer.attention.linear[0], *_flat(query))
-    key_value = zip(_flat(key), _flat(value), strict=True)
+def _fill_cross_attention(layer, block, heads):
+    query, key, value, output = block.cross_attention.projections
+    layer.attention.head_dim = np.int32(block.cross_attention.key_dim)
+    _fill(layer.attention.linear[0], *_flat(query, heads))
+    key_value = zip(_flat(key, heads), _flat(value, heads), strict=True)
     _fill(layer.attention.linear[1], *map(np.concatenate, key_value))
-    _fill(layer.attention.linear[2], *_flat_output(output))
+    _fill(layer.attention.linear[2], *_flat_output(output, heads))
     _fill_norm(layer.attention.layer_norm, block.cross_attention_norm)
 
 
@@ -191,15 +193,23 @@ def _fill_feed_forward(layer, block):
     _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm)
 
 
-def _flat(dense):
+def _flat(dense, heads):
     """Kernel `(heads · width, input)` and bias of a projection into heads."""
-    kernel = _array(dense.kernel)  # --> [input, heads, width]
-    return kernel.reshape(kernel.shape[0], -1).T, _array(dense.bias).reshape(-1)
+    kernel = _with_heads(dense.kernel, heads, 1)  # --> [input, heads, width]
+    return kernel.reshape(kernel.shape[0], -1).T, _with_heads(dense.bias, heads, 0).reshape(-1)
 
 
-def _flat_output(dense):
-    kernel = _array(dense.kernel)  # --> [heads, width, output]
+def _flat_output(dense, heads):
+    kernel = _with_heads(dense.kernel, heads, 0)  # --> [heads, width, output]
     return kernel.reshape(-1, kernel.shape[-1]).T, _array(dense.bias)
+
+
+def _with_heads(variable, heads, axis):
+    """CTranslate2 has one number of heads a side: those that a layer lacks are zeros."""
+    array = _array(variable)
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, heads - array.shape[axis])
+    return np.pad(array, missing)
 
 
 def _fill(linear, weight, bias):

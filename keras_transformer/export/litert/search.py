@@ -90,14 +90,14 @@ class LiteRTSearch:
         config = self.model.config
         empty, hidden, zero = self._empty(strategy.limits)
         # The past begins with a block that nothing sees: XNNPACK takes no tensor of size 0.
-        past = [(empty, empty) for _ in self.model.decoder.blocks]
+        past = [(each, each) for each in empty]
         state = (tf.zeros((), tf.int32), strategy.begin(zero), past, hidden)
 
         def unfinished(position, chosen, *_):
             return tf.reduce_any(chosen["running"]) & (position < self.options.max_length)
 
         def block(position, chosen, past, past_bias):
-            recent = [(empty, empty)] * len(past), hidden
+            recent = [(each, each) for each in empty], hidden
             inner = (position, tf.zeros((), tf.int32), chosen, *recent, past_bias)
             position, _, chosen, new, new_bias, past_bias = tf.while_loop(
                 lambda position, place, chosen, *_: unfinished(position, chosen) & (place < _BLOCK),
@@ -112,20 +112,27 @@ class LiteRTSearch:
             return position, chosen, past, tf.concat([past_bias, new_bias], axis=2)
 
         shapes = tf.nest.map_structure(lambda each: each.shape, state)
-        grows = tf.TensorShape((None, config.num_heads, None, config.key_dim))
+        grows = [
+            tf.TensorShape((None, heads, None, config.key_dim))
+            for heads in config.heads_of("decoder")
+        ]
         bias_grows = tf.TensorShape((None, self.options.beam_size, None))
-        shapes = (*shapes[:2], [(grows, grows) for _ in past], bias_grows)
+        shapes = (*shapes[:2], [(each, each) for each in grows], bias_grows)
         return tf.while_loop(
             unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
         )[1]
 
     def _empty(self, limits):
-        """Keys of an empty block, the bias that hides them, and zeros `(batch, 1)`."""
+        """Each layer's keys of an empty block, the bias that hides them, zeros `(batch, 1)`."""
         config, slots = self.model.config, _BLOCK * self.options.beam_size
         # Of the batch's size, from an input: sizes computed from shapes would be dynamic.
         zero = tf.cast(tf.minimum(limits, 0), tf.float32)
-        empty = tf.reshape(zero, (-1, 1, 1, 1)) + tf.zeros((1, config.num_heads, slots, 1))
-        empty = empty + tf.zeros((1, 1, 1, config.key_dim))
+        empty = [
+            tf.reshape(zero, (-1, 1, 1, 1))
+            + tf.zeros((1, heads, slots, 1))
+            + tf.zeros((1, 1, 1, config.key_dim))
+            for heads in config.heads_of("decoder")
+        ]
         hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
         return empty, tf.expand_dims(zero, 2) + hidden, zero
 

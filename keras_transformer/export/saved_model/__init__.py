@@ -72,7 +72,7 @@ def export_saved_model(
             f"Received: backend={keras.backend.backend()!r}."
         )
     engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
-    names = check_signatures(signatures, engine.model.config.num_attention_layers > 0)
+    names = check_signatures(signatures, bool(engine.model.config.heads_of("cross")))
     with staged_folder(output, overwrite) as folder:
         with phase("signatures traced and saved"):
             functions = _save(engine, folder, beam_size, length_penalty, names)

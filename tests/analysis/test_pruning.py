@@ -1,0 +1,110 @@
+"""Heads switched off and heads taken out: the same translations, from a smaller model."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.analysis import attention, heads_off, prune_heads
+from keras_transformer.analysis.heads import head_table
+from keras_transformer.errors import InputError
+
+SOURCE = np.array([[3, 5, 7, 11, 2], [13, 17, 2, 0, 0]])
+TARGET = np.array([[1, 17, 19, 2, 0], [1, 7, 11, 13, 2]])
+# Layers are left with other numbers of heads than their neighbours.
+NAMES = ["encoder.1.2", "encoder.1.0", "decoder.0.1", "decoder.2.0", "cross.0.1", "cross.0.2"]
+
+
+def logits(model):
+    return ops.convert_to_numpy(model((SOURCE, TARGET)))
+
+
+def test_a_head_that_is_off_gives_nothing_and_comes_back(model, attention_of):
+    before = logits(model)
+    layer = attention_of("encoder", 1)
+    inputs = np.random.default_rng(7).normal(size=(2, 5, 15)).astype("float32")
+    whole = ops.convert_to_numpy(layer(inputs, inputs))
+    given, _ = layer.attend(*layer.project(ops.convert_to_tensor(inputs)))
+    kernel = ops.convert_to_numpy(layer.projections[-1].kernel)
+    shares = [ops.convert_to_numpy(given)[:, :, head] @ kernel[head] for head in (0, 2)]
+    with heads_off(model, ["encoder.1.2", "cross.0.1", "encoder.1.0"]):
+        without = ops.convert_to_numpy(layer(inputs, inputs))
+        np.testing.assert_allclose(without, whole - sum(shares), atol=1e-5)
+        assert np.abs(logits(model) - before).max() > 1e-3
+        assert not ops.convert_to_numpy(attention_of("cross", 0).projections[-1].kernel)[1].any()
+    np.testing.assert_array_equal(logits(model), before)
+
+
+@pytest.mark.parametrize(
+    "name", ["encoder.2.0", "encoder.0.3", "cross.0", "x.0.0", "cross.-1.0", ""]
+)
+def test_a_head_that_is_not_there_is_named_with_those_that_are(model, name):
+    known = r"encoder \[3, 3\], decoder \[3, 3, 3\], cross \[3, 3, 3\]"
+    with pytest.raises(InputError, match=known):
+        with heads_off(model, [name]):
+            pass
+
+
+def test_a_pruned_model_computes_what_the_whole_one_does_without_the_heads(model):
+    before = logits(model)
+    with heads_off(model, NAMES):
+        expected = logits(model)
+    pruned = prune_heads(model, NAMES)
+    np.testing.assert_allclose(logits(pruned), expected, atol=1e-5)
+    assert np.abs(expected - before).max() > 1e-2
+    np.testing.assert_array_equal(logits(model), before)
+    assert pruned.config.encoder_heads == (3, 1)
+    assert pruned.config.decoder_heads == (2, 3, 2)
+    assert pruned.config.cross_heads == (1, 3, 3)
+    # Of each head: query, key and value of 15 x 5 with a bias of 5, and 5 x 15 of the output.
+    assert model.count_params() - pruned.count_params() == 6 * (4 * 15 * 5 + 3 * 5)
+
+
+def test_a_pruned_model_decodes_with_its_cache_as_it_computes_at_once(model):
+    pruned = prune_heads(model, NAMES)
+    expected = logits(pruned)
+    cache = pruned.start_decoding(ops.convert_to_tensor(SOURCE), 5, 1, True)
+    for weights in (None, pruned.step_weights()):
+        step, now = pruned.step_function(weights=weights), cache
+        for place in range(5):
+            found, now = step(ops.convert_to_tensor(TARGET[:, place : place + 1]), now)
+            real = TARGET[:, place] != 0
+            np.testing.assert_allclose(
+                ops.convert_to_numpy(found)[real, 0], expected[real, place], atol=1e-5
+            )
+
+
+def test_a_pruned_model_is_saved_and_pruned_again(model, tmp_path):
+    pruned = prune_heads(prune_heads(model, NAMES[:3]), ["decoder.2.0", "cross.0.1", "cross.0.1"])
+    pruned.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.config == pruned.config
+    np.testing.assert_array_equal(logits(loaded), logits(pruned))
+
+
+def test_the_heads_that_are_left_are_seen_and_measured(model):
+    pruned = prune_heads(model, NAMES)
+    with heads_off(model, NAMES):
+        whole = attention(model, SOURCE, TARGET)
+    found = attention(pruned, SOURCE, TARGET)
+    np.testing.assert_allclose(found.encoder[:, 1, 0], whole.encoder[:, 1, 1], atol=1e-5)
+    np.testing.assert_allclose(found.cross[:, 0, 0], whole.cross[:, 0, 0], atol=1e-5)
+    assert not found.encoder[:, 1, 1:].any()
+    table = head_table(pruned, [([3, 5, 2], [17, 2])])
+    assert [head.name for head in table if head.name.startswith("encoder")] == [
+        "encoder.0.0",
+        "encoder.0.1",
+        "encoder.0.2",
+        "encoder.1.0",
+    ]
+
+
+def test_the_last_head_of_a_layer_stays(model):
+    with pytest.raises(InputError, match=r"At least one head must be left in .*block_1/self"):
+        prune_heads(model, [f"encoder.1.{head}" for head in range(3)])
+
+
+def test_a_quantized_projection_is_refused(model):
+    model.quantize("int8")
+    with pytest.raises(ValueError, match=r"plain projections alone. Received: .*block_0/self"):
+        prune_heads(model, ["encoder.0.1"])

@@ -1,0 +1,80 @@
+"""The program `training/pruning.py`."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from small_corpus import PAIRS, recipe_values, write_corpus
+
+from keras_transformer import Transformer, Translator
+from keras_transformer.analysis import heads_off
+from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.callbacks import save_without_optimizer
+from keras_transformer.training.corpus import make_datasets, train_tokenizers
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def program(load_program):
+    return load_program("training/pruning.py")
+
+
+@pytest.fixture
+def folder(tmp_path, randomize):
+    """A run of random weights with six heads, two in each of three layers."""
+    recipe = Recipe.from_dict(recipe_values(write_corpus(tmp_path / "corpus")))
+    folder, tokenizers = RunFolder(tmp_path / "run"), train_tokenizers(recipe)
+    folder.create(recipe, tokenizers, {})
+    model = Transformer(recipe.model_config(tokenizers[0].vocabulary_size))
+    save_without_optimizer(randomize(model), folder.model_file)
+    return folder
+
+
+def test_the_least_important_heads_go_first_and_each_layer_keeps_one(program, folder):
+    model = folder.model()
+    datasets, _ = make_datasets(folder.recipe(), folder.tokenizers())
+    with heads_off(model, ["decoder.0.1"]):  # It gives nothing: its importance is 0.
+        order = program.removal_order(model, datasets["validation"], at_once=1)
+    assert order[0] == "decoder.0.1"
+    assert sorted(name.rpartition(".")[0] for name in order) == [
+        "cross.0",
+        "decoder.0",
+        "encoder.0",
+    ]
+
+
+def test_bleu_is_measured_after_each_removal(program, folder):
+    sources, references = (list(side) for side in zip(*PAIRS[:3], strict=True))
+    engine = Translator.load(folder.path).engine
+    order = ["encoder.0.1", "cross.0.0", "decoder.0.1"]
+    found = [each.text for each in engine.translate(references, beam_size=1)]
+    rows = program.curve(engine, order, 2, references, found, {"beam_size": 1})
+    assert [(row["heads"], row["without"]) for row in rows] == [
+        (6, []),
+        (4, order[:2]),
+        (3, order[2:]),
+    ]
+    assert rows[0]["bleu"] == pytest.approx(100) and rows[2]["bleu"] < 100
+
+
+def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "order.json").write_text(
+        json.dumps([{"without": []}, {"without": ["cross.0.1", "encoder.0.0", "decoder.0.0"]}])
+    )
+    corpus = tmp_path / "corpus"
+    command = ["pruning.py", "--model", str(folder.path), "--source", str(corpus / "train.en")]
+    command += ["--reference", str(corpus / "train.de"), "--order", str(tmp_path / "order.json")]
+    command += ["--output", str(tmp_path / "small"), "--keep", "4", "--rounds", "1"]
+    monkeypatch.setattr(sys, "argv", [*command, "--beam-size", "1"])
+    program.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["heads"] == {"encoder_heads": [1], "decoder_heads": [2], "cross_heads": [1]}
+    small = RunFolder.existing(tmp_path / "small")
+    assert small.recipe().model_config(9).cross_heads == (1,)
+    whole, pruned = folder.model(), small.model()
+    assert result["parameters"] == [whole.count_params(), pruned.count_params()]
+    ids = np.array([[3, 5, 2]])
+    with heads_off(whole, ["cross.0.1", "encoder.0.0"]):
+        np.testing.assert_allclose(pruned((ids, ids)), whole((ids, ids)), atol=1e-5)

@@ -1,0 +1,183 @@
+"""BLEU against heads left: prunes a run's heads by importance, and writes the smaller run.
+
+    pip install ".[plots]"
+    python training/pruning.py --model RUN --source FILE --reference FILE \
+        --json pruning.json --plot pruning.png
+    python training/pruning.py … --order pruning.json --keep 24 --epochs 3 --output PRUNED
+
+Importance is measured on the run's validation text, in rounds: after each removal anew. Without
+`--output` heads are switched off one round after the other and the text is translated each time.
+With it, half of the heads or `--keep` of them stay, the smaller model is trained for `--epochs` on
+the run's training text, gets a run folder of its own, and both translate the text in turns: BLEU
+and seconds. Figures are JSON on stdout.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+
+import keras
+import numpy as np
+
+from keras_transformer import Translator
+from keras_transformer.analysis import heads_off, prune_heads
+from keras_transformer.analysis.attention import KINDS
+from keras_transformer.analysis.heads import head_importance
+from keras_transformer.data import read_pairs
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.files import write_whole
+from keras_transformer.training import RunFolder, compile_model, evaluate
+from keras_transformer.training.callbacks import save_without_optimizer
+from keras_transformer.training.corpus import make_datasets
+
+
+def removal_order(model, dataset, at_once):
+    """Names of heads, the least important first, all but the last of each layer.
+
+    The importance is divided by its norm over the layer, as Michel et al. 2019 do.
+    """
+    counts = {kind: model.config.heads_of(kind) for kind in KINDS}
+    order = []
+    most = sum(sum(heads) - len(heads) for heads in counts.values())
+    while len(order) < most:
+        with heads_off(model, order):
+            batches = [
+                head_importance(model, source, target)
+                for (source, _), target in dataset.batches(epoch=0)
+            ]
+        candidates = []
+        for kind, batch in zip(KINDS, zip(*batches, strict=True), strict=True):
+            layers = np.concatenate(batch).mean(0)  # --> [layers, heads]
+            for layer, heads in enumerate(layers):
+                left = [f"{kind}.{layer}.{head}" for head in range(counts[kind][layer])]
+                scored = zip(heads / np.linalg.norm(heads), left, strict=False)
+                # The most important one stays.
+                candidates += sorted(each for each in scored if each[1] not in order)[:-1]
+        order += [name for _, name in sorted(candidates)[: min(at_once, most - len(order))]]
+        print(f"{len(order)} of {most} heads ordered", file=sys.stderr, flush=True)
+    return order
+
+
+def curve(engine, order, at_once, sources, references, search):
+    """A dict for each number of heads: `heads`, `bleu`, and the heads that went `without`."""
+    counts = [sum(engine.model.config.heads_of(kind)) for kind in KINDS]
+    rows, start = [], 0
+    for end in range(0, len(order) + at_once, at_once):
+        with heads_off(engine.model, order[:end]):
+            found = engine.translate(sources, **search)
+        bleu = evaluate([each.text for each in found], references)["bleu"]
+        gone = order[start:end]
+        rows.append({"heads": sum(counts) - min(end, len(order)), "bleu": bleu, "without": gone})
+        print(rows[-1], file=sys.stderr, flush=True)
+        start = end
+    return rows
+
+
+def plot(rows, path, title):
+    """BLEU over the heads that are left."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise SystemExit('A plot needs: pip install "keras_transformer[plots]".') from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+    axes.plot([row["heads"] for row in rows], [row["bleu"] for row in rows], marker="o")
+    axes.set(xlabel="heads left", ylabel="BLEU", title=title, ylim=(0, None))
+    axes.invert_xaxis()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+
+
+def write_pruned(folder, model, names, epochs, output):
+    """The run folder of a model without these heads, trained for some epochs more."""
+    recipe = folder.recipe()
+    pruned = prune_heads(model, names)
+    if epochs:
+        datasets, _ = make_datasets(recipe, folder.tokenizers())
+        dataset = datasets["train"]
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        # The average of the last hundred steps: that of a whole training would remember the start.
+        compile_model(pruned, dataclasses.replace(recipe.training, ema_momentum=0.99))
+        with contextlib.redirect_stdout(sys.stderr):
+            pruned.fit(
+                dataset.to_tf_dataset() if on_tensorflow else dataset.to_py_dataset(),
+                epochs=epochs,
+                shuffle=False,
+                verbose=2,
+            )
+    heads = {f"{kind}_heads": list(pruned.config.heads_of(kind)) for kind in KINDS}
+    recipe = dataclasses.replace(recipe, model={**recipe.model, **heads})
+    new = RunFolder(output)
+    new.create(recipe, folder.tokenizers(), folder.digests() or {})
+    save_without_optimizer(pruned, new.model_file)
+    return {"heads": heads, "parameters": [model.count_params(), pruned.count_params()]}
+
+
+def compare(paths, sources, references, search, rounds):
+    """BLEU and seconds of runs that translate in turns, a list each."""
+    translators = [Translator.load(path) for path in paths]
+    found = [each.translate(sources, **search) for each in translators]  # This compiles.
+    bleu = [evaluate([each.text for each in texts], references)["bleu"] for texts in found]
+    seconds = [[] for _ in translators]
+    for _ in range(rounds):
+        for translator, own in zip(translators, seconds, strict=True):
+            start = time.perf_counter()
+            translator.translate(sources, **search)
+            own.append(round(time.perf_counter() - start, 3))
+    ratio = float(np.median(np.divide(*seconds)))
+    return {"bleu": bleu, "seconds": seconds, "times_as_fast": round(ratio, 3)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, metavar="RUN")
+    parser.add_argument("--source", required=True, metavar="FILE")
+    parser.add_argument("--reference", required=True, metavar="FILE")
+    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="heads of a round")
+    parser.add_argument("--beam-size", type=int, metavar="N", help="default: the run's")
+    parser.add_argument("--order", metavar="FILE.json", help="of an earlier --json, not measured")
+    parser.add_argument("--json", metavar="FILE.json", help="the figures")
+    parser.add_argument("--plot", metavar="FILE.png")
+    parser.add_argument("--output", metavar="DIR", help="the smaller run to make")
+    parser.add_argument("--keep", type=int, metavar="N", help="heads of it; default: half")
+    parser.add_argument("--epochs", type=int, default=0, metavar="N", help="of training after it")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of the comparison")
+    options = parser.parse_args()
+    folder = RunFolder.existing(options.model)
+    recipe = folder.recipe()
+    sources, references = read_pairs(options.source, options.reference)
+    decoding = recipe.decoding
+    search = {"beam_size": options.beam_size or decoding.beam_size}
+    search["length_penalty"] = decoding.length_penalty
+    limits = decoding.max_source_length, decoding.max_target_length
+    engine = ModelEngine(folder.model(), *folder.tokenizers(), *limits)
+    if options.order:
+        rows = json.loads(pathlib.Path(options.order).read_text(encoding="utf-8"))
+        order = [name for row in rows for name in row["without"]]
+    else:
+        datasets, _ = make_datasets(recipe, folder.tokenizers())
+        order = removal_order(engine.model, datasets["validation"], options.at_once)
+    if options.output is None:
+        result = curve(engine, order, options.at_once, sources, references, search)
+        if options.plot:
+            plot(result, options.plot, f"BLEU on {pathlib.Path(options.source).name}")
+    else:
+        total = sum(sum(engine.model.config.heads_of(kind)) for kind in KINDS)
+        names = order[: total - (options.keep or total // 2)]
+        result = write_pruned(folder, engine.model, names, options.epochs, options.output)
+        both = options.model, options.output
+        result |= compare(both, sources, references, search, options.rounds)
+    text = json.dumps(result, indent=1)
+    print(text)
+    if options.json:
+        write_whole(options.json, text + "\n")
+
+
+if __name__ == "__main__":
+    main()
