@@ -112,8 +112,9 @@ class LiteRTSearch:
             return position, chosen, past, tf.concat([past_bias, new_bias], axis=2)
 
         shapes = tf.nest.map_structure(lambda each: each.shape, state)
-        grows = tf.TensorShape((None, config.num_heads, None, config.key_dim))
-        bias_grows = tf.TensorShape((None, self.options.beam_size, None))
+        batch = strategy.limits.shape[0]
+        grows = tf.TensorShape((batch, config.num_heads, None, config.key_dim))
+        bias_grows = tf.TensorShape((batch, self.options.beam_size, None))
         shapes = (*shapes[:2], [(grows, grows) for _ in past], bias_grows)
         return tf.while_loop(
             unfinished, block, state, shape_invariants=shapes, parallel_iterations=1

@@ -1,0 +1,57 @@
+"""A SentencePiece model as `tokenizer.json`, which the `tokenizers` libraries read."""
+
+import base64
+from typing import Any
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.text.tokenizer import Tokenizer
+
+# Spaces stand for no token's character, since a text's become "▁": no text can spell these names,
+# as `Tokenizer.tokenize` promises. SentencePiece, too, writes " ⁇ " for what it did not know.
+_NAMES = {PAD_ID: " <pad> ", BOS_ID: " <s> ", EOS_ID: " </s> ", UNK_ID: " \u2047 "}
+
+
+def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The same tokenizer for Hugging Face's `tokenizers`, in Python, Rust or JavaScript.
+
+    It gives the ids of `tokenize`, without a beginning or an end. The special ids have names with
+    spaces around, such as `" </s> "`, so that nothing in a text is taken for them; leave them out
+    of what is decoded.
+
+    Returns:
+        A dict, for `json.dump` into `tokenizer.json`.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model_bytes)
+    specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
+    steps: list[dict] = []
+    if specification.precompiled_charsmap:
+        rules = base64.b64encode(specification.precompiled_charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
+    if specification.remove_extra_whitespaces:
+        steps += [_replaced(r"\A +| +\z", ""), _replaced(" {2,}", " ")]
+    space = {"type": "Metaspace", "replacement": "\u2581", "split": False}
+    space["prepend_scheme"] = "always" if specification.add_dummy_prefix else "never"
+    pieces = [[_NAMES.get(id, each.piece), each.score] for id, each in enumerate(model.pieces)]
+    decoders = [{"type": "ByteFallback"}, {"type": "Fuse"}] if fallback else []
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": space,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [*decoders, space]},
+        "model": {
+            "type": "Unigram",
+            "unk_id": UNK_ID,
+            "vocab": pieces,
+            "byte_fallback": fallback,
+        },
+    }
+
+
+def _replaced(pattern, content):
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
