@@ -10,13 +10,16 @@ from keras_transformer.text.tokenizer import Tokenizer
 # as `Tokenizer.tokenize` promises. SentencePiece, too, writes " ⁇ " for what it did not know.
 _NAMES = {PAD_ID: " <pad> ", BOS_ID: " <s> ", EOS_ID: " </s> ", UNK_ID: " \u2047 "}
 
+_SPACE = "\u2581"
+
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """The same tokenizer for Hugging Face's `tokenizers`, in Python, Rust or JavaScript.
 
     It gives the ids of `tokenize`, without a beginning or an end. The special ids have names with
     spaces around, such as `" </s> "`, so that nothing in a text is taken for them; leave them out
-    of what is decoded.
+    of what is decoded. The library in Python and Rust applies rules of normalization to whole
+    graphemes: a letter with a mark of its own may get other ids there.
 
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
@@ -31,19 +34,26 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
     if specification.remove_extra_whitespaces:
         steps += [_replaced(r"\A +| +\z", ""), _replaced(" {2,}", " ")]
-    space = {"type": "Metaspace", "replacement": "\u2581", "split": False}
-    space["prepend_scheme"] = "always" if specification.add_dummy_prefix else "never"
+    steps.append(_replaced(" ", _SPACE))
+    if specification.add_dummy_prefix:
+        # Not by `Metaspace`, which leaves a text alone that begins with the character itself.
+        steps.append(_replaced(r"\A(?!\z)", _SPACE))
     pieces = [[_NAMES.get(id, each.piece), each.score] for id, each in enumerate(model.pieces)]
-    decoders = [{"type": "ByteFallback"}, {"type": "Fuse"}] if fallback else []
+    if fallback:
+        space = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+        steps_back = [_replaced(_SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}, space]
+        decoder: dict = {"type": "Sequence", "decoders": steps_back}
+    else:
+        decoder = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always"}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [],
         "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": space,
+        "pre_tokenizer": None,
         "post_processor": None,
-        "decoder": {"type": "Sequence", "decoders": [*decoders, space]},
+        "decoder": decoder,
         "model": {
             "type": "Unigram",
             "unk_id": UNK_ID,
