@@ -40,7 +40,8 @@ _SCRIPT = """(async () => {
     const order = [...texts.keys()].sort((a, b) => texts[a].length - texts[b].length);
     const together = await translator.translate(order.map((place) => texts[place]), { beamSize });
     const ms = [middle - begin, performance.now() - middle];
-    answer[beamSize] = { ms, texts: alone.map((each) => each.text),
+    const tokens = alone.flatMap(({ parts }) => parts.flatMap(({ ids }) => ids)).length;
+    answer[beamSize] = { ms, tokens, texts: alone.map((each) => each.text),
       scores: alone.map(({ parts }) => parts[0].score), others: [] };
     order.forEach((place, i) => (answer[beamSize].others[place] = together[i].text));
   }
@@ -164,6 +165,7 @@ def main():
             "equal": len(texts) - len(different),
             "equal_offline": sum(map(str.__eq__, here["texts"], again[beam_size]["texts"])),
             "equal_in_batches": sum(map(str.__eq__, here["texts"], here["others"])),
+            "tokens_a_second": round(here["tokens"] / (here["ms"][0] / 1000)),
             "ms_a_sentence": round(here["ms"][0] / len(texts), 1),
             "words_a_second": {
                 name: {"alone": round(alone), "batches of 4": round(batches)}

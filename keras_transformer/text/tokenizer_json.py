@@ -24,9 +24,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
     """
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model_bytes)
+    model = _parsed(tokenizer.model_bytes)
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []
     if specification.precompiled_charsmap:
@@ -65,3 +63,9 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _replaced(pattern, content):
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _parsed(model_bytes):
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model_bytes)

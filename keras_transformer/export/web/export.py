@@ -130,14 +130,18 @@ def export_web(
     return ExportReport(os.fspath(output), manifest, verification, time.perf_counter() - start)
 
 
+def npm_command() -> str:
+    """What installs `PACKAGES` in the working directory."""
+    return " ".join(["npm install", *(f"{name}@{series}" for name, series in PACKAGES.items())])
+
+
 def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str, str]]:
     """The `node_modules` that has `PACKAGES`, and the version of each; or `InputError`."""
     here = Path.cwd()
     parents = [here, *here.parents] if npm is None else [Path(npm)]
     folders = [folder for parent in parents for folder in (parent / "node_modules", parent)]
     folder = next((each for each in folders if (each / "@litertjs/core").is_dir()), None)
-    wanted = " ".join(f"{name}@{series}" for name, series in PACKAGES.items())
-    expected = f"LiteRT.js is needed: npm install {wanted}, and --npm with that folder."
+    expected = f"LiteRT.js is needed: {npm_command()}, and --npm with that folder."
     if folder is None:
         where = f"{here} and the folders above" if npm is None else npm
         raise InputError(f"{expected} Received: none in {where}.")

@@ -77,21 +77,25 @@ def awaited(browser, script):
     return found["result"].get("value")
 
 
-def translated(browser, texts, beam_size):
-    """`translate` of the module, as another page would call it."""
+def module(browser, expression):
+    """An expression over `translator`, as another page would write it."""
     return awaited(
         browser,
         f"""(async () => {{
           const {{ load }} = await import(new URL("translator.js", location.href));
           const translator = (window.translator ??= await load());
-          return translator.translate({json.dumps(texts)}, {{ beamSize: {beam_size} }});
+          return {expression};
         }})()""",
     )
 
 
+def translated(browser, texts, beam_size):
+    return module(browser, f"translator.translate({json.dumps(texts)}, {{beamSize: {beam_size}}})")
+
+
 def write(browser, text):
     """Pastes a text, and waits for what follows."""
-    browser.evaluate("source.value = ''; source.focus()".replace("source", "window.source"))
+    browser.evaluate("source.value = ''; source.focus()")
     browser.type(text)
     settled = (
         "!document.querySelector('#translation.old') && "
@@ -122,15 +126,9 @@ def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):
 
 def test_a_chosen_word_shows_what_it_attended_to(page, engine):
     write(page, "two dogs sit")
-    found = awaited(
-        page,
-        """(async () => { const [{ parts: [part] }] = await translator.translate(["two dogs sit"]);
-        return { ids: part.ids, ...(await translator.align(part)) } })()"""
-        if page.evaluate("!!window.translator")
-        else "import('./translator.js').then(async ({ load }) => { window.translator = await load();"
-        " const [{ parts: [part] }] = await window.translator.translate(['two dogs sit']);"
-        " return { ids: part.ids, ...(await window.translator.align(part)) } })",
-    )
+    (found,) = translated(page, ["two dogs sit"], 3)
+    part = found["parts"][0]
+    found = {**part, **module(page, f"translator.align({json.dumps(part)})")}
     source = engine.source_tokenizer.tokenize("two dogs sit", add_eos=True)
     weights = np.asarray(score_targets(engine.model, [source], [found["ids"]])[1])[0]
     assert found["source"] == ["two", "dogs", "sit"]
@@ -138,6 +136,7 @@ def test_a_chosen_word_shows_what_it_attended_to(page, engine):
     sums = [sum(row) for row in found["weights"]]
     assert np.mean(sums) == pytest.approx(1 - weights[: len(found["ids"]), -1].mean(), abs=0.2)
     assert all(0 <= each <= 1 for row in found["weights"] for each in row)
+    assert found["target"] == part["words"]
     page.evaluate("document.querySelector('.word').focus()")
     page.press_enter()
     page.wait(lambda: page.text("#attention"))
@@ -190,12 +189,7 @@ def test_neither_the_page_nor_its_worker_reaches_another_place(visited, page):
 
 
 def test_one_that_gives_up_and_one_that_asks_for_another_beam_are_told(page):
-    translated(page, [], 1)
-    given_up = awaited(
-        page,
-        "translator.translate(['a man'], { signal: AbortSignal.abort() })"
-        ".catch((error) => error.name)",
-    )
-    assert given_up == "AbortError"
-    other = awaited(page, "translator.translate(['a'], { beamSize: 2 }).catch(String)")
+    given_up = "translator.translate(['a man'], { signal: AbortSignal.abort() })"
+    assert module(page, f"{given_up}.catch((error) => error.name)") == "AbortError"
+    other = module(page, "translator.translate(['a'], { beamSize: 2 }).catch(String)")
     assert other == "RangeError: beamSize must be 1 or 3. Received: 2."
