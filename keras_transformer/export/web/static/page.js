@@ -144,7 +144,7 @@ async function begin() {
     loading.hidden = true;
     say("Ready.");
     if (source.value.trim()) translate();
-    await workOffline(about);
+    workOffline(about).catch(console.warn); // It translates without that, too.
   } catch (error) {
     loading.hidden = true;
     say(`This page cannot translate: ${error.message}`, true);
