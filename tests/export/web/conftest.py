@@ -37,5 +37,5 @@ def web_report(engine, npm, texts, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("web") / "toy"
     options = {"beam_size": 3, "length_penalty": 0.8, "source_lengths": [13]}
-    report = export_web(engine, folder, npm, verification_texts=texts[:60], **options)
+    report = export_web(engine, folder, npm, verification_texts=texts[:20], **options)
     return dataclasses.replace(report, folder=folder)

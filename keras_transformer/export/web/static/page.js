@@ -2,6 +2,7 @@
 import { load } from "./translator.js";
 
 const PAUSE_MS = 300;
+const REDRAW_MS = 250; // Drawing all that there is takes longer, the more there is.
 const at = (id) => document.getElementById(id);
 const [source, output, search, copy, state, loading] =
   ["source", "translation", "search", "copy", "status", "loading"].map(at);
@@ -81,13 +82,15 @@ async function translate() {
   output.classList.add("old");
   if (source.value.trim()) say("Translating…");
   const start = performance.now();
+  let drawn = start;
   try {
     const found = await translator.translate(lines, {
       beamSize,
       signal,
       onProgress: (done, count) => {
-        if (signal.aborted) return;
+        if (signal.aborted || performance.now() - drawn < REDRAW_MS) return;
         show(done);
+        drawn = performance.now();
         say(`Translating… ${done.reduce((sum, { parts }) => sum + parts.length, 0)} of ${count}`);
       },
     });
