@@ -29,6 +29,8 @@ TEST = [
     # The formatter's output changes with its minor version.
     "ruff>=0.17.5,<0.18",
     "mypy>=2.4,<2.5",
+    # Reads `tokenizer.json` back.
+    "tokenizers>=0.22,<0.24",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,
@@ -56,6 +58,7 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer.analysis": ["page.html"],
+        "keras_transformer.export.web": ["static/*"],
         "keras_transformer.serving": ["page.html"],
     },
     python_requires=">=3.11,<3.13",

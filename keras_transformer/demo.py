@@ -7,6 +7,7 @@ import time
 
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError
+from keras_transformer.export.web.export import npm_command
 from keras_transformer.files import empty_folder, owner_of_output
 from keras_transformer.pipeline import export_run
 from keras_transformer.training import Recipe, RunFolder, train
@@ -83,6 +84,13 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
         ("export", f"equal to the model on {compared['texts']} texts"),
         *((example, each.text) for example, each in zip(_EXAMPLES, exported, strict=True)),
         ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
+    ]
+    page = f"{folder}-page"
+    rows += [
+        ("in a browser", npm_command()),
+        ("", f"keras-transformer export --model {folder / 'run'} --format web --output {page}"),
+        ("", f"python -m http.server --bind 127.0.0.1 --directory {page} 8000"),
+        ("", "http://localhost:8000"),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

@@ -1,5 +1,6 @@
 """Finished runs: evaluate them, export them, look inside."""
 
+import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -107,10 +108,30 @@ def export_litert(
     """
     from keras_transformer.export import export_litert
 
+    return _exported(export_litert, run, output, verify_with, overwrite, options)
+
+
+def export_web(
+    run: FilePath,
+    output: FilePath,
+    verify_with: FilePath | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Exports a run folder as a static folder for browsers, as `export_litert` LiteRT files.
+
+    The other options are those of `export.web.export.export_web`.
+    """
+    from keras_transformer.export.web.export import export_web
+
+    return _exported(export_web, run, output, verify_with, overwrite, options)
+
+
+def _exported(export, run, output, verify_with, overwrite, options):
     folder, texts, search = _read_run(run, verify_with)
     options = {"verification_texts": texts, "overwrite": overwrite, **search, **options}
     try:
-        report = export_litert(folder.engine(), output, **options)
+        report = export(folder.engine(), output, **options)
     except ImportError as error:
         raise InputError(f"{error}") from error
     return {
@@ -119,6 +140,26 @@ def export_litert(
         "files": report.manifest["files"],
         "verification": report.verification,
     }
+
+
+def export_tokenizer_json(
+    run: FilePath, output: FilePath, overwrite: bool = False
+) -> dict[str, Any]:
+    """Writes a run's tokenizers as `tokenizer.json`, which Hugging Face's `tokenizers` read.
+
+    The folder gets `tokenizer.json`, or `source_tokenizer.json` and `target_tokenizer.json`.
+    """
+    from keras_transformer.files import MANIFEST
+    from keras_transformer.text.tokenizer_json import tokenizer_json
+
+    source, target = RunFolder.existing(run).tokenizers()
+    sides = {"source_": source, "target_": target} if source != target else {"": source}
+    files = {f"{side}tokenizer.json": tokenizer_json(each) for side, each in sides.items()}
+    manifest = {"format": "keras_transformer.tokenizer_json", "files": list(files)}
+    with staged_folder(output, overwrite) as folder:
+        for name, content in {**files, MANIFEST: manifest}.items():
+            write_whole(folder / name, json.dumps(content, ensure_ascii=False))
+    return {"output": str(output), "files": list(files)}
 
 
 def export_ctranslate2(

@@ -40,6 +40,7 @@ def test_the_demo_goes_the_whole_way(small, tmp_path):
     assert "of 20 (" in table
     for example in demo._EXAMPLES:
         assert example in table
+    assert f"--model {tmp_path / 'demo' / 'run'} --format web --output" in table
     for name in ("data", "run", "export"):
         assert (tmp_path / "demo" / name).is_dir()
         assert str(tmp_path / "demo" / name) in table

@@ -11,19 +11,22 @@ from keras_transformer.errors import InputError
 
 # The options by the formats that have them.
 _ROWS: dict[str, tuple[Row, ...]] = {
-    "saved_model, tflite": (
+    "saved_model, tflite, web": (
         ("beam_size", int, "N", "default: the run's"),
         ("length_penalty", float, "A", "default: the run's"),
     ),
-    "tflite": (
+    "tflite, web": (
         ("quantize", str, "KIND", "weights as float16 or int8; default: none (float32)"),
-        ("n_best", int, "N", "hypotheses that beam search returns; default: all"),
         (
             "source_lengths",
             [int],
             "N",
-            "tokens of a source that signatures are made for; default: 32 64 128",
+            "tokens of a source that signatures are made for; default: 32 64 128, web: 32 96",
         ),
+    ),
+    "web": (("npm", str, "DIR", "where npm installed LiteRT.js; default: here or above"),),
+    "tflite": (
+        ("n_best", int, "N", "hypotheses that beam search returns; default: all"),
         ("ids_only", None, None, "leave out the file that takes text"),
     ),
 }
@@ -36,7 +39,9 @@ _FORMATS = {
     "saved_model": ("export_run", (*_SEARCH, "signatures")),
     "tflite": ("export_litert", _LITERT),
     "litert": ("export_litert", _LITERT),
+    "web": ("export_web", (*_SEARCH, "quantize", "source_lengths", "npm")),
     "ctranslate2": ("export_ctranslate2", ("verify_with",)),
+    "tokenizer_json": ("export_tokenizer_json", ()),
 }
 
 
@@ -44,7 +49,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
-        help="a SavedModel, a LiteRT or a CTranslate2 model",
+        help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
         description="Exports a run folder. What is exported is verified against the model.",
     )
     add_model(command, "a run folder")

@@ -220,20 +220,26 @@ def litert_ids(folder, manifest):
 
     source, target = _tokenizers(folder, manifest)
     interpreter = Interpreter(os.path.join(folder, IDS_FILE), num_threads=2)
-    lengths = manifest["source_lengths"]
+    lengths, sizes = manifest["source_lengths"], manifest.get("batch_sizes")
 
     def translate(texts, search, length):
+        if sizes and len(texts) > sizes[-1]:
+            parts = [texts[start : start + sizes[-1]] for start in range(0, len(texts), sizes[-1])]
+            found = zip(*(translate(part, search, length) for part in parts), strict=True)
+            return tuple(sum(each, []) for each in found)
         ids = [each[: lengths[-1] - 1] + [EOS_ID] for each in source.encode(texts)]
         length = length or next(each for each in lengths if max(map(len, ids)) <= each)
-        padded = np.zeros((len(ids), length), "int32")
-        for row, text, each in zip(padded, texts, ids, strict=True):
+        count = next(each for each in sizes if len(ids) <= each) if sizes else len(ids)
+        padded = np.zeros((count, length), "int32")
+        for row, text, each in zip(padded, texts, ids, strict=False):
             # A blank text is left as padding: its translation is empty.
             row[: len(each)] = each if text.strip() and len(each) > 1 else 0
-        found = interpreter.get_signature_runner(f"{search}_{length}")(source_ids=padded)
-        ids = found["ids"].reshape(len(texts), -1, found["ids"].shape[-1])[:, 0]
+        shape = f"{count}x{length}" if sizes else length
+        found = interpreter.get_signature_runner(f"{search}_{shape}")(source_ids=padded)
+        ids = found["ids"].reshape(count, -1, found["ids"].shape[-1])[: len(texts), 0]
         ids = [[i for i in row if i] for row in ids.tolist()]
         translations = [target.decode([i for i in row if i > EOS_ID]) for row in ids]
-        return translations, _best(found["score"], len(texts)), ids
+        return translations, _best(found["score"], count)[: len(texts)], ids
 
     return translate
 

@@ -92,8 +92,10 @@ def file_digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def read_manifest(folder: Path, kind: str, wanted: Iterable[str], expected: str, what: str) -> dict:
-    """Reads `export.json` of a format, such as `litert`, with the `wanted` keys.
+def read_manifest(
+    folder: Path, kinds: tuple[str, ...], wanted: Iterable[str], expected: str, what: str
+) -> dict:
+    """Reads `export.json` of one of some formats, such as `litert`, with the `wanted` keys.
 
     Raises `InputError` if it is missing (then there is `what`), damaged, of another format or lacks
     a key; the message begins with `expected`.
@@ -104,7 +106,8 @@ def read_manifest(folder: Path, kind: str, wanted: Iterable[str], expected: str,
         raise InputError(f"{expected} Received: {what}.") from None
     except (OSError, ValueError):
         raise InputError(f"{expected} Received: a {MANIFEST} that cannot be read.") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != f"keras_transformer.{kind}":
+    formats = [f"keras_transformer.{kind}" for kind in kinds]
+    if not isinstance(manifest, dict) or manifest.get("format") not in formats:
         raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
     if missing := [name for name in wanted if name not in manifest]:
         raise InputError(f'{expected} Received: a {MANIFEST} without "{missing[0]}".')

@@ -13,7 +13,12 @@ _MEANINGS = {
 
 def readme(manifest: dict) -> str:
     """The text for a manifest, the content of the folder's `export.json`."""
-    make = {"saved_model": _saved_model, "litert": _litert, "ctranslate2": _ctranslate2}
+    make = {
+        "saved_model": _saved_model,
+        "litert": _litert,
+        "ctranslate2": _ctranslate2,
+        "web": _web,
+    }
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     return make[manifest["format"].split(".")[1]]({**manifest, "versions": versions})
 
@@ -62,6 +67,14 @@ def _litert(values):
 
 def _ctranslate2(values):
     return _CTRANSLATE2.format(**values)
+
+
+def _web(values):
+    large = sorted(values["files"].items(), key=lambda item: -item[1]["bytes"])
+    files = [f"| `{name}` | {each['bytes']:,} |" for name, each in large if each["bytes"] > 20_000]
+    npm = ", ".join(f"`{name}` {version}" for name, version in values["npm"].items())
+    more = {"files": "\n".join(files), "npm": npm, "length": values["source_lengths"][-1]}
+    return _WEB.format(**{**values, **more})
 
 
 _IDS = """
@@ -196,4 +209,44 @@ of keras_transformer: translations may differ where two are nearly as probable. 
 `beam_size * patience` translations have ended, although a far more probable one may still be
 growing, which `patience=1`, the default there, does lose now and then.
 `export.json` holds the sizes and versions for programs.
+"""
+
+_WEB = """\
+# A translator for browsers
+
+Any static file server serves this folder; nothing is fetched from elsewhere, and no text is sent:
+
+```bash
+python -m http.server --directory . 8000  # http://localhost:8000
+```
+
+Over https (or on localhost) it works without a network after the first visit. Let the server
+compress what it sends. Other pages on the same origin import it:
+
+```js
+import {{ load }} from "./translator.js";
+
+const translator = await load();
+const [{{ text }}] = await translator.translate(["A text."], {{ beamSize: 1 }});
+```
+
+Their content security policy must allow `script-src 'self' 'wasm-unsafe-eval'`. A text of more than
+{length} tokens is split at its sentences.
+
+| large file | bytes |
+|---|---|
+{files}
+
+Of the two builds of LiteRT a browser loads one; it does not load `.model` files, which
+`keras_transformer.Translator.load` reads: it translates with this folder, too.
+
+| fixed here | value |
+|---|---|
+| weights | {quantize} |
+| beam size, length penalty | {beam_size}, {length_penalty} |
+| most tokens of a translation | {max_target_length} |
+
+`litert/` and `tokenizers.js` are {npm}, Apache-2.0 (`LICENSE.txt`); in `litert/index.js` one import
+names the file beside it. Made with {versions}. `export.json` holds all this for programs,
+`verification.json` how the translations compared with the live model's.
 """

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from keras_transformer import pipeline
+from keras_transformer import Tokenizer, pipeline
 from keras_transformer.cli import run
 from keras_transformer.export.progress import phase
 
@@ -13,7 +13,7 @@ EXPORT = ["export", "--model", "run", "--output", "new"]
 @pytest.fixture
 def asked(monkeypatch):
     asked = []
-    for name in ("export_run", "export_litert", "export_ctranslate2"):
+    for name in ("export_run", "export_litert", "export_ctranslate2", "export_web"):
 
         def export(run, output, name=name, **options):
             asked.append((name, run, output, options))
@@ -52,6 +52,13 @@ def asked(monkeypatch):
                 {"overwrite": False, "quantize": "int8", "n_best": 2, "source_lengths": [7, 9]},
             ),
         ),
+        (
+            ["web", "--quantize", "int8", "--npm", "d", "--source-lengths", "7"],
+            (
+                "export_web",
+                {"overwrite": False, "quantize": "int8", "npm": "d", "source_lengths": [7]},
+            ),
+        ),
         (["tflite", "--ids-only"], ("export_litert", {"overwrite": False, "ids_only": True})),
     ],
 )
@@ -88,3 +95,19 @@ def test_what_litert_alone_has_is_refused(asked, format, capsys):
     assert run([*EXPORT, "--format", format, "--quantize", "int8"]) == 2
     assert f"--quantize does not go with --format {format}" in capsys.readouterr().err
     assert asked == []
+
+
+def test_a_run_gives_its_tokenizers_as_json(monkeypatch, tmp_path, capsys):
+    one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
+    for target, names in ((one, {""}), (other, {"source_", "target_"})):
+        found = type("Run", (), {"tokenizers": lambda self, target=target: (one, target)})()
+        monkeypatch.setattr(pipeline.RunFolder, "existing", lambda path, found=found: found)
+        output = tmp_path / f"{len(names)}"
+        command = ["export", "--model", "run", "--format", "tokenizer_json"]
+        assert run([*command, "--output", str(output)]) == 0
+        files = json.loads(capsys.readouterr().out)["files"]
+        assert files == sorted(f"{name}tokenizer.json" for name in names)
+        read = json.loads((output / files[-1]).read_text("utf-8"))
+        assert read["model"]["vocab"][-1][0] == target.pieces_of([8])[0]
+        assert run([*command, "--output", str(output), "--overwrite"]) == 0
+        capsys.readouterr()

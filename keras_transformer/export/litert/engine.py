@@ -45,7 +45,7 @@ class LiteRTEngine:
 
     Args:
         path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
-            beside it), or their folder, which is the latter.
+            beside it, of a web export too), or their folder, which is the latter.
         threads: As for `translate`, where that is told no other number.
 
     Attributes:
@@ -63,6 +63,7 @@ class LiteRTEngine:
         self._threads = threads
         self.manifest = _manifest_beside(self.path)
         _check_file(self.path, self.manifest)
+        self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
         self._source_tokenizer = self._tokenizer("source_tokenizer")
         self._target_tokenizer = self._tokenizer("target_tokenizer")
         self._interpreters: dict[int, list] = {}  # by their number of threads
@@ -105,6 +106,7 @@ class LiteRTEngine:
             check_fixed_options(others, built_in())
         given = encoded("texts", texts)
         check_positive("batch_size", batch_size)
+        batch_size = min([batch_size, *self._batch_sizes[-1:]])
         if self._takes_text and long_input == "split":
             raise InputError(f"long_input='split' needs ids: load {IDS_FILE} for it.")
         longest = self.manifest["source_lengths"][-1]
@@ -150,15 +152,19 @@ class LiteRTEngine:
 
     def _run_ids(self, interpreter, search, sources, texts, n_best):
         columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
-        translate = interpreter.get_signature_runner(f"{search}_{columns}")
-        found = translate(source_ids=pad(sources, len(sources), columns))
-        rows = len(sources)
+        rows, shape = len(sources), f"{columns}"
+        if self._batch_sizes:
+            rows = bucket(rows, self._batch_sizes)
+            shape = f"{rows}x{columns}"
+        translate = interpreter.get_signature_runner(f"{search}_{shape}")
+        found = translate(source_ids=pad(sources, rows, columns))
         ids = found["ids"].reshape(rows, -1, found["ids"].shape[-1])[:, :n_best]
         scores, sums = (
             found[name].reshape(rows, -1)[:, :n_best].tolist()
             for name in ("score", "log_probability")
         )
-        for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=True):
+        # Where a batch is smaller than any that the file has, rows without a text follow.
+        for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=False):
             kept = [[i for i in row if i != PAD_ID] for row in columns[0]]
             texts = self._target_tokenizer.detokenize(kept)
             yield with_alternatives(
@@ -239,7 +245,7 @@ def _manifest_beside(path):
     if not path.is_file():
         raise InputError(f"{expected} Received: no such file.")
     missing = f"a file without {MANIFEST} beside it"
-    manifest = read_manifest(path.parent, "litert", _WANTED, expected, missing)
+    manifest = read_manifest(path.parent, ("litert", "web"), _WANTED, expected, missing)
     files = manifest["files"]
     if not isinstance(files, dict) or not isinstance(files.get(path.name), dict):
         raise InputError(f"{expected} Received: a {MANIFEST} that does not name the file.")

@@ -73,9 +73,9 @@ def export_litert(
         VerificationError: The export does not translate as the live model does.
     """
     start = time.perf_counter()
-    _check(engine, quantize)
+    check_exportable(engine, quantize)
     n_best = beam_size if n_best is None else n_best
-    lengths = _lengths(engine, source_lengths)
+    lengths = checked_lengths(engine, source_lengths)
     engine = ModelEngine(
         engine.model,
         engine.source_tokenizer,
@@ -100,7 +100,7 @@ def export_litert(
             "length_penalty": length_penalty,
             "source_lengths": lengths,
             **write_tokenizers(engine, folder),
-            "files": {name: _description(content) for name, content in contents.items()},
+            "files": {name: description(content) for name, content in contents.items()},
         }
         verification = describe_and_verify(
             folder, manifest, lambda: verify_litert(folder, engine, manifest, verification_texts)
@@ -109,7 +109,8 @@ def export_litert(
     return ExportReport(os.fspath(output), manifest, verification, seconds)
 
 
-def _check(engine, quantize):
+def check_exportable(engine, quantize):
+    """Raises what `export_litert` does for a model that LiteRT cannot have."""
     import keras
 
     try:
@@ -134,7 +135,8 @@ def _check(engine, quantize):
         )
 
 
-def _lengths(engine, source_lengths):
+def checked_lengths(engine, source_lengths):
+    """Lengths of the signatures of ids, ascending; `SOURCE_LENGTHS` that fit by default."""
     most = engine.max_source_length
     if source_lengths is None:
         longest = min(most, SOURCE_LENGTHS[-1])
@@ -153,16 +155,16 @@ def _lengths(engine, source_lengths):
 
 def _files(engine, searches, lengths, length_penalty, quantize, ids_only):
     """The content of each file, by its name."""
-    functions = _ids_to_ids(engine, searches, lengths, length_penalty)
+    functions = ids_to_ids(engine, searches, lengths, length_penalty)
     if not ids_only:
         functions = itertools.chain(functions, _text_to_text(engine, searches, length_penalty))
     parts = convert(functions, custom_operations=not ids_only)
     ids = [part for part in parts if part.name not in searches]
     with phase("files written"):
-        contents = {IDS_FILE: _checked(join(ids, quantize), [])}
+        contents = {IDS_FILE: without_others(join(ids, quantize), [])}
         if not ids_only:
             text = [part for part in parts if part.name in searches]
-            contents[TEXT_FILE] = _checked(join(text, quantize), _TEXT_OPERATIONS)
+            contents[TEXT_FILE] = without_others(join(text, quantize), _TEXT_OPERATIONS)
     return contents
 
 
@@ -175,14 +177,18 @@ def _searches(engine, searches, length_penalty):
         yield name, LiteRTSearch(engine.model, options, engine.max_source_length)
 
 
-def _ids_to_ids(engine, searches, lengths, length_penalty):
-    """`(name, concrete function)` of each signature from ids to ids."""
+def ids_to_ids(engine, searches, lengths, length_penalty, batch_sizes=(None,)):
+    """`(name, concrete function)` of each signature from ids to ids.
+
+    `greedy_32` takes any number of sentences, `greedy_4x32` four: a batch size of None or 4.
+    """
     import tensorflow as tf
 
     for name, search in _searches(engine, searches, length_penalty):
-        for length in lengths:
-            spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
-            yield f"{name}_{length}", traced(search.__call__, spec)
+        for rows, length in itertools.product(batch_sizes, lengths):
+            spec = tf.TensorSpec((rows, length), tf.int32, name="source_ids")
+            shape = f"{rows}x{length}" if rows else length
+            yield f"{name}_{shape}", traced(search.__call__, spec)
 
 
 def _text_to_text(engine, searches, length_penalty):
@@ -197,7 +203,8 @@ def _text_to_text(engine, searches, length_penalty):
         yield name, traced(function, tf.TensorSpec((None,), tf.string, name="text"))
 
 
-def _description(content):
+def description(content):
+    """What a manifest says of a LiteRT file."""
     return {
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
@@ -205,7 +212,7 @@ def _description(content):
     }
 
 
-def _checked(content, allowed):
+def without_others(content, allowed):
     """The same, after it is seen to hold no operation (of Flex for one) that is not wanted."""
     found = custom_operations(content)
     if found != allowed:

@@ -63,20 +63,24 @@ def attend(layer, rows, count, parts, bias):
 
     `bias` is added to the scores of each part, broadcastable to `(batch, heads, count, positions)`.
     """
-    query, *_, output = layer.projections
-    query = project(rows, query, scale=1.0 / math.sqrt(layer.key_dim))
-    query = _by_head(layer, query, count)
-    scores = [
-        tf.matmul(query, key, transpose_b=True) + each
-        for (key, _), each in zip(parts, bias, strict=True)
-    ]
+    scores = attention_scores(layer, rows, count, [key for key, _ in parts], bias)
     values = [value for _, value in parts]
     if len(parts) == 1:
         outputs = tf.matmul(tf.nn.softmax(scores[0]), values[0])
     else:
         outputs = _over_parts(scores, values)
     outputs = tf.transpose(outputs, (0, 2, 1, 3))  # --> [batch, count, heads, key_dim]
-    return project(tf.reshape(outputs, (-1, layer.num_heads * layer.key_dim)), output)
+    outputs = tf.reshape(outputs, (-1, layer.num_heads * layer.key_dim))
+    return project(outputs, layer.projections[3])
+
+
+def attention_scores(layer, rows, count, keys, bias):
+    """What `attend` takes the softmax of, `(batch, heads, count, positions)` for each of `keys`."""
+    query = project(rows, layer.projections[0], scale=1.0 / math.sqrt(layer.key_dim))
+    query = _by_head(layer, query, count)
+    return [
+        tf.matmul(query, key, transpose_b=True) + each for key, each in zip(keys, bias, strict=True)
+    ]
 
 
 def _over_parts(scores, values):
@@ -167,14 +171,20 @@ def decoder_block(block, first, rows, beams, store, bias, source, source_bias):
     belongs to these; `source` are the keys and values of the source.
     """
 
+    def cross_attention(x):
+        return attend(block.cross_attention, x, beams, [source], [source_bias])
+
+    rows = self_attend(block, first, rows, beams, store, bias)
+    rows = residual(block.cross_attention_norm, first, rows, cross_attention)
+    norm = block.feed_forward_norm
+    return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))
+
+
+def self_attend(block, first, rows, beams, store, bias):
+    """The first part of `decoder_block`."""
+
     def self_attention(x):
         parts = store(keys_and_values(block.self_attention, x, beams))
         return attend(block.self_attention, x, beams, parts, bias)
 
-    def cross_attention(x):
-        return attend(block.cross_attention, x, beams, [source], [source_bias])
-
-    rows = residual(block.self_attention_norm, first, rows, self_attention)
-    rows = residual(block.cross_attention_norm, first, rows, cross_attention)
-    norm = block.feed_forward_norm
-    return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))
+    return residual(block.self_attention_norm, first, rows, self_attention)

@@ -112,11 +112,12 @@ class LiteRTSearch:
             return position, chosen, past, tf.concat([past_bias, new_bias], axis=2)
 
         shapes = tf.nest.map_structure(lambda each: each.shape, state)
+        batch = strategy.limits.shape[0]
         grows = [
-            tf.TensorShape((None, heads, None, config.key_dim))
+            tf.TensorShape((batch, heads, None, config.key_dim))
             for heads in config.heads_of("decoder")
         ]
-        bias_grows = tf.TensorShape((None, self.options.beam_size, None))
+        bias_grows = tf.TensorShape((batch, self.options.beam_size, None))
         shapes = (*shapes[:2], [(each, each) for each in grows], bias_grows)
         return tf.while_loop(
             unfinished, block, state, shape_invariants=shapes, parallel_iterations=1

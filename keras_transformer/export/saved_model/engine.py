@@ -231,7 +231,7 @@ def _checked_manifest(folder):
     if not Path(folder).is_dir():
         raise InputError(f"{expected} Received: no such folder.")
     missing = f"a folder without {MANIFEST}"
-    manifest = read_manifest(folder, "saved_model", _WANTED, expected, missing)
+    manifest = read_manifest(folder, ("saved_model",), _WANTED, expected, missing)
     # What older versions did not write may be missing; what is there must be of its kind.
     signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
     kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]

@@ -1,0 +1,180 @@
+"""Translates a text in headless Chromium with a web export, and with LiteRT in Python beside it.
+
+    python export/web/measure.py --artifact EXPORT --source FILE --sentences 200
+
+The folder is served by Python's static server. After the first visit the server is stopped and the
+page opened again, which must translate as before. JSON on stdout: bytes of a first visit, load
+times, memory, milliseconds a sentence and words a second, one sentence at a time and in batches,
+and the sentences whose translations differ, with both scores. Needs Chromium and `websockets`.
+"""
+
+import argparse
+import base64
+import functools
+import gzip
+import http.server
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "serving"))
+from browser import Browser  # noqa: E402
+
+from keras_transformer import Translator  # noqa: E402
+from keras_transformer.data import read_lines  # noqa: E402
+
+_SCRIPT = """(async () => {
+  const { load } = await import(new URL("translator.js", location.href));
+  const start = performance.now();
+  const translator = await load();
+  const answer = { load_ms: performance.now() - start };
+  const texts = JSON.parse(atob("%s"));
+  for (const beamSize of new Set([1, translator.about.beam_size])) {
+    const alone = [], begin = performance.now();
+    for (const text of texts) alone.push((await translator.translate([text], { beamSize }))[0]);
+    const middle = performance.now();
+    const order = [...texts.keys()].sort((a, b) => texts[a].length - texts[b].length);
+    const together = await translator.translate(order.map((place) => texts[place]), { beamSize });
+    const ms = [middle - begin, performance.now() - middle];
+    const tokens = alone.flatMap(({ parts }) => parts.flatMap(({ ids }) => ids)).length;
+    answer[beamSize] = { ms, tokens, texts: alone.map((each) => each.text),
+      scores: alone.map(({ parts }) => parts[0].score), others: [] };
+    order.forEach((place, i) => (answer[beamSize].others[place] = together[i].text));
+  }
+  return answer;
+})()"""
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    asked = []
+
+    def log_message(self, *_):
+        self.asked.append(self.path)
+
+
+def served(folder):
+    handler = functools.partial(Handler, directory=folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def memory(process):
+    """Resident megabytes of the largest process of the browser that runs a page."""
+    largest = 0
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            if b"--type=renderer" in command and process.args[-2].encode() in parents(path):
+                pages = int((path / "statm").read_text().split()[1])
+                largest = max(largest, pages * os.sysconf("SC_PAGE_SIZE"))
+        except (OSError, ValueError):
+            continue
+    return round(largest / 1e6)
+
+
+def parents(path):
+    """The command lines of a process' ancestors."""
+    found = b""
+    while (number := (path / "stat").read_text().rsplit(")", 1)[1].split()[1]) not in "01":
+        path = path.parent / number
+        found += (path / "cmdline").read_bytes()
+    return found
+
+
+def evaluate(browser, script):
+    result = browser.call(
+        "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+    )
+    assert "exceptionDetails" not in result, result
+    return result["result"]["value"]
+
+
+def python(folder, texts, beam_size):
+    """The same by LiteRT in Python with one thread: seconds one by one, in fours, translations."""
+    translator = Translator.load(folder)
+    run = functools.partial(
+        translator.translate, beam_size=beam_size, threads=1, long_input="split"
+    )
+    run(texts[:4])
+    start = time.perf_counter()
+    alone = [run([text])[0] for text in texts]
+    middle = time.perf_counter()
+    run(texts)
+    return [middle - start, time.perf_counter() - middle], alone
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--artifact", required=True, metavar="FOLDER")
+    parser.add_argument("--source", required=True, metavar="FILE")
+    parser.add_argument("--sentences", type=int, default=200, metavar="N")
+    options = parser.parse_args()
+    texts = read_lines(options.source)[: options.sentences]
+    words = sum(len(text.split()) for text in texts)
+    script = _SCRIPT % base64.b64encode(json.dumps(texts).encode()).decode()
+    folder = pathlib.Path(options.artifact)
+    server = served(folder)
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(profile)
+        browser.call("Runtime.enable")
+        browser.call("Log.enable")
+        empty = memory(browser._process)
+        address = f"http://127.0.0.1:{server.server_port}/"
+        start = time.perf_counter()
+        browser.open(address)
+        browser.wait(lambda: browser.text("#status") == "Ready.")
+        first = time.perf_counter() - start
+        browser.wait(lambda: browser.evaluate("document.documentElement.dataset.offline"))
+        size = {}
+        for name in {path.split("?")[0].lstrip("/") or "index.html" for path in Handler.asked}:
+            content = (folder / name).read_bytes()
+            size[name] = [len(content), len(gzip.compress(content, 9))]
+        page = memory(browser._process)
+        found = evaluate(browser, script)
+        server.shutdown()
+        server.server_close()
+        asked = len(Handler.asked)
+        browser.open(address)
+        browser.wait(lambda: browser.text("#status") == "Ready.")
+        again = evaluate(browser, script)
+        report = {
+            "first_visit_bytes": [sum(column) for column in zip(*size.values(), strict=True)],
+            "files": dict(sorted(size.items(), key=lambda item: -item[1][0])),
+            "page_ready_seconds": round(first, 2),
+            "load_ms": {"first": round(found.pop("load_ms")), "offline": round(again["load_ms"])},
+            "memory_megabytes": {"empty tab": empty, "page": page},
+            "requests_after_the_server_stopped": len(Handler.asked) - asked,
+            "complaints": browser.complaints,
+        }
+        browser.close()
+    for beam_size, here in found.items():
+        seconds, expected = python(folder, texts, int(beam_size))
+        different = [
+            {"source": text, "browser": [a, s], "python": [each.text, each.score]}
+            for text, a, s, each in zip(texts, here["texts"], here["scores"], expected, strict=True)
+            if a != each.text
+        ]
+        rates = [words / (ms / 1000) for ms in here["ms"]], [words / each for each in seconds]
+        report[f"beam_size={beam_size}"] = {
+            "sentences": len(texts),
+            "equal": len(texts) - len(different),
+            "equal_offline": sum(map(str.__eq__, here["texts"], again[beam_size]["texts"])),
+            "equal_in_batches": sum(map(str.__eq__, here["texts"], here["others"])),
+            "tokens_a_second": round(here["tokens"] / (here["ms"][0] / 1000)),
+            "ms_a_sentence": round(here["ms"][0] / len(texts), 1),
+            "words_a_second": {
+                name: {"alone": round(alone), "batches of 4": round(batches)}
+                for name, (alone, batches) in zip(("browser", "python"), rates, strict=True)
+            },
+            "different": different,
+        }
+    print(json.dumps(report, indent=2, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A translator as one static folder for browsers: `export.py` writes it from `static/`."""

@@ -1,0 +1,229 @@
+"""Export for browsers: a static folder with a page, an ES module, the model and LiteRT.js."""
+
+import hashlib
+import itertools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export.fresh_process import IDS_FILE
+from keras_transformer.export.litert.export import (
+    check_exportable,
+    checked_lengths,
+    description,
+    ids_to_ids,
+    without_others,
+)
+from keras_transformer.export.litert.file import convert, join, traced
+from keras_transformer.export.litert.verification import verify_litert
+from keras_transformer.export.manifest import (
+    ExportReport,
+    common_fields,
+    describe_and_verify,
+    write_tokenizers,
+)
+from keras_transformer.export.progress import phase
+from keras_transformer.export.verification import sample_texts
+from keras_transformer.files import staged_folder
+
+SOURCE_LENGTHS = (32, 96)
+"""Tokens of a source that signatures are made for, where nothing else is asked for.
+
+Few: a browser prepares all signatures when it loads, 0.2 s and 15 MB each of a small model. What is
+longer than the last is split.
+"""
+BATCH_SIZES = (1, 4)  # LiteRT.js takes no batch of variable size.
+PACKAGES = {
+    "@litertjs/core": "2.5",
+    "@litertjs/wasm-utils": "2.5",
+    "@huggingface/tokenizers": "0.2",
+}
+"""Packages of npm, and the series of each that this was tried with."""
+_STATIC = Path(__file__).with_name("static")
+_UTILITIES = "@litertjs/wasm-utils"
+_LIBRARIES = {
+    "litert/index.js": "@litertjs/core/dist/index.js",
+    "litert/wasm-utils.js": "@litertjs/wasm-utils/dist/bundle.js",
+    "tokenizers.js": "@huggingface/tokenizers/dist/tokenizers.min.mjs",
+    "LICENSE.txt": "@huggingface/tokenizers/LICENSE",
+}
+_BUILDS = [  # With relaxed SIMD and without.
+    f"litert_wasm_{build}internal.{end}" for build in ("", "compat_") for end in ("js", "wasm")
+]
+
+
+def export_web(
+    engine: ModelEngine,
+    output: str | os.PathLike,
+    npm: str | os.PathLike | None = None,
+    quantize: Literal["none", "float16", "int8"] = "none",
+    beam_size: int = 4,
+    length_penalty: float = 0.6,
+    source_lengths: list[int] | None = None,
+    verification_texts: list[str] | None = None,
+    overwrite: bool = False,
+) -> ExportReport:
+    """Writes a folder that any static file server serves, verified against the live model.
+
+    `index.html` translates what is typed, `translator.js` is an ES module for other pages; both run
+    `model_ids.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere.
+
+    Args:
+        engine: `ModelEngine`.
+        output: Path of the folder to make.
+        npm: Path of the folder where npm installed `PACKAGES`, or its `node_modules`; by default
+            it is looked for in the working directory and those above.
+        quantize, beam_size, length_penalty, verification_texts, overwrite: As `export_litert`.
+        source_lengths: Tokens of a source, its end included, of each signature; what is longer
+            than the largest is split. `SOURCE_LENGTHS` by default.
+
+    Returns:
+        `ExportReport`.
+
+    Raises:
+        InputError: As `export_litert`, or npm's packages are not there in the right version.
+        ImportError: As `export_litert`.
+        VerificationError: The model of the folder does not translate as the live model does.
+    """
+    start = time.perf_counter()
+    check_exportable(engine, quantize)
+    modules, versions = find_packages(npm)
+    if source_lengths is None:
+        source_lengths = sorted({min(each, engine.max_source_length) for each in SOURCE_LENGTHS})
+    lengths = checked_lengths(engine, source_lengths)
+    tokenizers = engine.source_tokenizer, engine.target_tokenizer
+    engine = ModelEngine(engine.model, *tokenizers, lengths[-1], engine.max_target_length)
+    engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks them.
+    searches = {"greedy": (1, 1)} | ({"beam": (beam_size, 1)} if beam_size > 1 else {})
+    with staged_folder(output, overwrite) as folder:
+        content, steps = _model(engine, searches, lengths, length_penalty, quantize)
+        (folder / IDS_FILE).write_bytes(content)
+        manifest = {
+            **common_fields("web", 1, engine, ("ai-edge-litert", "tensorflow", "keras")),
+            "name": Path(output).resolve().name,
+            "quantize": quantize,
+            "searches": list(searches),
+            "beam_size": beam_size,
+            "n_best": 1,
+            "length_penalty": length_penalty,
+            "source_lengths": lengths,
+            "batch_sizes": list(BATCH_SIZES),
+            "align_lengths": steps,
+            "npm": versions,
+            **write_tokenizers(engine, folder),
+        }
+        _write_tokenizers_for_javascript(folder, manifest)
+        _copy_files(folder, modules)
+        manifest["files"] = _described(folder)
+
+        def verify():
+            texts = verification_texts or sample_texts(engine.source_tokenizer)
+            report = verify_litert(folder, engine, manifest, texts)
+            with phase("alignments verified"):
+                return {**report, **_verify_alignment(folder, engine, manifest, texts)}
+
+        verification = describe_and_verify(folder, manifest, verify)
+    return ExportReport(os.fspath(output), manifest, verification, time.perf_counter() - start)
+
+
+def npm_command() -> str:
+    """What installs `PACKAGES` in the working directory."""
+    return " ".join(["npm install", *(f"{name}@{series}" for name, series in PACKAGES.items())])
+
+
+def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str, str]]:
+    """The `node_modules` that has `PACKAGES`, and the version of each; or `InputError`."""
+    here = Path.cwd()
+    parents = [here, *here.parents] if npm is None else [Path(npm)]
+    folders = [folder for parent in parents for folder in (parent / "node_modules", parent)]
+    folder = next((each for each in folders if (each / "@litertjs/core").is_dir()), None)
+    expected = f"LiteRT.js is needed: {npm_command()}, and --npm with that folder."
+    if folder is None:
+        where = f"{here} and the folders above" if npm is None else npm
+        raise InputError(f"{expected} Received: none in {where}.")
+    versions = {}
+    for name, series in PACKAGES.items():
+        try:
+            version = json.loads((folder / name / "package.json").read_text("utf-8"))["version"]
+        except (OSError, ValueError, KeyError):
+            raise InputError(f"{expected} Received: no {name} in {folder}.") from None
+        if not str(version).startswith(f"{series}."):
+            raise InputError(f"{expected} Received: {name} {version} in {folder}.")
+        versions[name] = version
+    return folder, versions
+
+
+def _model(engine, searches, lengths, length_penalty, quantize):
+    """The content of the model's file, and how many tokens of a translation `align` takes."""
+    import tensorflow as tf
+
+    from keras_transformer.export.web.alignment import LiteRTAlignment, align_lengths
+
+    steps = align_lengths(lengths, engine.max_target_length)
+    align = LiteRTAlignment(engine.model, max(lengths[-1], engine.max_target_length))
+
+    def alignments():
+        for length, most in steps.items():
+            shapes = {"source_ids": length, "target_ids": most}
+            specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in shapes.items()]
+            yield f"align_1x{length}", traced(align.__call__, *specs)
+
+    found = ids_to_ids(engine, searches, lengths, length_penalty, BATCH_SIZES)
+    parts = convert(itertools.chain(found, alignments()))
+    return without_others(join(parts, quantize), []), steps
+
+
+def _verify_alignment(folder, engine, manifest, texts):
+    from keras_transformer.export.web.alignment import verify_alignment
+
+    return verify_alignment(folder, engine, manifest, texts)
+
+
+def _write_tokenizers_for_javascript(folder, manifest):
+    from keras_transformer.export.litert.text import without_needless_rules
+    from keras_transformer.text import Tokenizer
+    from keras_transformer.text.tokenizer_json import tokenizer_json
+
+    for name in {manifest["source_tokenizer"], manifest["target_tokenizer"]}:
+        smaller = without_needless_rules(Tokenizer.load(folder / name).model_bytes)
+        content = json.dumps(tokenizer_json(Tokenizer(smaller)), ensure_ascii=False)
+        (folder / name).with_suffix(".json").write_text(content, encoding="utf-8")
+
+
+def _copy_files(folder, modules):
+    """The page and the libraries; the service worker knows what to keep and when it is new."""
+    (folder / "litert").mkdir()
+    builds = {f"litert/{name}": f"@litertjs/core/wasm/{name}" for name in _BUILDS}
+    for name, path in {**_LIBRARIES, **builds}.items():
+        content = (modules / path).read_bytes()
+        if name == "litert/index.js":
+            # Workers know no import maps.
+            content = content.replace(_UTILITIES.encode(), b"./wasm-utils.js")
+        (folder / name).write_bytes(content)
+    for path in sorted(_STATIC.iterdir()):
+        (folder / path.name).write_bytes(path.read_bytes())
+    worker = folder / "service-worker.js"
+    wanted = {
+        name: each["sha256"]
+        for name, each in _described(folder).items()
+        # Of LiteRT's two builds a page asks for one, and Python reads the tokenizers' models.
+        if not name.startswith("litert/litert_") and Path(name).suffix not in (".model", ".txt")
+    }
+    version = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
+    names = ["./", "export.json", *(name for name in wanted if name != worker.name)]
+    head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(names)};\n"
+    worker.write_text(head + worker.read_text("utf-8"), "utf-8")
+
+
+def _described(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    described = {}
+    for path in files:
+        content, name = path.read_bytes(), path.relative_to(folder).as_posix()
+        digest = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        described[name] = description(content) if name == IDS_FILE else digest
+    return described

@@ -1,0 +1,157 @@
+// The page over `translator.js`.
+import { load } from "./translator.js";
+
+const PAUSE_MS = 300;
+const REDRAW_MS = 250; // Drawing all that there is takes longer, the more there is.
+const at = (id) => document.getElementById(id);
+const [source, output, search, copy, state, loading] =
+  ["source", "translation", "search", "copy", "status", "loading"].map(at);
+let translator, timer, running;
+let shown = []; // The translation of each line.
+
+const megabytes = (count) => `${(count / 1e6).toFixed(1)} MB`;
+
+function say(text, isError = false) {
+  state.textContent = text;
+  state.classList.toggle("error", isError);
+}
+
+function element(name, text, fields = {}) {
+  return Object.assign(document.createElement(name), { textContent: text, ...fields });
+}
+
+/** The translation of each line as words that can be chosen. */
+function show(lines) {
+  shown = lines;
+  const paragraphs = lines.map(({ parts }) => {
+    const line = element("p", "", { dir: "auto" });
+    parts.forEach((part, place) => {
+      if (place) line.append(" ");
+      let rest = part.text; // Spaces stand between words as the translation has them.
+      part.words.forEach((word, number) => {
+        const start = rest.indexOf(word);
+        if (start > 0) line.append(rest.slice(0, start));
+        if (start >= 0) rest = rest.slice(start + word.length);
+        const button = element("button", word, { className: "word", type: "button" });
+        button.setAttribute("aria-pressed", "false");
+        button.onclick = () => attend(button, part, number);
+        line.append(button);
+      });
+    });
+    return line;
+  });
+  output.replaceChildren(...paragraphs);
+  copy.disabled = !lines.some(({ text }) => text);
+}
+
+function close() {
+  at("attention").hidden = true;
+  for (const each of output.querySelectorAll("[aria-pressed=true]")) each.setAttribute("aria-pressed", "false");
+}
+
+/** What a word of the translation attended to. */
+async function attend(button, part, number) {
+  const again = button.getAttribute("aria-pressed") === "true";
+  close();
+  if (again) return;
+  button.setAttribute("aria-pressed", "true");
+  try {
+    const { source: words, target, weights } = await translator.align(part);
+    if (button.getAttribute("aria-pressed") !== "true") return; // Another was chosen.
+    at("word").textContent = target[number];
+    const marks = words.flatMap((word, place) => {
+      const weight = weights[number][place];
+      const mark = element("mark", word, { className: `w${Math.min(4, Math.ceil(weight * 6 - 0.3))}` });
+      if (weight >= 0.05) mark.append(element("b", `${Math.round(100 * weight)}%`));
+      return [mark, " "];
+    });
+    at("words").replaceChildren(...marks);
+    at("attention").hidden = false;
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+async function translate() {
+  clearTimeout(timer);
+  running?.abort();
+  const { signal } = (running = new AbortController());
+  const lines = source.value.split(/\r\n|[\n\r\u2028\u2029]/);
+  const beamSize = Number(search.value);
+  close();
+  output.classList.add("old");
+  if (source.value.trim()) say("Translating…");
+  const start = performance.now();
+  let drawn = start;
+  try {
+    const found = await translator.translate(lines, {
+      beamSize,
+      signal,
+      onProgress: (done, count) => {
+        if (signal.aborted || performance.now() - drawn < REDRAW_MS) return;
+        show(done);
+        drawn = performance.now();
+        say(`Translating… ${done.reduce((sum, { parts }) => sum + parts.length, 0)} of ${count}`);
+      },
+    });
+    if (signal.aborted) return;
+    show(found);
+    say(source.value.trim() ? `${Math.round(performance.now() - start)} ms` : "");
+    output.classList.remove("old");
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message, true);
+  }
+}
+
+source.addEventListener("input", () => {
+  clearTimeout(timer);
+  running?.abort();
+  if (translator) timer = setTimeout(translate, PAUSE_MS);
+});
+search.addEventListener("change", () => translator && translate());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") close();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && translator) translate();
+});
+copy.addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(shown.map(({ text }) => text).join("\n"));
+    say("Copied.");
+  } catch (error) {
+    say(`Not copied: ${error.message}`, true);
+  }
+});
+
+async function workOffline({ runtime }) {
+  if (!navigator.serviceWorker) return; // Browsers have it for https and for this machine alone.
+  navigator.serviceWorker.addEventListener("message", ({ data }) => {
+    document.documentElement.dataset.offline = data.offline;
+    if (data.offline) at("size").textContent += " It works offline.";
+  });
+  await navigator.serviceWorker.register("service-worker.js");
+  const { active } = await navigator.serviceWorker.ready;
+  active.postMessage(runtime);
+}
+
+async function begin() {
+  try {
+    translator = await load(undefined, { onProgress: (loaded, total) => (loading.value = loaded / total) });
+    const { about } = translator;
+    const names = ["model_ids.tflite", "tokenizers.js", ...about.runtime];
+    for (const side of ["source", "target"]) names.push(about[`${side}_tokenizer`].replace(/model$/, "json"));
+    const total = [...new Set(names)].reduce((sum, name) => sum + about.files[name].bytes, 0);
+    at("name").textContent = about.name;
+    at("size").textContent = `Model ${megabytes(about.files["model_ids.tflite"].bytes)}, in all ${megabytes(total)}.`;
+    if (about.beam_size > 1) search.append(element("option", `beam ${about.beam_size}`, { value: about.beam_size }));
+    search.append(element("option", "greedy", { value: 1 }));
+    loading.hidden = true;
+    say("Ready.");
+    if (source.value.trim()) translate();
+    workOffline(about).catch(console.warn); // It translates without that, too.
+  } catch (error) {
+    loading.hidden = true;
+    say(`This page cannot translate: ${error.message}`, true);
+  }
+}
+
+begin();

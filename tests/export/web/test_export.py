@@ -1,0 +1,76 @@
+"""The folder for browsers: what is in it, and what is refused."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+from keras_transformer import Translator
+from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export.verification import FLOAT32, compare, live_translations
+from keras_transformer.export.web.alignment import verify_alignment
+from keras_transformer.export.web.export import PACKAGES, export_web, find_packages
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.filterwarnings("ignore:.*tokens and were cut")
+def test_the_folder_translates_as_the_live_model_in_batches_of_one_and_four(
+    web_report, engine, texts
+):
+    translator, texts = Translator.load(web_report.folder), texts[:20]  # Those of its verification.
+    for beam_size in (1, 3):
+        live = live_translations(engine, texts, beam_size=beam_size, length_penalty=0.8)
+        found = translator.translate(texts, beam_size=beam_size, long_input="truncate")
+        pairs = [[(each.text, each.score) for each in side] for side in (live, found)]
+        compare(*pairs, FLOAT32)
+
+
+def test_every_file_is_listed_and_no_operation_is_foreign(web_report):
+    folder, files = web_report.folder, web_report.manifest["files"]
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found == {*files, "export.json", "verification.json", "README.md"}
+    for name in set(files) - {"service-worker.js"}:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == files[name]["sha256"]
+    assert files["model_ids.tflite"]["custom_operations"] == []
+
+
+def test_nothing_names_another_place(web_report):
+    for path in web_report.folder.glob("*"):
+        if path.suffix in (".js", ".html", ".css", ".svg", ".webmanifest"):
+            text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+            assert re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]+/", text) == [], path.name
+    assert "@litertjs" not in (web_report.folder / "litert" / "index.js").read_text("utf-8")
+
+
+def test_the_service_worker_keeps_what_exists_and_changes_with_the_files(web_report):
+    head = (web_report.folder / "service-worker.js").read_text("utf-8").splitlines()[:2]
+    version, names = (json.loads(re.search(r"= (.*);", line)[1]) for line in head)
+    assert re.fullmatch("[0-9a-f]{16}", version)
+    assert {"./", "model_ids.tflite", "translator.js", "tokenizer.json"} <= set(names)
+    assert all((web_report.folder / name).exists() for name in names)
+
+
+def test_alignments_of_another_model_are_refused(web_report, make_engine, engine, texts):
+    folder, manifest = web_report.folder, web_report.manifest
+    found = verify_alignment(folder, engine, manifest, texts)["align_1x13"]
+    assert found["texts"] > 2 and found["mean_difference"] < 1e-5
+    with pytest.raises(VerificationError, match="align_1x13: expected a mean difference"):
+        verify_alignment(folder, make_engine(normalize_first=True, seed=2), manifest, texts)
+
+
+def test_missing_and_other_packages_are_named(tmp_path, engine, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"npm install @litertjs/core@2.5 .*Received: none in"):
+        export_web(engine, tmp_path / "out", tmp_path)
+    for name in PACKAGES:
+        (tmp_path / "node_modules" / name).mkdir(parents=True)
+    with pytest.raises(InputError, match="Received: no @litertjs/core in"):
+        find_packages()
+    for name, version in dict.fromkeys(PACKAGES, "2.4.9").items():
+        package = tmp_path / "node_modules" / name / "package.json"
+        package.write_text(json.dumps({"version": version}))
+    with pytest.raises(InputError, match=r"Received: @litertjs/core 2\.4\.9 in"):
+        find_packages(tmp_path)
+    assert not (tmp_path / "out").exists()

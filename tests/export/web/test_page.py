@@ -1,0 +1,203 @@
+"""The page and its module in a real browser."""
+
+import functools
+import http.server
+import json
+import threading
+
+import numpy as np
+import pytest
+from browser import Browser, find_chromium
+
+from keras_transformer import Translator
+from keras_transformer.analysis.attention import merge_words, words_of
+from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.export.verification import FLOAT32, compare
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
+]
+
+
+class Static:
+    """A plain static server; `asked` are the paths that were asked for."""
+
+    def __init__(self, folder):
+        self.asked = asked = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_):
+                asked.append(self.path)
+
+        handler = functools.partial(Handler, directory=folder)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def visited(web_report, tmp_path_factory):
+    """A browser that has been on the page once, its server then stopped, and another server."""
+    pytest.importorskip("websockets")
+    here, elsewhere = Static(web_report.folder), Static(tmp_path_factory.mktemp("elsewhere"))
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    browser.call("Runtime.enable")
+    browser.call("Log.enable")
+    browser.open(here.url)
+    browser.wait(lambda: browser.evaluate("document.documentElement.dataset.offline") == "true")
+    here.stop()
+    assert browser.complaints == []
+    here.asked.clear()
+    yield browser, here, elsewhere
+    browser.close()
+    elsewhere.stop()
+
+
+@pytest.fixture
+def page(visited):
+    """The page opened without its server; afterwards nothing may stand in its console."""
+    browser, here, _ = visited
+    browser.complaints.clear()
+    browser.open(here.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+    yield browser
+    assert browser.complaints == []
+    assert here.asked == []
+
+
+def awaited(browser, script):
+    found = browser.call(
+        "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+    )
+    assert "exceptionDetails" not in found, found
+    return found["result"].get("value")
+
+
+def module(browser, expression):
+    """An expression over `translator`, as another page would write it."""
+    return awaited(
+        browser,
+        f"""(async () => {{
+          const {{ load }} = await import(new URL("translator.js", location.href));
+          const translator = (window.translator ??= await load());
+          return {expression};
+        }})()""",
+    )
+
+
+def translated(browser, texts, beam_size):
+    return module(browser, f"translator.translate({json.dumps(texts)}, {{beamSize: {beam_size}}})")
+
+
+def write(browser, text):
+    """Pastes a text, and waits for what follows."""
+    browser.evaluate("source.value = ''; source.focus()")
+    browser.type(text)
+    if not text:
+        browser.evaluate("source.dispatchEvent(new Event('input'))")
+    settled = (
+        "!document.querySelector('#translation.old') && "
+        "!document.getElementById('status').textContent.startsWith('Translating')"
+    )
+    awaited(browser, "new Promise((done) => setTimeout(done, 350))")
+    browser.wait(lambda: browser.evaluate(settled))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translations_are_those_of_litert_in_python(page, web_report, engine, texts, beam_size):
+    texts = [text for text in texts if len(engine.source_tokenizer.tokenize(text)) < 13]
+    found = translated(page, texts, beam_size)
+    expected = Translator.load(web_report.folder).translate(texts, beam_size=beam_size)
+    theirs = [(each["text"], sum(part["score"] for part in each["parts"])) for each in found]
+    compare([(each.text, each.score) for each in expected], theirs, FLOAT32)
+
+
+def test_lines_stay_lines_and_the_choice_of_search_is_kept(page):
+    write(page, "a man runs\n\ntwo dogs")
+    lines = page.evaluate("[...document.querySelectorAll('#translation p')].map(p => p.innerText)")
+    first, _, last = translated(page, ["a man runs", "", "two dogs"], 3)
+    assert lines == [first["text"], "", last["text"]]
+    page.evaluate("search.value = 1; search.dispatchEvent(new Event('change'))")
+    write(page, "a man runs")
+    assert page.text("#translation") == translated(page, ["a man runs"], 1)[0]["text"]
+
+
+def test_a_chosen_word_shows_what_it_attended_to(page, engine):
+    write(page, "two dogs sit")
+    (found,) = translated(page, ["two dogs sit"], 3)
+    part = found["parts"][0]
+    found = {**part, **module(page, f"translator.align({json.dumps(part)})")}
+    source = engine.source_tokenizer.tokenize(["two dogs sit"], add_eos=True)
+    ids = np.array(source, "int32"), np.array([found["ids"]], "int32")
+    weights = np.asarray(score_targets(engine.model, *ids)[1])[0]
+    assert found["source"] == ["two", "dogs", "sit"]
+    # Of a word the mean of its tokens' rows, over which the sum of each source word is taken; the
+    # ends are left out, and a translation that is one word shows its tokens.
+    kept = [id for id in found["ids"] if id != 2]
+    of_source, of_target = (
+        words_of(engine.source_tokenizer.pieces_of(row)) for row in (source[0][:-1], kept)
+    )
+    of_target = of_target if of_target[-1] else range(len(kept))
+    merged = merge_words(weights[: len(kept), :-1], of_target, of_source)
+    np.testing.assert_allclose(found["weights"], merged, atol=1e-4)
+    assert found["target"] == part["words"]
+    page.evaluate("document.querySelector('.word').focus()")
+    page.press_enter()
+    page.wait(lambda: page.text("#attention"))
+    assert page.text("#words").split()[0].startswith("two")
+    page.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+    assert page.text("#attention") == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \t ",
+        "👨‍👩‍👧‍👦 😀 ✨" * 9,
+        "שלום עולם. مرحبا بالعالم؟",
+        "</s><s><pad>",
+        "a man. " * 714,
+        "x" * 5000,
+    ],
+    ids=["empty", "blank", "emoji", "right to left", "special", "5,000 characters", "one word"],
+)
+def test_any_text_is_translated_whole(page, text):
+    write(page, text)
+    assert "error" not in page.evaluate("document.getElementById('status').className")
+    (found,) = translated(page, [text], 1)
+    assert "".join(part["source"] for part in found["parts"]) == (text if text.strip() else "")
+    directions = page.evaluate("[source, translation].map((each) => each.dir)")
+    assert directions == ["auto", "auto"]
+
+
+def test_what_is_typed_is_text_and_never_markup(page):
+    write(page, "<img src=x onerror=document.title='owned'>")
+    assert page.evaluate("document.querySelectorAll('main img').length") == 0
+    assert page.evaluate("document.title") == "Translator"
+
+
+def test_neither_the_page_nor_its_worker_reaches_another_place(visited, page):
+    browser, _, elsewhere = visited
+    tried = f"fetch({json.dumps(elsewhere.url)}).then(() => 'reached', () => 'refused')"
+    assert awaited(browser, tried) == "refused"
+    worker = awaited(
+        browser,
+        """fetch("worker.js").then((each) => each.headers.get("Content-Security-Policy"))""",
+    )
+    assert "connect-src 'self'" in worker
+    assert elsewhere.asked == []
+    assert all("Content Security Policy" in each for each in browser.complaints)
+    browser.complaints.clear()
+
+
+def test_one_that_gives_up_and_one_that_asks_for_another_beam_are_told(page):
+    given_up = "translator.translate(['a man'], { signal: AbortSignal.abort() })"
+    assert module(page, f"{given_up}.catch((error) => error.name)") == "AbortError"
+    other = module(page, "translator.translate(['a'], { beamSize: 2 }).catch(String)")
+    assert other == "RangeError: beamSize must be 1 or 3. Received: 2."
