@@ -1,10 +1,11 @@
-"""Training on several hosts at once, each with its rows of every batch, through `keras.distribution`.
+"""Training on several hosts at once through `keras.distribution`, each with its rows of a batch.
 
 On Keras' JAX backend alone: TensorFlow's `MultiWorkerMirroredStrategy` does not go with `fit` in
-Keras 3. All hosts do the same on the same global batches; the first one's run folder is the run, the
-others have one of their own that is removed in the end.
+Keras 3. All hosts do the same on the same global batches; the first one's run folder is the run,
+the others have one of their own that is removed in the end.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import os
@@ -15,6 +16,7 @@ import tempfile
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, TrainingError
@@ -22,7 +24,7 @@ from keras_transformer.models import Transformer
 
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
 # A host that is silent for so long has ended, and the others end.
-_SILENCE_SECONDS = 30
+_SILENCE_SECONDS = 40
 _GOODBYE_SECONDS = 5
 
 
@@ -33,16 +35,20 @@ class Host:
     Args:
         index: From 0; the first one writes the run folder.
         count: Of all hosts.
+        shards: Parts of a batch's rows, over all hosts: one a device that computes by itself.
     """
 
     index: int = 0
     count: int = 1
+    shards: int = 1
 
     def folder(self, output: str | os.PathLike, resume: bool) -> pathlib.Path:
         """Where this host writes: `output`, or a copy of its own of what is there to resume."""
         path = pathlib.Path(output)
         if self.index:
-            path = pathlib.Path(tempfile.mkdtemp(prefix="keras_transformer_host")) / "run"
+            own = tempfile.mkdtemp(prefix="keras_transformer_host")
+            atexit.register(shutil.rmtree, own, ignore_errors=True)
+            path = pathlib.Path(own) / "run"
             if resume and pathlib.Path(output).is_dir():
                 shutil.copytree(output, path)
         if self.count > 1:
@@ -52,9 +58,18 @@ class Host:
             multihost_utils.sync_global_devices("the run folder has been read")
         return path
 
+    def agree(self, answer: bool) -> bool:
+        """The first host's answer, for what all must do at the same step or not at all."""
+        if self.count == 1:
+            return answer
+        from jax.experimental import multihost_utils
+
+        return bool(multihost_utils.broadcast_one_to_all(np.array(answer)))
+
     def engine(self, model: Transformer, *arguments: Any) -> ModelEngine:
         """A `ModelEngine` of a model in training, for this host alone."""
-        return (ModelEngine if self.count == 1 else _OwnEngine)(model, *arguments)
+        is_whole = keras.distribution.distribution() is None
+        return (ModelEngine if is_whole else _OwnEngine)(model, *arguments)
 
     @contextlib.contextmanager
     def errors_of_others(self):
@@ -76,6 +91,9 @@ class Host:
                 "or cannot be reached. Start all of them again with --resume. "
                 f"({str(error).strip().splitlines()[0]:.200})"
             ) from None
+
+
+ALONE = Host()
 
 
 class _OwnEngine(ModelEngine):
@@ -102,13 +120,18 @@ def _on_this_host():
         keras.distribution.set_distribution(distribution)
 
 
-def join_hosts(hosts: str, index: int | None = None) -> Host:
+def join_hosts(hosts: str | None, index: int | None = None, model_devices: int = 1) -> Host:
     """Connects this process with the others of a training; before anything is computed.
+
+    All devices of all hosts take part, each with its rows of a batch.
 
     Args:
         hosts: `host:port,host:port,…`, the same on all of them; the first one is where all meet.
             `auto`: as the launcher's environment says (Slurm, Open MPI, Kubernetes, Cloud TPU).
+            None: this one alone.
         index: This one's place in `hosts`, from 0. None with `auto`.
+        model_devices: More than 1 splits the weights over so many devices (`model_parallel`), on
+            one host.
 
     Raises:
         InputError: The backend is not JAX; an address or the index is not what it must be; the
@@ -120,9 +143,27 @@ def join_hosts(hosts: str, index: int | None = None) -> Host:
             "MultiWorkerMirroredStrategy does not go with `fit` in Keras 3). Received: "
             f"backend={keras.backend.backend()!r}."
         )
-    options = {} if hosts == "auto" else _addresses(hosts, index)
     import jax
 
+    if hosts is not None:
+        _meet(hosts, {} if hosts == "auto" else _addresses(hosts, index))
+    if model_devices == 1:
+        # Every host makes its own rows; nothing is left to Keras to divide.
+        distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+    elif jax.process_count() == 1:
+        distribution = model_parallel(model_devices)
+    else:
+        raise InputError(f"--model-devices is for one host. Received: --hosts {hosts}.")
+    keras.distribution.set_distribution(distribution)
+    shards = jax.device_count() // model_devices
+    return Host(jax.process_index(), jax.process_count(), shards)
+
+
+def _meet(hosts, options):
+    import jax
+
+    # It would swallow SIGTERM: a training that is told to end has its checkpoints, and ends.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             **options,
@@ -133,9 +174,6 @@ def join_hosts(hosts: str, index: int | None = None) -> Host:
         raise InputError(
             f"--hosts {hosts}: the hosts did not meet: {str(error).strip().splitlines()[0]:.300}"
         ) from None
-    # Every host makes its own rows; nothing is left to Keras to divide.
-    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
-    return Host(jax.process_index(), jax.process_count())
 
 
 def _addresses(hosts, index):
@@ -151,6 +189,38 @@ def _addresses(hosts, index):
             f"--host-index must be 0 to {len(addresses) - 1}, this host's place in --hosts. "
             f"Received: {index}."
         )
-    return dict(
-        coordinator_address=addresses[0], num_processes=len(addresses), process_id=index
+    return dict(coordinator_address=addresses[0], num_processes=len(addresses), process_id=index)
+
+
+def model_parallel(devices: int) -> keras.distribution.ModelParallel:
+    """The distribution that splits the large weights over so many devices, for big models.
+
+    Heads and the inner width of the feed-forward sublayers are split, and the vocabulary of the
+    embeddings; each must be a multiple of `devices`. The rest is on each device, and so are the
+    rows of a batch over what is left of them.
+
+    Args:
+        devices: Of all that this process sees, a divisor of their number.
+
+    Raises:
+        InputError: It is none.
+    """
+    found = keras.distribution.list_devices()
+    if devices < 1 or len(found) % devices:
+        raise InputError(
+            f"`devices` must divide the number of devices, {len(found)}. Received: {devices}."
+        )
+    mesh = keras.distribution.DeviceMesh(
+        (len(found) // devices, devices), ("batch", "model"), found
+    )
+    layout = keras.distribution.LayoutMap(mesh)
+    layout[".*embedding/embeddings"] = ("model", None)
+    layout[".*(query|key|value)/kernel"] = (None, "model", None)
+    layout[".*(query|key|value)/bias"] = ("model", None)
+    layout[".*attention_output/kernel"] = ("model", None, None)
+    layout[".*feed_forward/inner/kernel"] = (None, "model")
+    layout[".*feed_forward/inner/bias"] = ("model",)
+    layout[".*feed_forward/outer/kernel"] = ("model", None)
+    return keras.distribution.ModelParallel(
+        layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
     )
