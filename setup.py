@@ -10,7 +10,7 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
 LITERT = ["ai-edge-litert>=2.3,<2.4", "sentencepiece>=0.2.2,<0.3"]
-PEERS = ["ctranslate2>=4.8.1,<5", "keras-hub>=0.32,<0.33"]
+PEERS = ["ctranslate2>=4.8.1,<5", "keras-hub>=0.32,<0.33", "torch>=2.13,<2.14"]
 # `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
 # uvicorn's protocol over httptools: each series is tried before it is admitted.
 SERVE = [

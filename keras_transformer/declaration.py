@@ -68,6 +68,8 @@ def expected(schema: dict[str, Any]) -> str:
     """The values that an option of this schema may have: `"an integer of at least 1, or null"`."""
     if "anyOf" in schema:
         return ", or ".join(expected(each) for each in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     limits = " and ".join(

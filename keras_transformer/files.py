@@ -29,7 +29,7 @@ _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "confi
 }
 
 
-def iterate_lines(path: str | os.PathLike) -> Iterator[str]:
+def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterator[str]:
     """The lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
     Lines end at `"\\n"` or `"\\r\\n"` alone. Other separators that Unicode knows (U+2028, a form
@@ -38,6 +38,7 @@ def iterate_lines(path: str | os.PathLike) -> Iterator[str]:
 
     Args:
         path: A plain file, or a gzip file when the name ends in `.gz`.
+        may_be_empty: Whether a file may have no line.
 
     Raises:
         InputError: The file is missing, unreadable, empty, not gzip although named so, or not
@@ -68,7 +69,7 @@ def iterate_lines(path: str | os.PathLike) -> Iterator[str]:
         raise InputError(f"{path}: expected a whole gzip file. Received: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if not number:
+    if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence a line.")
 
 

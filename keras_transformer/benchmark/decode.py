@@ -1,7 +1,6 @@
 """Speed side by side: sentences forced to a number of steps, or a text with a trained run."""
 
 import functools
-import importlib.metadata
 import itertools
 import operator
 import os
@@ -74,7 +73,7 @@ def benchmark_decode(
             if lengths != {steps}:
                 raise RuntimeError(f"{name} took {sorted(lengths)} steps instead of {steps}.")
         rows.append(_row(trials, rounds, batch, beam_size, steps))
-    report = _circumstances(model, rounds, threads, chosen, absent)
+    report = measure.circumstances(model.config, rounds, threads, chosen, absent)
     asked = {"preset": preset, "length": length, "steps": steps}
     return {**asked, "unit": "tokens", **report, "rows": rows}
 
@@ -119,7 +118,7 @@ def benchmark_corpus(
         trials[name] = measure.at_its_best(calls)
         log(f"{name}: {trials[name].setting}")
     rows = [_row(trials, rounds, len(sentences), beam_size)]
-    report = _circumstances(text_engine.model, rounds, threads, chosen, absent)
+    report = measure.circumstances(text_engine.model.config, rounds, threads, chosen, absent)
     asked = {"run": str(run_folder), "source": str(source_file), "length_penalty": length_penalty}
     return {**asked, "unit": "sentences", **report, "rows": rows}
 
@@ -162,41 +161,16 @@ def _row(trials: dict[str, measure.Trial], rounds, sentences, beam_size, tokens=
     return {"sentences": sentences, "beam_size": beam_size, "engines": engines}
 
 
-def _circumstances(model, rounds, threads, chosen, absent):
-    packages = {"keras", "tensorflow", *(engine.package for engine in chosen.values())}
-    return {
-        "config": model.config.to_dict(),
-        "rounds": rounds,
-        "threads": threads,
-        "machine": measure.machine(),
-        "versions": {name: importlib.metadata.version(name) for name in sorted(packages)},
-        "reference": next(iter(chosen)),
-        "notes": {name: engine.note for name, engine in chosen.items()},
-        "not_installed": absent,
-    }
-
-
 def table(report: dict[str, Any]) -> str:
     """A report as a Markdown table, and below it what one must know to read it."""
     rates = [f"{report['unit']}/s", "ratio", f"same as {report['reference']}", "setting"]
-    rows = [["sentences", "search", "engine", *rates], ["---"] * 7]
+    rows = [["sentences", "search", "engine", *rates]]
     for row in report["rows"]:
         search = "greedy" if row["beam_size"] == 1 else f"beam {row['beam_size']}"
         for name, engine in row["engines"].items():
             forms = (("rate", ",.0f"), ("ratio", ".2f"), ("same", ".1%"))
             found = [format(engine[key], form) for key, form in forms]
             rows.append([f"{row['sentences']:,}", search, name, *found, engine["setting"]])
-    lines = [f"| {' | '.join(row)} |" for row in rows]
     random = "{preset}, sources of {length} tokens, {steps} forced steps."
     what = random if report["unit"] == "tokens" else "{source}, length penalty {length_penalty}."
-    turns = (
-        "Medians of {rounds} rounds in turns, each engine with the fastest setting of at most "
-        "{threads} threads; a ratio above 1 says that {reference} is faster."
-    )
-    versions = ", ".join(" ".join(each) for each in report["versions"].items())
-    lines += ["", f"{what} {turns}".format(**report)]
-    lines += [f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."]
-    lines += [f"- {name}: {note}." for name, note in report["notes"].items()]
-    absent = '- not installed: {} (pip install "keras_transformer[{}]").'
-    lines += [absent.format(*each) for each in report["not_installed"].items()]
-    return "\n".join(lines)
+    return "\n".join([*measure.grid_lines(rows), "", *measure.footnotes(report, what)])

@@ -11,7 +11,6 @@ An engine is made with `(model, text_engine)`: a `Transformer` and, to translate
 """
 
 import functools
-import importlib.util
 import itertools
 import math
 import os
@@ -21,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.benchmark.measure import MAX_POSITIONS, at_once, grid
+from keras_transformer.benchmark.measure import MAX_POSITIONS, at_once, choose, grid
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import DecodingOptions, ModelEngine
 from keras_transformer.decoding.scheduler import Job, Scheduler
-from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.translator import Translator
 
 
@@ -265,16 +263,5 @@ def choose_engines(
     names: Iterable[str] | None = None, of_text: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The classes of some engines, or of all, and the extras that bring those not installed."""
-    allowed = list(FOR_A_TEXT if of_text else ENGINES)
-    names = allowed if names is None else list(names)
-    rule = f"The engines {'of a text ' * of_text}are {', '.join(allowed)}, each named once."
-    chosen, not_installed = {}, {}
-    for name in names or [""]:
-        if name not in allowed or names.count(name) > 1:
-            hint = did_you_mean(name, allowed) if name not in allowed else ""
-            raise InputError(f"{rule} Received: engine={name!r}.{hint}")
-        if importlib.util.find_spec(ENGINES[name].package) is None:
-            not_installed[name] = ENGINES[name].extra
-        else:
-            chosen[name] = ENGINES[name]
-    return chosen, not_installed
+    allowed = {name: ENGINES[name] for name in (FOR_A_TEXT if of_text else ENGINES)}
+    return choose(names, allowed, f"The engines {'of a text ' * of_text}are")

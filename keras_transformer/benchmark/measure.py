@@ -1,19 +1,22 @@
 """How speed is measured: threads, turns, arithmetic."""
 
 import concurrent.futures
+import importlib.metadata
+import importlib.util
 import itertools
 import os
 import pathlib
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 
 from keras_transformer import inputs
-from keras_transformer.errors import InputError
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import InputError, did_you_mean
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has
 # The threads of an engine spin for some milliseconds after its last work: they must not take a
@@ -79,11 +82,11 @@ class Trial(NamedTuple):
 
 
 def at_its_best(calls: Mapping[str, Callable[[], list]]) -> Trial:
-    """The fastest of an engine's functions, by setting, in a short trial."""
+    """The fastest of an engine's functions, by setting, in a short trial; the only one without."""
     results = {setting: call() for setting, call in calls.items()}  # compiles, warms up
-    seconds = in_turns(calls, _TRIAL_ROUNDS)
+    seconds = in_turns(calls, _TRIAL_ROUNDS) if len(calls) > 1 else {}
     tried = {setting: round(min(times), 6) for setting, times in seconds.items()}
-    best = min(tried, key=tried.__getitem__)
+    best = min(tried or calls, key=lambda setting: tried.get(setting, 0.0))
     return Trial(best, calls[best], results[best], tried)
 
 
@@ -110,3 +113,68 @@ def machine() -> dict[str, str | int | None]:
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     return {"processor": name[1].strip() if name else platform.machine(), "cores": os.cpu_count()}
+
+
+def choose(
+    names: Iterable[str] | None, allowed: Mapping[str, Any], rule: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Some of the `allowed` by name, or all, and the extras that bring those not installed.
+
+    Args:
+        names: None for all.
+        allowed: What has a `package` that it needs and the `extra` that brings it, by name.
+        rule: What an error begins with, before the names.
+    """
+    names = list(allowed if names is None else names)
+    rule = f"{rule} {', '.join(allowed)}, each named once."
+    chosen, not_installed = {}, {}
+    for name in names or [""]:
+        if name not in allowed or names.count(name) > 1:
+            hint = did_you_mean(name, list(allowed)) if name not in allowed else ""
+            raise InputError(f"{rule} Received: engine={name!r}.{hint}")
+        if importlib.util.find_spec(allowed[name].package) is None:
+            not_installed[name] = allowed[name].extra
+        else:
+            chosen[name] = allowed[name]
+    return chosen, not_installed
+
+
+def circumstances(
+    config: TransformerConfig,
+    rounds: int,
+    threads: int,
+    chosen: Mapping[str, Any],
+    absent: Mapping[str, str],
+) -> dict[str, Any]:
+    """What a report says beside its rows."""
+    packages = {"keras", "tensorflow", *(engine.package for engine in chosen.values())}
+    return {
+        "config": config.to_dict(),
+        "rounds": rounds,
+        "threads": threads,
+        "machine": machine(),
+        "versions": {name: importlib.metadata.version(name) for name in sorted(packages)},
+        "reference": next(iter(chosen)),
+        "notes": {name: engine.note for name, engine in chosen.items()},
+        "not_installed": dict(absent),
+    }
+
+
+def grid_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table of rows, the first of them the heading."""
+    heading, *others = rows
+    return [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *others)]
+
+
+def footnotes(report: Mapping[str, Any], what: str) -> list[str]:
+    """What one must know to read a table; `what` was measured, its fields those of the report."""
+    turns = (
+        "Medians of {rounds} rounds in turns, each engine with the fastest setting of at most "
+        "{threads} threads; a ratio above 1 says that {reference} is faster."
+    )
+    versions = ", ".join(" ".join(each) for each in report["versions"].items())
+    lines = [f"{what} {turns}".format(**report)]
+    lines += [f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."]
+    lines += [f"- {name}: {note}." for name, note in report["notes"].items()]
+    absent = '- not installed: {} (pip install "keras_transformer[{}]").'
+    return lines + [absent.format(*each) for each in report["not_installed"].items()]

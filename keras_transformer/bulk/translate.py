@@ -1,6 +1,5 @@
 """Files in, files out, over a Ray cluster: chunks are kept as they come, put together in order."""
 
-import gzip
 import hashlib
 import itertools
 import json
@@ -13,7 +12,7 @@ from typing import Any
 
 from keras_transformer.bulk.workers import Chunk, Workers, say
 from keras_transformer.errors import InputError
-from keras_transformer.files import replaced_file, write_whole
+from keras_transformer.files import iterate_lines, replaced_file, write_whole
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -145,29 +144,12 @@ def read_chunks(path: str, shard: int, size: int) -> Iterator[Chunk]:
     """Reads a file of UTF-8, plain or `.gz`, in chunks of `size` lines, in constant memory.
 
     Raises:
-        InputError: The file cannot be read or is not UTF-8.
+        InputError: As `iterate_lines`; but a file may be empty.
     """
-    try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-            lines = (_decoded(line, path, at) for at, line in enumerate(file, 1))
-            for number in itertools.count():
-                chunk = list(itertools.islice(lines, size))
-                if not chunk:
-                    return
-                yield Chunk(shard, number, number * size + 1, chunk)
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-
-
-def _decoded(line, path, at):
-    if at == 1:
-        line = line.removeprefix(b"\xef\xbb\xbf")
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}, line {at}: expected UTF-8 text. Received: {error.reason}."
-        ) from None
+    lines = iterate_lines(path, may_be_empty=True)
+    chunks = iter(lambda: list(itertools.islice(lines, size)), [])
+    for number, chunk in enumerate(chunks):
+        yield Chunk(shard, number, number * size + 1, chunk)
 
 
 class Output:

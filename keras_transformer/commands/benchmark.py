@@ -42,6 +42,28 @@ _ROWS: tuple[Row, ...] = (
     ("output", str, "FILE", "also write the JSON there; default: nowhere"),
 )
 
+_TRAIN_ROWS: tuple[Row, ...] = (
+    ("preset", str, "NAME", "default: transformer_tiny"),
+    ("layers", int, "N", "a side, instead of the preset's; so are the next three"),
+    ("model_dim", int, "N", "width"),
+    ("num_heads", int, "N", "heads"),
+    ("intermediate_dim", int, "N", "inner width of the feed-forward sublayers"),
+    ("vocabulary_size", int, "N", "learned from the two files; default: 8000"),
+    ("max_length", int, "N", "longer pairs are left out, in tokens; default: 40"),
+    ("batch_tokens", int, "N", "positions of a batch on each side; default: 4096"),
+    ("steps", int, "N", "batches of a round; default: 20"),
+    ("rounds", int, "N", "default: 3"),
+    ("threads", int, "N", "most that a trainer may use; default: 2"),
+    (
+        "trainers",
+        [str],
+        "NAME",
+        "of ours, keras_hub, torch, torch_compiled, each also with _bfloat16; default: those "
+        "installed",
+    ),
+    ("output", str, "FILE", "also write the JSON there; default: nowhere"),
+)
+
 
 def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `benchmark decode` to the subparsers of the command line."""
@@ -60,24 +82,51 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )
     add_options(decode, *_ROWS)
     decode.set_defaults(command=_decode)
+    train = kinds.add_parser(
+        "train",
+        help="training beside KerasHub and PyTorch",
+        description="Trains a model of the same sizes on the same text with each trainer, in "
+        "turns, and counts real tokens a second. A table on stderr, JSON on stdout.",
+    )
+    for side in ("source", "target"):
+        train.add_argument(f"--{side}", required=True, metavar="FILE", help="aligned lines")
+    add_options(train, *_TRAIN_ROWS)
+    train.set_defaults(command=_train)
 
 
 def _decode(options):
     from keras_transformer.benchmark import decode
-    from keras_transformer.files import write_whole
 
-    output = getattr(options, "output", None)
-    if output is not None and not pathlib.Path(output).parent.is_dir():
-        # Now, not after minutes of measuring.
-        raise InputError(f"{output}: cannot be written: no such folder.")
-    values = given(options, "output")
+    output, values = _output(options), given(options, "output")
     if "model" in values or "source" in values:
         report = decode.benchmark_corpus(**_corpus_arguments(values), log=_log)
     elif "length_penalty" in values:
         raise InputError("--length-penalty goes with --model and --source alone.")
     else:
         report = decode.benchmark_decode(**values, log=_log)
-    _log(decode.table(report))
+    _write(decode.table(report), report, output)
+
+
+def _train(options):
+    from keras_transformer.benchmark import train
+
+    output = _output(options)
+    report = train.benchmark_train(**given(options, "output"), log=_log)
+    _write(train.table(report), report, output)
+
+
+def _output(options):
+    output = getattr(options, "output", None)
+    if output is not None and not pathlib.Path(output).parent.is_dir():
+        # Now, not after minutes of measuring.
+        raise InputError(f"{output}: cannot be written: no such folder.")
+    return output
+
+
+def _write(table, report, output):
+    from keras_transformer.files import write_whole
+
+    _log(table)
     text = json.dumps(report, indent=2)
     print(text)
     if output is not None:

@@ -2,6 +2,8 @@
 
 import argparse
 
+from keras_transformer.errors import InputError
+
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds `demo` and `train` to the subparsers of the command line."""
@@ -38,6 +40,24 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         action="store_true",
         help="show the corpus, the batches, time and memory that it would take, and stop",
     )
+    group = command.add_argument_group(
+        "several hosts and devices",
+        "The same command on each host, on Keras' JAX backend; all of its devices take part.",
+    )
+    group.add_argument(
+        "--hosts",
+        metavar="HOST:PORT,…",
+        help="all of them, in the same order on each; auto: as the launcher says (Slurm, Open MPI, "
+        "Kubernetes)",
+    )
+    group.add_argument("--host-index", type=int, metavar="I", help="which one this is, from 0")
+    group.add_argument(
+        "--model-devices",
+        type=int,
+        default=1,
+        metavar="N",
+        help="split the large weights over so many devices of one host; default: 1",
+    )
     command.set_defaults(command=_train)
 
 
@@ -49,7 +69,13 @@ def _demo(options):
 
 def _train(options):
     from keras_transformer.training import Recipe, train
+    from keras_transformer.training.hosts import ALONE, join_hosts
 
+    host = ALONE
+    if options.hosts is not None or options.model_devices != 1:
+        host = join_hosts(options.hosts, options.host_index, options.model_devices)
+    elif options.host_index is not None:
+        raise InputError("--host-index goes with --hosts alone.")
     folder = train(
         Recipe.load(options.recipe, options.set),
         options.output,
@@ -57,6 +83,7 @@ def _train(options):
         overwrite=options.overwrite,
         recipe_file=options.recipe,
         dry_run=options.dry_run,
+        host=host,
     )
-    if not options.dry_run:
+    if not options.dry_run and not host.index:
         print(folder.path)

@@ -95,15 +95,19 @@ def plan_batches(
             batches. None keeps the examples' order, short shapes first.
 
     Returns:
-        `(shape index, example indices)` of each batch; the indices are int64 `(at most batch,)`.
+        `(shape index, example indices)` of each batch; the indices are int32 or int64 `(at most
+        batch,)`.
     """
     lengths = np.asarray(lengths)
     shapes = check_shapes(shapes, lengths)
-    bucket_of = np.searchsorted([length for _, length in shapes], lengths)
+    bucket_of = np.searchsorted([length for _, length in shapes], lengths).astype(np.uint16)
     plan: list[tuple[int, np.ndarray]] = []
-    left_over = np.zeros(0, np.int64)
+    # What an epoch of millions of examples takes most memory for.
+    index_type = np.int32 if len(lengths) < 2**31 else np.int64
+    left_over = np.zeros(0, index_type)
     for index, (batch, _) in enumerate(shapes):
-        members = np.concatenate([left_over, np.flatnonzero(bucket_of == index)])
+        members = np.flatnonzero(bucket_of == index).astype(index_type)
+        members = np.concatenate([left_over, members])
         if rng is not None:
             members = rng.permutation(members)
         full = len(members) // batch * batch

@@ -42,6 +42,10 @@ class ParallelDataset:
             batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
             gradients of the *sums* of so many batches is that of the mean over all their tokens.
             Batches of padding fill the last step of an epoch.
+        host: Of several hosts this one, whose rows alone its batches have.
+        hosts: How many.
+        shards: Rows of padding make the number of a batch's rows a multiple of this one, which is
+            one of `hosts`.
 
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
@@ -73,11 +77,15 @@ class ParallelDataset:
         shapes: Sequence[tuple[int, int]] | None = None,
         copies: int = 1,
         accumulation_steps: int = 1,
+        host: int = 0,
+        hosts: int = 1,
+        shards: int = 1,
     ):
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise InputError(f"`seed` must be an integer of at least 0. Received: seed={seed!r}.")
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
         self.copies, self.accumulation_steps = copies, accumulation_steps
+        self.host, self.hosts, self.shards = host, hosts, shards
         self._lengths = pairs.lengths
         if shapes is None:
             shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
@@ -95,6 +103,10 @@ class ParallelDataset:
         plan = self._plan(epoch)
         return (self._batch(plan, step) for step in range(start, len(plan)))
 
+    def lines(self, epoch: int, step: int) -> list[int]:
+        """The lines of the files that batch `step` of an epoch, both from 0, is made of."""
+        return np.sort(self.pairs.lines[self._plan(epoch)[step][1]]).tolist()
+
     def _plan(self, epoch):
         rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
         plan = plan_batches(self._lengths, self.shapes, rng)
@@ -107,12 +119,14 @@ class ParallelDataset:
         first = step // self.accumulation_steps * self.accumulation_steps
         together = plan[first : first + self.accumulation_steps]
         rows = np.concatenate([rows for _, rows in together])
-        tokens = self.copies * int(np.sum(self.pairs.target_lengths[rows] + 1))
+        offsets = self.pairs.target_offsets
+        tokens = self.copies * int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
         return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
 
     def _fill(self, rows, shape):
-        pairs = self.pairs
-        source_ids = np.full(shape, PAD_ID, np.int32)
+        pairs, (batch, length) = self.pairs, shape
+        batch = -(-batch // self.shards) * self.shards
+        source_ids = np.full((batch, length), PAD_ID, np.int32)
         target_in_ids, target_out_ids = source_ids.copy(), source_ids.copy()
         _copy_rows(source_ids, pairs.source_flat, pairs.source_offsets, rows)
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
@@ -121,7 +135,8 @@ class ParallelDataset:
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
         source_ids, target_in_ids, target_out_ids = (
-            np.tile(each, (self.copies, 1)) for each in (source_ids, target_in_ids, target_out_ids)
+            np.split(np.tile(each, (self.copies, 1)), self.hosts)[self.host]
+            for each in (source_ids, target_in_ids, target_out_ids)
         )
         return (source_ids, target_in_ids), target_out_ids
 

@@ -103,6 +103,7 @@ def encode_files(
     max_length_ratio: float | None = 4.0,
     drop_duplicates: bool = True,
     cache: str | os.PathLike | None = None,
+    known_digests: dict[str, str] | None = None,
 ) -> tuple[EncodedPairs, PairReport]:
     """As `encode_pairs`, of files that need not fit in memory.
 
@@ -112,6 +113,7 @@ def encode_files(
         cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
             options. They are then mapped from there, not held in memory, where about 60 bytes a
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
+        known_digests: The files' `digests`, which are computed otherwise to find the ids again.
 
     Raises:
         InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
@@ -120,12 +122,15 @@ def encode_files(
     tokenizers = source_tokenizer, target_tokenizer
     if cache is None:
         return _encode(iterate_pairs(source, target), tokenizers, options, None)
-    folder = pathlib.Path(cache) / _key(iterate_pairs(source, target), tokenizers, options)
+    folder = pathlib.Path(cache) / _key(
+        known_digests or digests(iterate_pairs(source, target)), tokenizers, options
+    )
     if not (folder / "report.json").exists():
         with staged_folder(folder) as staging:
             pairs, report = _encode(iterate_pairs(source, target), tokenizers, options, staging)
             np.save(staging / "source_offsets.npy", pairs.source_offsets)
             np.save(staging / "target_offsets.npy", pairs.target_offsets)
+            np.save(staging / "lines.npy", pairs.lines)
             write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
             del pairs
     return _load(folder)
@@ -160,9 +165,9 @@ def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: side.hexdigest() for name, side in zip(("source", "target"), sides, strict=True)}
 
 
-def _key(pairs, tokenizers, options):
+def _key(text_digests, tokenizers, options):
     models = [hashlib.sha256(each.model_bytes).hexdigest() for each in tokenizers]
-    content = [digests(pairs), models, dataclasses.asdict(options)]
+    content = ["with lines", text_digests, models, dataclasses.asdict(options)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -175,14 +180,19 @@ def _load(folder):
         }
         sides = []
         for side in ("source", "target"):
-            offsets = np.load(folder / f"{side}_offsets.npy", allow_pickle=False)
+            offsets = _mapped(folder / f"{side}_offsets.npy")
             flat = np.memmap(folder / f"{side}.ids", np.int32, "r")
             if len(flat) != offsets[-1]:
                 raise ValueError("the ids are not as many as their offsets say")
             sides += [flat, offsets]
+        lines = _mapped(folder / "lines.npy")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: damaged ({error}); remove the folder.") from None
-    return EncodedPairs(*sides), PairReport(values["total"], values["kept"], dropped)
+    return EncodedPairs(*sides, lines), PairReport(values["total"], values["kept"], dropped)
+
+
+def _mapped(file):
+    return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
 def _encode(pairs, tokenizers, options, folder):
@@ -206,8 +216,7 @@ def _encode(pairs, tokenizers, options, folder):
     kept = np.flatnonzero(reasons == _KEPT)
     first = np.ones(len(kept), bool)
     if options.drop_duplicates:
-        first[:] = False
-        first[np.unique(np.concatenate(hashes), return_index=True)[1]] = True
+        first = _are_first(hashes)
         reasons[kept[~first]] = _DUPLICATE
     report = _report(reasons)
     if not report.kept:
@@ -217,7 +226,19 @@ def _encode(pairs, tokenizers, options, folder):
             + "."
         )
     (source, source_offsets), (target, target_offsets) = (side.finish(first) for side in sides)
-    return EncodedPairs(source, source_offsets, target, target_offsets), report
+    sides = source, source_offsets, target, target_offsets
+    return EncodedPairs(*sides, np.flatnonzero(reasons == _KEPT) + 1), report
+
+
+def _are_first(chunks):
+    """Which of these numbers have not been there before; the chunks are emptied on the way."""
+    values = np.concatenate(chunks)
+    chunks.clear()
+    # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
+    order = np.argsort(values, kind="stable")
+    values, first = values[order], np.ones(len(values), bool)
+    first[order[1:][values[1:] == values[:-1]]] = False
+    return first
 
 
 def _hash(source, target):
@@ -259,9 +280,9 @@ class _Side:
 
 
 def _tokenize(texts, tokenizer, add_eos):
-    """int32 ids of all texts in a row, and int64 `(texts,)` lengths."""
+    """int32 ids of all texts in a row, and int32 `(texts,)` lengths."""
     rows = tokenizer.tokenize(texts, add_eos=add_eos)
-    lengths = np.array(list(map(len, rows)), np.int64)
+    lengths = np.array(list(map(len, rows)), np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32), lengths
 
 

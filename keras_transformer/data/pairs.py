@@ -65,6 +65,8 @@ class EncodedPairs:
         source_offsets: int64 `(pairs + 1,)`; pair `i` is `flat[offsets[i] : offsets[i + 1]]`.
         target_flat: int32 `(target tokens,)`.
         target_offsets: int64 `(pairs + 1,)`.
+        lines: int64 `(pairs,)`, the line of each pair in its files, from 1; by default they are in
+            order and none is left out.
 
     Most callers use `encode_pairs` or `EncodedPairs.from_lists`.
     """
@@ -75,9 +77,11 @@ class EncodedPairs:
         source_offsets: np.ndarray,
         target_flat: np.ndarray,
         target_offsets: np.ndarray,
+        lines: np.ndarray | None = None,
     ):
         self.source_flat, self.source_offsets = source_flat, source_offsets
         self.target_flat, self.target_offsets = target_flat, target_offsets
+        self.lines = np.arange(1, len(self) + 1) if lines is None else lines
 
     @classmethod
     def from_lists(
@@ -113,17 +117,17 @@ class EncodedPairs:
 
     @property
     def source_lengths(self) -> np.ndarray:
-        """int64 `(pairs,)`, including EOS."""
-        return np.diff(self.source_offsets)
+        """int32 `(pairs,)`, including EOS."""
+        return np.diff(self.source_offsets).astype(np.int32)
 
     @property
     def target_lengths(self) -> np.ndarray:
-        """int64 `(pairs,)`, neither BOS nor including EOS."""
-        return np.diff(self.target_offsets)
+        """int32 `(pairs,)`, neither BOS nor including EOS."""
+        return np.diff(self.target_offsets).astype(np.int32)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `(pairs,)`: columns that a batch needs, for the source and for target + 1."""
+        """int32 `(pairs,)`: columns that a batch needs, for the source and for target + 1."""
         return np.maximum(self.source_lengths, self.target_lengths + 1)
 
 

@@ -5,6 +5,7 @@ when the epoch has to be repeated.
 """
 
 import contextlib
+import json
 import math
 import sys
 import time
@@ -42,7 +43,9 @@ class EpochSeed(keras.callbacks.Callback):
 
 
 class Throughput(keras.callbacks.Callback):
-    """Adds learning rate, seconds and real tokens per second to the epoch's logs.
+    """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
+
+    Rate and norm are those of the last step.
 
     Args:
         real_tokens: Source and target tokens of an epoch that are not padding.
@@ -67,12 +70,21 @@ class Throughput(keras.callbacks.Callback):
         logs["learning_rate"] = float(
             keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
         )
+        norm = getattr(inner_optimizer(self.model), "gradient_norm", None)
+        if norm is not None:  # A run of before has none.
+            logs["gradient_norm"] = float(keras.ops.convert_to_numpy(norm))
         logs["seconds"] = now
         logs["tokens_per_second"] = self.real_tokens / (self._train_seconds or now)
 
 
 class FiniteLoss(keras.callbacks.Callback):
     """Ends a training whose loss is infinite or no number, before anything of it is written.
+
+    Args:
+        folder: `RunFolder`, whose `bad_batch.json` gets the lines of the batch, and of the one
+            before, whose update may be the cause.
+        dataset: `ParallelDataset`.
+        place: Where the first epoch goes on, a `Place`, or None.
 
     Raises:
         TrainingError: Names the epoch, and the step if it was not in validation.
@@ -82,11 +94,24 @@ class FiniteLoss(keras.callbacks.Callback):
     # of the one before it.
     async_safe = True
 
+    def __init__(self, folder, dataset, place=None):
+        super().__init__()
+        self.folder, self.dataset, self.place = folder, dataset, place
+
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        self._check(logs["loss"], f"step {batch + 1}")
+        if not math.isfinite(logs["loss"]):
+            goes_on = self.place is not None and self.place.epoch == self._epoch
+            step = batch + (self.place.step if goes_on else 0)
+            found = {"epoch": self._epoch + 1, "step": step + 1}
+            found["lines"] = self.dataset.lines(self._epoch, step)
+            before = self.dataset.lines(self._epoch, step - 1) if step else []
+            found["lines_of_the_step_before"] = before
+            write_whole(self.folder.bad_batch_file, json.dumps(found, indent=2) + "\n")
+            file = self.folder.bad_batch_file
+            self._check(logs["loss"], f"step {step + 1}, whose lines are in {file}")
 
     def on_epoch_end(self, epoch, logs=None):
         self._check(logs["val_loss"], "validation")
@@ -101,6 +126,11 @@ class FiniteLoss(keras.callbacks.Callback):
             )
 
 
+def inner_optimizer(model):
+    """A compiled model's optimizer, without the loss scaling around it."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+
+
 @contextlib.contextmanager
 def averaged_weights(model):
     """Puts the averages that the optimizer keeps in the place of the model's weights for a while.
@@ -110,7 +140,7 @@ def averaged_weights(model):
     Args:
         model: Compiled `keras.Model`.
     """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of loss scaling
+    optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
         yield
         return
@@ -271,58 +301,6 @@ class Checkpoints(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         save_model(self.model, self.folder.checkpoint_file(epoch + 1))
         self.folder.settle(epoch + 1, self.training)
-
-
-class TensorBoard(keras.callbacks.Callback):
-    """Writes every number of an epoch's logs, one event file a run.
-
-    Keras' own callback would trace the graph and write weights; this writes what a person looks
-    at: `train/` and `validation/` curves of loss, accuracy and perplexity, learning rate, tokens
-    per second. A resumed run writes them anew from the history: an epoch is in them once.
-
-    Args:
-        folder: `RunFolder`.
-        rows: The lines of the epochs before, when training is resumed.
-    """
-
-    def __init__(self, folder, rows=()):
-        super().__init__()
-        self.folder = folder
-        self.rows = list(rows)
-        self._writers = {}
-
-    def _writer(self, name):
-        from tensorboard.summary import Writer
-
-        if name not in self._writers:
-            self._writers[name] = Writer(str(self.folder.tensorboard / name))
-        return self._writers[name]
-
-    def on_train_begin(self, logs=None):
-        for part in ("train", "validation"):
-            for file in self.folder.tensorboard.glob(f"{part}/events.out.tfevents.*"):
-                file.unlink()
-        # As if this run had followed the others at once.
-        ends = time.time() - np.cumsum([0.0, *(row["seconds"] for row in self.rows[:0:-1])])[::-1]
-        for row, end in zip(self.rows, ends, strict=False):
-            values = {key: value for key, value in row.items() if key != "epoch"}
-            self._write(int(row["epoch"]), values, end)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._write(epoch + 1, logs)
-
-    def _write(self, epoch, values, wall_time=None):
-        for key, value in values.items():
-            name = "validation" if key.startswith("val_") else "train"
-            key = key.removeprefix("val_")
-            self._writer(name).add_scalar(key, float(value), epoch, wall_time=wall_time)
-        for writer in self._writers.values():
-            writer.flush()
-
-    def on_train_end(self, logs=None):
-        for writer in self._writers.values():
-            writer.close()
-        self._writers = {}
 
 
 class EpochLine(keras.callbacks.Callback):

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.data import PairReport, ParallelDataset, encode_files, iterate_pairs
 from keras_transformer.text import Tokenizer
+from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer]
@@ -65,9 +66,15 @@ def _sample(lines, size):
 
 
 def make_datasets(
-    recipe: Recipe, tokenizers: Tokenizers
+    recipe: Recipe,
+    tokenizers: Tokenizers,
+    digests: dict[str, dict[str, str]] | None = None,
+    host: Host = ALONE,
 ) -> tuple[dict[str, ParallelDataset], dict[str, PairReport]]:
-    """The batches of each part, and what was dropped from it."""
+    """The batches of each part, this host's rows of them, and what was dropped from it.
+
+    `digests` are those of the parts' texts, where they are known.
+    """
     datasets, reports = {}, {}
     data, training = recipe.data, recipe.training
     for part in ("train", "validation"):
@@ -79,6 +86,7 @@ def make_datasets(
             max_length_ratio=data.max_length_ratio,
             drop_duplicates=data.drop_duplicates and is_training,
             cache=data.cache,
+            known_digests=None if digests is None else digests[part],
         )
         datasets[part] = ParallelDataset(
             pairs,
@@ -89,5 +97,8 @@ def make_datasets(
             seed=training.seed,
             copies=1 if training.r_drop is None else 2,
             accumulation_steps=training.accumulation_steps if is_training else 1,
+            host=host.index,
+            hosts=host.count,
+            shards=host.shards,
         )
     return datasets, reports

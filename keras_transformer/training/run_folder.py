@@ -8,6 +8,7 @@ checkpoints/        the last epochs and steps, with the optimizer's state; model
 history.csv         a line an epoch
 samples.txt         sample translations, each epoch
 report.html         curves, the best epochs, samples and recipe on one page
+bad_batch.json      where the loss was no number, if it was
 metrics.json        the best epoch, minutes, what was dropped from the data
 tensorboard/        event files
 
@@ -37,7 +38,7 @@ from keras_transformer.training.recipe import Recipe, TrainingSection
 # Each also under the name that it has while it is written.
 _MADE = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|data\.json|model\.keras|history\.csv"
-    r"|samples\.txt|report\.html|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|samples\.txt|report\.html|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
@@ -60,6 +61,7 @@ class RunFolder:
         self.samples_file = self.path / "samples.txt"
         self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
+        self.bad_batch_file = self.path / "bad_batch.json"
         self.report_file = self.path / "report.html"
         self.tensorboard = self.path / "tensorboard"
 
@@ -209,6 +211,7 @@ class RunFolder:
             epoch: How many epochs there were; 0 before the first checkpoint.
             training: How the best one is chosen, and what stays.
         """
+        self.bad_batch_file.unlink(missing_ok=True)
         written = self.history()
         rows = written[:epoch]
         averaged = [self.candidate_file(each) for each in averaged_epochs(rows, training)]
@@ -264,6 +267,13 @@ class RunFolder:
             return [
                 {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
             ]
+
+    def metrics(self) -> dict:
+        """What `metrics.json` holds, empty without it."""
+        try:
+            return json.loads(self.metrics_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
 
     def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 
 from keras_transformer.data.encoding import digests as digests_of
-from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.files import check_own, is_terminal, write_whole
 from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
@@ -29,6 +28,8 @@ from keras_transformer.training.corpus import (
     train_tokenizers,
 )
 from keras_transformer.training.forecast import forecast, lines
+from keras_transformer.training.hosts import ALONE, Host
+from keras_transformer.training.optimizer import MeasuredAdam
 from keras_transformer.training.recipe import Recipe, TrainingSection
 from keras_transformer.training.report import report as report_of
 from keras_transformer.training.run_folder import (
@@ -37,6 +38,8 @@ from keras_transformer.training.run_folder import (
     best_row,
     load_model,
 )
+from keras_transformer.training.tensorboard import TensorBoard
+from keras_transformer.training.trial import as_begun, fastest_way, ways
 from keras_transformer.training.within_epoch import Place, StepCheckpoints
 
 # What a resumed run may change: the rest lies in the checkpoint, or would end in other weights
@@ -48,6 +51,7 @@ _FREE_ON_RESUME = {
     "keep_checkpoints",
     "sample_translations",
     "attention_images",
+    "weight_histograms",
     # What the texts are is compared, not where they are.
     "folder",
     "cache",
@@ -66,6 +70,7 @@ def train(
     verbose: bool = True,
     recipe_file: str | os.PathLike | None = None,
     dry_run: bool = False,
+    host: Host = ALONE,
 ) -> RunFolder:
     """Trains as a recipe says.
 
@@ -84,19 +89,27 @@ def train(
         recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
         dry_run: Whether to say what the training would take (`forecast.lines`), and stop before
             anything is written.
+        host: Of several hosts this one, of `join_hosts`. The first one writes `output`; to resume,
+            all must see it.
 
     Returns:
-        The `RunFolder`.
+        The `RunFolder`; of another host than the first, one of its own.
 
     Raises:
         InputError: A file, a size or the folder is not what it must be.
         TrainingError: The loss is infinite or no number. The last good checkpoint and the best
-            model stay.
+            model stay. Or another host has ended.
     """
-    folder = RunFolder(output)
     if recipe.training.attention_images:
         check_plots()
+    with host.errors_of_others():
+        folder = RunFolder(host.folder(output, resume))
+        return _train(recipe, folder, resume, overwrite, verbose, recipe_file, dry_run, host)
+
+
+def _train(recipe, folder, resume, overwrite, verbose, recipe_file, dry_run, host):
     if resume:
+        recipe = as_begun(recipe, RunFolder.existing(folder.path).recipe())
         _check_resumed(recipe, folder)
     else:
         _check_folder(recipe, folder, overwrite, recipe_file)
@@ -104,7 +117,7 @@ def train(
     if resume:
         _check_texts(recipe, folder, digests)
     tokenizers = folder.tokenizers() if resume else train_tokenizers(recipe)
-    datasets, reports = make_datasets(recipe, tokenizers)
+    datasets, reports = make_datasets(recipe, tokenizers, digests, host)
     for part, report in reports.items():
         _say(f"{part}: {report}")
     dataset = datasets["train"]
@@ -112,6 +125,10 @@ def train(
         f"{dataset.steps_per_epoch} steps an epoch, shapes {dataset.shapes}, "
         f"{dataset.real_token_share:.1%} real tokens"
     )
+    make = functools.partial(_new_model, tokenizers=tokenizers)
+    recipe, way = (ways(recipe)[0], {}) if dry_run else fastest_way(recipe, make, dataset, host)
+    if way:
+        _say(f"trains in {way['chosen']}: {way['why']}, {way['tokens_per_second']} tokens/s")
     model, epoch, place = _model(recipe, folder, tokenizers, resume)
     if dry_run:
         found = forecast(model.config, model.count_params(), dataset, recipe.training)
@@ -125,11 +142,13 @@ def train(
     else:
         folder.clear()
         folder.create(recipe, tokenizers, digests)
+        if way:
+            folder.write_metrics({"way": way})
     limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
-    engine = ModelEngine(model, *tokenizers, *limits)
+    engine = host.engine(model, *tokenizers, *limits)
     texts = list(itertools.islice(texts_of(recipe, "validation"), _BLEU_SENTENCES))
     bleu = run_callbacks.ValidationBleu(engine, *map(list, zip(*texts, strict=True)))
-    fit = functools.partial(_fit, recipe, folder, model, bleu, datasets, verbose)
+    fit = functools.partial(_fit, recipe, folder, model, bleu, datasets, verbose, host)
     if place is not None:
         fit(epoch, place)
         epoch += 1
@@ -141,13 +160,13 @@ def train(
     return folder
 
 
-def _fit(recipe, folder, model, bleu, datasets, verbose, epoch, place=None):
+def _fit(recipe, folder, model, bleu, datasets, verbose, host, epoch, place=None):
     """Trains from `epoch` to the end, if it has not been reached; or from a place to its end."""
     history = run_callbacks.History(folder, folder.history())
     stopping = run_callbacks.EarlyStopping(history.rows, recipe.training)
     if epoch >= recipe.training.epochs or stopping.has_stopped():
         return
-    common = recipe, folder, bleu, datasets["train"], history, stopping, verbose
+    common = recipe, folder, bleu, datasets["train"], history, stopping, verbose, host
     kept = [] if place is None else [run_callbacks.WeightsOfTheLastStep()]
     # Keras draws its progress bar on stdout, which is for results.
     with contextlib.redirect_stdout(sys.stderr):
@@ -201,7 +220,7 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
         model: A model of `keras_transformer.models`.
         training: `TrainingSection`.
     """
-    optimizer = keras.optimizers.Adam(
+    optimizer = MeasuredAdam(
         TransformerSchedule(
             model.config.model_dim, training.warmup_steps, training.learning_rate_scale
         ),
@@ -295,13 +314,17 @@ def _model(recipe, folder, tokenizers, resume):
     """The compiled model, how many epochs it has seen, and its `Place` within the next or None."""
     if resume and (folder.checkpoint_epochs() or folder.step_files()):
         return _last_checkpoint(folder)
+    return _new_model(recipe, tokenizers), 0, None
+
+
+def _new_model(recipe, tokenizers):
     source, target = tokenizers
     keras.utils.set_random_seed(recipe.training.seed)
     target_size = None if source == target else target.vocabulary_size
     config = recipe.model_config(source.vocabulary_size, target_size)
     model = model_of(config, dtype=recipe.training.dtype_policy)
     compile_model(model, recipe.training)
-    return model, 0, None
+    return model
 
 
 def _last_checkpoint(folder):
@@ -322,19 +345,19 @@ def _last_checkpoint(folder):
     raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
 
 
-def _callbacks(recipe, folder, bleu, dataset, history, stopping, verbose, place):
+def _callbacks(recipe, folder, bleu, dataset, history, stopping, verbose, host, place):
     training = recipe.training
     chosen = [
         run_callbacks.EpochSeed(dataset, training.seed),
-        run_callbacks.FiniteLoss(),
+        run_callbacks.FiniteLoss(folder, dataset, place),
         run_callbacks.AveragedValidation(),
         run_callbacks.Throughput(dataset.real_tokens, place),
         *([bleu] if training.select_by == "bleu" else []),
         history,
-        run_callbacks.TensorBoard(folder, history.rows),
+        TensorBoard(folder, recipe, 1 - dataset.real_token_share, history.rows),
     ]
     if place is not None or training.checkpoint_every_minutes is not None:
-        chosen.append(StepCheckpoints(folder, training.checkpoint_every_minutes, place))
+        chosen.append(StepCheckpoints(folder, training.checkpoint_every_minutes, place, host))
     if verbose and not is_terminal(sys.stderr):
         chosen.append(run_callbacks.EpochLine())
     if training.sample_translations and verbose:
@@ -362,6 +385,7 @@ def _metrics(training, folder, dataset, reports, average):
         "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
         **({"best_validation_bleu": best["val_bleu"]} if "val_bleu" in best else {}),
         **average,
+        **{key: value for key, value in folder.metrics().items() if key == "way"},
         "epochs": int(history[-1]["epoch"]),
         "training_minutes": round(sum(row["seconds"] for row in history) / 60, 2),
         "steps_per_epoch": dataset.steps_per_epoch,

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
+from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.run_folder import RunFolder, save_model
 
 _KEEP = 2  # the last one, and the one before in case that is damaged
@@ -45,11 +46,18 @@ class StepCheckpoints(keras.callbacks.Callback):
         folder: `RunFolder`.
         minutes: Between two checkpoints, or None for none.
         place: Where the first epoch of this `fit` goes on, whose data begins with that step.
+        host: This one. All save at the steps of the first one's clock: the state is everyone's.
     """
 
-    def __init__(self, folder: RunFolder, minutes: float | None, place: Place | None = None):
+    def __init__(
+        self,
+        folder: RunFolder,
+        minutes: float | None,
+        place: Place | None = None,
+        host: Host = ALONE,
+    ):
         super().__init__()
-        self.folder, self.minutes, self.place = folder, minutes, place
+        self.folder, self.minutes, self.place, self.host = folder, minutes, place, host
 
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._before, self._began = epoch, 0, time.monotonic()
@@ -71,7 +79,9 @@ class StepCheckpoints(keras.callbacks.Callback):
         now = time.monotonic()
         # After the last step comes the epoch's own checkpoint; Keras knows no epoch without a step.
         is_last = batch + 1 == self.params["steps"]
-        if self.minutes is None or is_last or now - self._saved < 60 * self.minutes:
+        if self.minutes is None or is_last:
+            return
+        if not self.host.agree(now - self._saved >= 60 * self.minutes):
             return
         self._synced()
         step = self._before + batch + 1

@@ -203,3 +203,21 @@ def test_most_positions_of_multi30k_are_real_tokens():
     steps = sum(1 for _ in dataset.batches(0))
     # A train step takes 0.3 s and more: making its batch must not be seen beside it.
     assert (time.perf_counter() - begin) / steps < 0.3 / 20
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_rows_of_all_hosts_together_are_the_batch(copies):
+    rows = [[5 + row] * (1 + row % 3) for row in range(9)]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    options = dict(shapes=[(3, 2), (5, 4)], copies=copies)
+    hosts = [ParallelDataset(pairs, **options, host=i, hosts=2, shards=4) for i in range(2)]
+    whole = ParallelDataset(pairs, **options).batches(epoch=1)
+    for batch, *parts in zip(whole, *(host.batches(epoch=1) for host in hosts), strict=True):
+        sides = [(inputs[0], labels) for inputs, labels in (batch, *parts)]
+        for expected, *found in zip(*sides, strict=True):
+            assert len(found[0]) == len(found[1])
+            together = np.concatenate(found).reshape(copies, -1, expected.shape[1])
+            assert together.shape[1] % 4 == 0  # of each copy, so that halves stay halves
+            size = len(expected) // copies
+            np.testing.assert_array_equal(together[:, :size].reshape(expected.shape), expected)
+            assert not together[:, size:].any()

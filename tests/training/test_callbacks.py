@@ -1,3 +1,4 @@
+import json
 import math
 import types
 
@@ -5,9 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks
+from keras_transformer.training.optimizer import MeasuredAdam
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.run_folder import averaged_epochs
 
@@ -160,8 +163,9 @@ def test_history_goes_on_where_it_was(folder):
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_ends_training_with_epoch_and_step(loss):
-    callback = callbacks.FiniteLoss()
+def test_a_loss_that_is_no_number_ends_training_with_epoch_and_step(loss, folder):
+    dataset = types.SimpleNamespace(lines=lambda epoch, step: [])
+    callback = callbacks.FiniteLoss(folder, dataset)
     callback.on_epoch_begin(2)
     callback.on_train_batch_end(15, {"loss": 1.0})
     with pytest.raises(TrainingError, match=f"loss is {loss} in epoch 3, step 17"):
@@ -218,3 +222,29 @@ def test_samples_show_source_reference_and_translation(folder, capsys):
     text = (folder.path / "samples.txt").read_text(encoding="utf-8")
     assert text.split() == ("epoch 7 source: a dog reference: ein Hund translation: A DOG".split())
     assert text in capsys.readouterr().err
+
+
+def test_the_lines_of_a_batch_without_a_finite_loss_are_written_down(folder):
+    rows = [[5], [6] * 4, [7], [8] * 4, [9] * 4]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    pairs.lines = np.array([2, 3, 5, 7, 11])  # lines 1, 4, … were dropped
+    dataset = ParallelDataset(pairs, shapes=[(2, 2), (2, 5)], shuffle=False)
+    place = types.SimpleNamespace(epoch=3, step=1)
+    callback = callbacks.FiniteLoss(folder, dataset, place)
+    callback.on_epoch_begin(3)
+    with pytest.raises(TrainingError, match=f"epoch 4, step 2, .* in {folder.bad_batch_file}"):
+        callback.on_train_batch_end(0, {"loss": math.nan})  # the first of this part of the epoch
+    found = json.loads(folder.bad_batch_file.read_text())
+    assert found == {"epoch": 4, "step": 2, "lines": [3, 7], "lines_of_the_step_before": [2, 5]}
+
+
+@pytest.mark.parametrize("accumulation_steps", [None, 2])
+def test_the_norm_is_that_of_the_gradient_before_it_is_clipped(accumulation_steps):
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([[0.0]])]
+    optimizer = MeasuredAdam(global_clipnorm=0.1, gradient_accumulation_steps=accumulation_steps)
+    optimizer.build(weights)
+    for gradients in ([[3.0, 0.0], [[4.0]]], [[1.0, 0.0], [[8.0]]]):
+        optimizer.apply([keras.ops.convert_to_tensor(each) for each in gradients], weights)
+    # sqrt(1 + 64), or of the mean (2, 0, 6).
+    expected = 65 if accumulation_steps is None else 40
+    assert float(optimizer.gradient_norm) == pytest.approx(expected**0.5)

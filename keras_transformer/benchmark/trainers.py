@@ -1,0 +1,242 @@
+"""The trainers by name: our `fit`, KerasHub's layers and PyTorch, each in float32 and bfloat16.
+
+A trainer is made with the `TransformerConfig` whose sizes it takes. It has the `package` that it
+needs, the `extra` that brings that, a `note`, the `precision` that it computes in, the number of
+batch shapes (`max_shapes`) that suit it: 1 is a pipeline that pads all to one length; and
+
+- `settings()`: ways to train, keywords in its own words;
+- `steps(dataset, count, **setting)`: a function that trains on the first `count` batches of a
+  `ParallelDataset` and gives the loss of the last one.
+"""
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_transformer.config import PAD_ID, TransformerConfig
+from keras_transformer.data import ParallelDataset
+from keras_transformer.models import Transformer
+from keras_transformer.training import compile_model
+from keras_transformer.training.recipe import TrainingSection
+
+_SHAPES = 8
+_RATE = 1e-3
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+class Ours:
+    """`model.fit` on batches of a few shapes, as `keras-transformer train` calls it."""
+
+    package = "keras_transformer"
+    note = "`fit` with this package's loss, metrics and batches"
+    precision = "float32"
+    max_shapes = _SHAPES
+
+    def __init__(self, config: TransformerConfig):
+        self.config = config
+
+    def settings(self) -> list[dict[str, Any]]:
+        return [{"jit_compile": True}, {"jit_compile": False}]
+
+    def steps(self, dataset: ParallelDataset, count: int, jit_compile: bool) -> Callable[[], float]:
+        model = Transformer(self.config, dtype=_POLICIES[self.precision])
+        compile_model(model, TrainingSection(**{"jit_compile": jit_compile}))
+        return _fit(model, dataset, count)
+
+
+class OursBfloat16(Ours):
+    """The same in mixed bfloat16."""
+
+    note = "the same under Keras' mixed_bfloat16"
+    precision = "bfloat16"
+
+
+class KerasHub(Ours):
+    """KerasHub's encoder and decoder layers in a functional model, as in Keras' own example."""
+
+    package = "keras_hub"
+    extra = "peers"
+    note = "its Transformer layers, every batch padded to the longest pair of the corpus"
+    max_shapes = 1
+
+    def steps(self, dataset: ParallelDataset, count: int, jit_compile: bool) -> Callable[[], float]:
+        with warnings.catch_warnings():  # of masks that end in its own layers
+            warnings.simplefilter("ignore")
+            model = self._model(dataset.shapes[-1][1], _POLICIES[self.precision])
+        model.compile(
+            optimizer=keras.optimizers.Adam(_RATE),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PAD_ID),
+            jit_compile=jit_compile,
+        )
+        return _fit(model, dataset, count)
+
+    def _model(self, length, dtype):
+        from keras_hub.layers import (
+            TokenAndPositionEmbedding,
+            TransformerDecoder,
+            TransformerEncoder,
+        )
+
+        config = self.config
+        sizes = dict(intermediate_dim=config.intermediate_dim, num_heads=config.num_heads)
+        sizes |= dict(dropout=config.dropout, normalize_first=config.normalize_first, dtype=dtype)
+        embed = [
+            TokenAndPositionEmbedding(
+                config.vocabulary_size, length, config.model_dim, mask_zero=True, dtype=dtype
+            )
+            for _ in range(2)
+        ]
+        inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
+        encoded, decoded = (layer(ids) for layer, ids in zip(embed, inputs, strict=True))
+        for _ in range(config.num_encoder_layers):
+            encoded = TransformerEncoder(**sizes)(encoded)
+        for _ in range(config.num_decoder_layers):
+            decoded = TransformerDecoder(**sizes)(decoded, encoded)
+        logits = keras.layers.Dense(config.vocabulary_size, dtype=dtype)(decoded)
+        return keras.Model(inputs, keras.ops.cast(logits, "float32"))
+
+
+class KerasHubBfloat16(KerasHub):
+    """The same in mixed bfloat16."""
+
+    note = "the same under Keras' mixed_bfloat16"
+    precision = "bfloat16"
+
+
+def _fit(model, dataset, count):
+    def train():
+        dataset.epoch = 0
+        batches = dataset.to_tf_dataset().take(count)
+        return model.fit(batches, shuffle=False, verbose=0).history["loss"][-1]
+
+    return train
+
+
+class Torch:
+    """`torch.nn.Transformer`, with the batches of our own pipeline."""
+
+    package = "torch"
+    extra = "peers"
+    note = "`nn.Transformer`, eager, tied embeddings, fused Adam, the batches of `ours`"
+    precision = "float32"
+    max_shapes = _SHAPES
+    compiled = False
+
+    def __init__(self, config: TransformerConfig):
+        self.config = config
+
+    def settings(self) -> list[dict[str, Any]]:
+        return [{}]
+
+    def steps(self, dataset: ParallelDataset, count: int) -> Callable[[], float]:
+        import torch
+
+        torch.manual_seed(1)
+        with warnings.catch_warnings():  # of what inference alone could do faster
+            warnings.simplefilter("ignore")
+            model = _torch_model(self.config, dataset.shapes[-1][1])
+        optimizer = torch.optim.Adam(model.parameters(), _RATE, fused=True)
+        is_half = self.precision == "bfloat16"
+        # One program for every shape: each of its own takes minutes.
+        loss_of = torch.compile(model, dynamic=True) if self.compiled else model
+
+        def train():
+            for (source_ids, target_in_ids), labels in itertools.islice(dataset.batches(0), count):
+                batch = (torch.from_numpy(ids).long() for ids in (source_ids, target_in_ids))
+                optimizer.zero_grad()
+                with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+                    loss = loss_of(*batch, torch.from_numpy(labels).long())
+                loss.backward()
+                optimizer.step()
+            return float(loss.detach())
+
+        return train
+
+
+class TorchCompiled(Torch):
+    """The same through `torch.compile`."""
+
+    note = "the same through `torch.compile(dynamic=True)`"
+    compiled = True
+
+
+class TorchBfloat16(Torch):
+    """Eager, with the products in bfloat16."""
+
+    note = "eager under `torch.autocast` in bfloat16"
+    precision = "bfloat16"
+
+
+class TorchCompiledBfloat16(TorchCompiled):
+    """Compiled, with the products in bfloat16."""
+
+    note = "compiled under `torch.autocast` in bfloat16"
+    precision = "bfloat16"
+
+
+def _torch_model(config, positions):
+    """A module of `(source_ids, target_in_ids, labels)` that gives the smoothed loss."""
+    import torch
+    from torch import nn
+
+    # In the frequencies, as with ours, but halves and not turns: the sum of products is the same.
+    columns = np.arange(config.model_dim // 2) * 2 / config.model_dim
+    angles = np.arange(positions)[:, None] / 10000.0**columns
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(config.vocabulary_size, config.model_dim, PAD_ID)
+            nn.init.normal_(self.embed.weight, std=config.model_dim**-0.5)
+            self.body = nn.Transformer(
+                config.model_dim,
+                config.num_heads,
+                config.num_encoder_layers,
+                config.num_decoder_layers,
+                config.intermediate_dim,
+                config.dropout,
+                norm_first=config.normalize_first,
+                batch_first=True,
+            )
+            encoding = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+            self.register_buffer("positions", torch.from_numpy(encoding).float())
+            self.dropout = nn.Dropout(config.dropout)
+            self.loss = nn.CrossEntropyLoss(ignore_index=PAD_ID, label_smoothing=0.1)
+
+        def embedded(self, ids):
+            scaled = self.embed(ids) * config.model_dim**0.5
+            return self.dropout(scaled + self.positions[: ids.shape[1]])
+
+        def forward(self, source_ids, target_in_ids, labels):
+            length = target_in_ids.shape[1]
+            padding = source_ids == PAD_ID
+            # True is what may not be attended to. A padded target row attends to BOS alone.
+            future = torch.ones(length, length, dtype=torch.bool).triu(1)
+            decoded = self.body(
+                self.embedded(source_ids),
+                self.embedded(target_in_ids),
+                tgt_mask=future,
+                src_key_padding_mask=padding,
+                memory_key_padding_mask=padding,
+                tgt_is_causal=True,
+            )
+            logits = decoded @ self.embed.weight.T
+            return self.loss(logits.flatten(0, 1).float(), labels.flatten())
+
+    return Model()
+
+
+TRAINERS: dict[str, Any] = {
+    "ours": Ours,
+    "ours_bfloat16": OursBfloat16,
+    "keras_hub": KerasHub,
+    "keras_hub_bfloat16": KerasHubBfloat16,
+    "torch": Torch,
+    "torch_compiled": TorchCompiled,
+    "torch_bfloat16": TorchBfloat16,
+    "torch_compiled_bfloat16": TorchCompiledBfloat16,
+}

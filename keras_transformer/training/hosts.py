@@ -1,0 +1,226 @@
+"""Training on several hosts at once through `keras.distribution`, each with its rows of a batch.
+
+On Keras' JAX backend alone: TensorFlow's `MultiWorkerMirroredStrategy` does not go with `fit` in
+Keras 3. All hosts do the same on the same global batches; the first one's run folder is the run,
+the others have one of their own that is removed in the end.
+"""
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import InputError, TrainingError
+from keras_transformer.models import Transformer
+
+_ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
+# A host that is silent for so long has ended, and the others end.
+_SILENCE_SECONDS = 40
+_GOODBYE_SECONDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """One of the hosts of a training, by default the only one.
+
+    Args:
+        index: From 0; the first one writes the run folder.
+        count: Of all hosts.
+        shards: Parts of a batch's rows, over all hosts: one a device that computes by itself.
+    """
+
+    index: int = 0
+    count: int = 1
+    shards: int = 1
+
+    def folder(self, output: str | os.PathLike, resume: bool) -> pathlib.Path:
+        """Where this host writes: `output`, or a copy of its own of what is there to resume."""
+        path = pathlib.Path(output)
+        if self.index:
+            own = tempfile.mkdtemp(prefix="keras_transformer_host")
+            atexit.register(shutil.rmtree, own, ignore_errors=True)
+            path = pathlib.Path(own) / "run"
+            if resume and pathlib.Path(output).is_dir():
+                shutil.copytree(output, path)
+        if self.count > 1:
+            from jax.experimental import multihost_utils
+
+            # The first host tidies the folder up before it goes on.
+            multihost_utils.sync_global_devices("the run folder has been read")
+        return path
+
+    def agree(self, answer: bool) -> bool:
+        """The first host's answer, for what all must do at the same step or not at all."""
+        if self.count == 1:
+            return answer
+        from jax.experimental import multihost_utils
+
+        return bool(multihost_utils.broadcast_one_to_all(np.array(answer)))
+
+    def engine(self, model: Transformer, *arguments: Any) -> ModelEngine:
+        """A `ModelEngine` of a model in training, for this host alone."""
+        is_whole = keras.distribution.distribution() is None
+        return (ModelEngine if is_whole else _OwnEngine)(model, *arguments)
+
+    @contextlib.contextmanager
+    def errors_of_others(self):
+        """Says that another host has ended, where that is why a step cannot be made.
+
+        Raises:
+            TrainingError: Instead of what JAX raises.
+        """
+        if self.count == 1:
+            yield
+            return
+        import jax
+
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            raise TrainingError(
+                f"training stopped on host {self.index} of {self.count}: another host has ended, "
+                "or cannot be reached. Start all of them again with --resume. "
+                f"({str(error).strip().splitlines()[0]:.200})"
+            ) from None
+
+
+ALONE = Host()
+
+
+class _OwnEngine(ModelEngine):
+    """Searches with a copy of the model, whose weights are on this host's devices alone."""
+
+    def __init__(self, model, *arguments):
+        self._trained = model
+        with _on_this_host():
+            super().__init__(Transformer(model.config, dtype=model.dtype_policy), *arguments)
+
+    def translate(self, *arguments, **options):
+        with _on_this_host():
+            self.model.set_weights(self._trained.get_weights())
+            return super().translate(*arguments, **options)
+
+
+@contextlib.contextmanager
+def _on_this_host():
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
+
+
+def join_hosts(hosts: str | None, index: int | None = None, model_devices: int = 1) -> Host:
+    """Connects this process with the others of a training; before anything is computed.
+
+    All devices of all hosts take part, each with its rows of a batch.
+
+    Args:
+        hosts: `host:port,host:port,…`, the same on all of them; the first one is where all meet.
+            `auto`: as the launcher's environment says (Slurm, Open MPI, Kubernetes, Cloud TPU).
+            None: this one alone.
+        index: This one's place in `hosts`, from 0. None with `auto`.
+        model_devices: More than 1 splits the weights over so many devices (`model_parallel`), on
+            one host.
+
+    Raises:
+        InputError: The backend is not JAX; an address or the index is not what it must be; the
+            hosts did not meet.
+    """
+    if keras.backend.backend() != "jax":
+        raise InputError(
+            "Several hosts train on Keras' JAX backend: set KERAS_BACKEND=jax (TensorFlow's "
+            "MultiWorkerMirroredStrategy does not go with `fit` in Keras 3). Received: "
+            f"backend={keras.backend.backend()!r}."
+        )
+    import jax
+
+    if hosts is not None:
+        _meet(hosts, {} if hosts == "auto" else _addresses(hosts, index))
+    if model_devices == 1:
+        # Every host makes its own rows; nothing is left to Keras to divide.
+        distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+    elif jax.process_count() == 1:
+        distribution = model_parallel(model_devices)
+    else:
+        raise InputError(f"--model-devices is for one host. Received: --hosts {hosts}.")
+    keras.distribution.set_distribution(distribution)
+    shards = jax.device_count() // model_devices
+    return Host(jax.process_index(), jax.process_count(), shards)
+
+
+def _meet(hosts, options):
+    import jax
+
+    # It would swallow SIGTERM: a training that is told to end has its checkpoints, and ends.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            **options,
+            heartbeat_timeout_seconds=_SILENCE_SECONDS,
+            shutdown_timeout_seconds=_GOODBYE_SECONDS,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--hosts {hosts}: the hosts did not meet: {str(error).strip().splitlines()[0]:.300}"
+        ) from None
+
+
+def _addresses(hosts, index):
+    addresses = hosts.split(",")
+    for address in addresses:
+        if not _ADDRESS.fullmatch(address):
+            raise InputError(
+                "--hosts must be addresses host:port with commas between them, or auto. "
+                f"Received: {address!r}."
+            )
+    if index is None or not 0 <= index < len(addresses):
+        raise InputError(
+            f"--host-index must be 0 to {len(addresses) - 1}, this host's place in --hosts. "
+            f"Received: {index}."
+        )
+    return dict(coordinator_address=addresses[0], num_processes=len(addresses), process_id=index)
+
+
+def model_parallel(devices: int) -> keras.distribution.ModelParallel:
+    """The distribution that splits the large weights over so many devices, for big models.
+
+    Heads and the inner width of the feed-forward sublayers are split, and the vocabulary of the
+    embeddings; each must be a multiple of `devices`. The rest is on each device, and so are the
+    rows of a batch over what is left of them.
+
+    Args:
+        devices: Of all that this process sees, a divisor of their number.
+
+    Raises:
+        InputError: It is none.
+    """
+    found = keras.distribution.list_devices()
+    if devices < 1 or len(found) % devices:
+        raise InputError(
+            f"`devices` must divide the number of devices, {len(found)}. Received: {devices}."
+        )
+    mesh = keras.distribution.DeviceMesh(
+        (len(found) // devices, devices), ("batch", "model"), found
+    )
+    layout = keras.distribution.LayoutMap(mesh)
+    layout[".*embedding/embeddings"] = ("model", None)
+    layout[".*(query|key|value)/kernel"] = (None, "model", None)
+    layout[".*(query|key|value)/bias"] = ("model", None)
+    layout[".*attention_output/kernel"] = ("model", None, None)
+    layout[".*feed_forward/inner/kernel"] = (None, "model")
+    layout[".*feed_forward/inner/bias"] = ("model",)
+    layout[".*feed_forward/outer/kernel"] = ("model", None)
+    return keras.distribution.ModelParallel(
+        layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
+    )

@@ -1,0 +1,121 @@
+"""Which precision, and XLA or not, trains fastest here: each way is tried for some seconds."""
+
+import collections
+import dataclasses
+import gc
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_transformer.config import PAD_ID
+from keras_transformer.data import ParallelDataset
+from keras_transformer.errors import InputError
+from keras_transformer.training.hosts import ALONE, Host
+from keras_transformer.training.recipe import Recipe
+
+_SECONDS = 10.0  # of all ways together, what compiling takes aside
+_BATCHES = 8
+# A new kind of numbers is worth a gain that is more than the machine's noise.
+_WORTH = 1.05
+
+
+def ways(recipe: Recipe) -> list[Recipe]:
+    """The recipes that one with `auto` can mean, the plainest first; itself alone without."""
+    policy, compiled = recipe.training.dtype_policy, recipe.training.jit_compile
+    policies = ["float32", "mixed_bfloat16"] if policy == "auto" else [policy]
+    found = itertools.product(policies, [True, False] if compiled == "auto" else [compiled])
+    return [_with(recipe, dtype_policy=each, jit_compile=is_jit) for each, is_jit in found]
+
+
+def _with(recipe, **options):
+    return dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, **options))
+
+
+def as_begun(recipe: Recipe, begun: Recipe) -> Recipe:
+    """The recipe with what a trial chose when the run was begun, instead of `auto`."""
+    keys = ("dtype_policy", "jit_compile")
+    autos = [key for key in keys if getattr(recipe.training, key) == "auto"]
+    return _with(recipe, **{key: getattr(begun.training, key) for key in autos})
+
+
+def fastest_way(
+    recipe: Recipe,
+    make_model: Callable[[Recipe], keras.Model],
+    dataset: ParallelDataset,
+    host: Host = ALONE,
+) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe of the way that trains fastest on this machine.
+
+    Args:
+        recipe: `Recipe`; one without `auto` for `dtype_policy` or `jit_compile` is not tried.
+        make_model: A function of a recipe without, that gives its compiled model.
+        dataset: Whose commonest batch shape is tried.
+        host: This one.
+
+    Returns:
+        The recipe without `auto`, and a dict fit for JSON: `tokens_per_second` of each way, real
+        tokens of both sides, None where the loss was no number; the one `chosen`; `why`.
+        Empty without a trial.
+
+    Raises:
+        InputError: There is something to try, and more than one host.
+    """
+    candidates = {_name(each): each for each in ways(recipe)}
+    if len(candidates) == 1:
+        return recipe, {}
+    if host.count > 1:
+        raise InputError(
+            "`training.dtype_policy: auto` and `training.jit_compile: auto` are for one host: "
+            "several must do the same."
+        )
+    batches, tokens = _batches(dataset)
+    rates = {}
+    for name, each in candidates.items():
+        seconds = _seconds_a_step(make_model(each), batches, _SECONDS / len(candidates))
+        rates[name] = None if seconds is None else round(tokens / seconds, 1)
+        gc.collect()  # A model and its optimizer's state, before the next one's.
+    chosen = plainest = next(iter(candidates))
+    best = max(candidates, key=lambda name: rates[name] or 0.0)
+    if (rates[best] or 0.0) > _WORTH * (rates[plainest] or 0.0):
+        chosen = best
+        why = f"{best} makes the most tokens a second"
+    else:
+        why = f"no way is more than {_WORTH - 1:.0%} faster than {plainest}"
+    return candidates[chosen], {"tokens_per_second": rates, "chosen": chosen, "why": why}
+
+
+def _name(recipe):
+    compiled = "with XLA" if recipe.training.jit_compile else "without XLA"
+    return f"{recipe.training.dtype_policy} {compiled}"
+
+
+def _batches(dataset):
+    """Some batches of the commonest shape, and the mean of their real tokens."""
+    first = list(itertools.islice(dataset.batches(0), 8 * _BATCHES))
+    shapes = collections.Counter(labels.shape for _, labels, *_ in first)
+    shape = shapes.most_common(1)[0][0]
+    batches = [batch for batch in first if batch[1].shape == shape][:_BATCHES]
+    ids = [(inputs[0], labels) for inputs, labels, *_ in batches]
+    return batches, float(np.mean([sum(np.sum(side != PAD_ID) for side in each) for each in ids]))
+
+
+def _seconds_a_step(model, batches, budget):
+    """The median of the steps that fit into so many seconds, two at least; None for a loss of NaN.
+
+    The first step, which compiles, does not count.
+    """
+    seconds: list[float] = []
+    for batch in itertools.cycle(batches):
+        start = time.perf_counter()
+        loss = model.train_on_batch(*batch, return_dict=True)["loss"]
+        seconds.append(time.perf_counter() - start)
+        if not math.isfinite(loss):
+            return None
+        if len(seconds) > 2 and sum(seconds[1:]) + seconds[-1] > budget:
+            return statistics.median(seconds[1:])
