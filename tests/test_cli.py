@@ -200,7 +200,7 @@ BAD_INPUTS = {
             place / "run" / "model.keras"
         ),
         TRANSLATE,
-        "expected a Transformer",
+        "expected one of Transformer, RecurrentTranslator",
     ),
     "Latin-1 on stdin": (nothing, TRANSLATE, "stdin, line 2: must be UTF-8"),
     "no beam": (nothing, [*TRANSLATE, "--beam-size", "0"], "`beam_size` must be a positive"),

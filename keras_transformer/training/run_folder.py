@@ -314,7 +314,8 @@ def load_model(path: str | os.PathLike, compile: bool) -> keras.Model:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{path}: cannot be read as a Keras model: {first:.200}") from None
     if not isinstance(model, tuple(KINDS.values())):
-        raise InputError(f"{path}: expected a model to train. Received: {type(model).__name__}.")
+        names = ", ".join(kind.__name__ for kind in KINDS.values())
+        raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
     return model
 
 

@@ -77,7 +77,9 @@ def test_a_truncated_model_is_refused_in_one_line(run, keep):
 def test_a_model_of_another_kind_is_refused(run):
     dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     dense.save(run.model_file)
-    with pytest.raises(InputError, match="expected a Transformer. Received: Sequential"):
+    with pytest.raises(
+        InputError, match="expected one of Transformer, RecurrentTranslator. Received: Sequential"
+    ):
         run.model()
 
 
