@@ -20,7 +20,6 @@ import numpy as np
 
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.models import Transformer
 
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
 # A host that is silent for so long has ended, and the others end.
@@ -66,7 +65,7 @@ class Host:
 
         return bool(multihost_utils.broadcast_one_to_all(np.array(answer)))
 
-    def engine(self, model: Transformer, *arguments: Any) -> ModelEngine:
+    def engine(self, model: keras.Model, *arguments: Any) -> ModelEngine:
         """A `ModelEngine` of a model in training, for this host alone."""
         is_whole = keras.distribution.distribution() is None
         return (ModelEngine if is_whole else _OwnEngine)(model, *arguments)
@@ -102,7 +101,7 @@ class _OwnEngine(ModelEngine):
     def __init__(self, model, *arguments):
         self._trained = model
         with _on_this_host():
-            super().__init__(Transformer(model.config, dtype=model.dtype_policy), *arguments)
+            super().__init__(type(model)(model.config, dtype=model.dtype_policy), *arguments)
 
     def translate(self, *arguments, **options):
         with _on_this_host():
