@@ -126,7 +126,7 @@ def test_byte_fallback_is_refused_for_text(make_engine, tmp_path, monkeypatch, t
         ["a man runs in the park.", *texts], vocabulary_size=300, byte_fallback=True
     )
     engine = make_engine(normalize_first=True)
-    monkeypatch.setattr(litert, "_ids_to_ids", lambda *args: ())
+    monkeypatch.setattr(litert, "ids_to_ids", lambda *args: ())
     for name in ("source_tokenizer", "target_tokenizer"):
         monkeypatch.setattr(engine, name, tokenizer)
     monkeypatch.setattr(litert, "ModelEngine", lambda *args, **limits: engine)
