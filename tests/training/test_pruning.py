@@ -2,12 +2,13 @@
 
 import json
 import sys
+import types
 
 import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from keras_transformer import Transformer, Translator
+from keras_transformer import Transformer, Translation
 from keras_transformer.analysis import heads_off
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.callbacks import save_without_optimizer
@@ -46,17 +47,22 @@ def test_the_least_important_heads_go_first_and_each_layer_keeps_one(program, fo
 
 
 def test_bleu_is_measured_after_each_removal(program, folder):
-    sources, references = (list(side) for side in zip(*PAIRS[:3], strict=True))
-    engine = Translator.load(folder.path).engine
+    model, references = folder.model(), [target for _, target in PAIRS]
+    gate = model.decoder.blocks[0].self_attention.projections[-1].kernel
+
+    def translate(sources, beam_size):
+        """Right as long as `decoder.0.1` is there."""
+        assert (sources, beam_size) == (["x"] * len(PAIRS), 1)
+        texts = references if np.any(gate[1]) else reversed(references)
+        return [Translation(text, -1.0) for text in texts]
+
+    engine = types.SimpleNamespace(model=model, translate=translate)
     order = ["encoder.0.1", "cross.0.0", "decoder.0.1"]
-    found = [each.text for each in engine.translate(references, beam_size=1)]
-    rows = program.curve(engine, order, 2, references, found, {"beam_size": 1})
-    assert [(row["heads"], row["without"]) for row in rows] == [
-        (6, []),
-        (4, order[:2]),
-        (3, order[2:]),
-    ]
-    assert rows[0]["bleu"] == pytest.approx(100) and rows[2]["bleu"] < 100
+    search = {"beam_size": 1}
+    rows = program.curve(engine, order, 2, ["x"] * len(PAIRS), references, search)
+    places = [(row["heads"], row["without"]) for row in rows]
+    assert places == [(6, []), (4, order[:2]), (3, order[2:])]
+    assert [row["bleu"] == 100 for row in rows] == [True, True, False]
 
 
 def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypatch, capsys):
@@ -67,12 +73,14 @@ def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypa
     command = ["pruning.py", "--model", str(folder.path), "--source", str(corpus / "train.en")]
     command += ["--reference", str(corpus / "train.de"), "--order", str(tmp_path / "order.json")]
     command += ["--output", str(tmp_path / "small"), "--keep", "4", "--rounds", "1"]
-    monkeypatch.setattr(sys, "argv", [*command, "--beam-size", "1"])
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setattr(program, "compare", lambda paths, *_: {"compared": paths})
     program.main()
     result = json.loads(capsys.readouterr().out)
     assert result["heads"] == {"encoder_heads": [1], "decoder_heads": [2], "cross_heads": [1]}
     small = RunFolder.existing(tmp_path / "small")
     assert small.recipe().model_config(9).cross_heads == (1,)
+    assert result["compared"] == [str(folder.path), str(small.path)]
     whole, pruned = folder.model(), small.model()
     assert result["parameters"] == [whole.count_params(), pruned.count_params()]
     ids = np.array([[3, 5, 2]])

@@ -114,13 +114,7 @@ def convert_to_ctranslate2(
             f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "
             f"Received: activation={config.activation!r}."
         )
-    spec = ctranslate2.specs.TransformerSpec.from_config(
-        (config.num_encoder_layers, config.num_decoder_layers),
-        max(config.heads_of("encoder")),
-        pre_norm=config.normalize_first,
-        activation=getattr(ctranslate2.specs.Activation, _ACTIVATIONS[config.activation]),
-    )
-    spec.decoder.num_heads = np.int16(max(config.heads_of("decoder") + config.heads_of("cross")))
+    spec = _empty_spec(config, ctranslate2.specs)
     # CTranslate2 adds this epsilon in every normalization.
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.config.add_source_eos = True
@@ -138,6 +132,20 @@ def convert_to_ctranslate2(
     spec.optimize()
     Path(output).mkdir(parents=True, exist_ok=True)
     spec.save(str(output))
+
+
+def _empty_spec(config, specs):
+    options = {
+        "pre_norm": config.normalize_first,
+        "activation": getattr(specs.Activation, _ACTIVATIONS[config.activation]),
+        "head_dim": config.key_dim,
+    }
+    sides = specs.transformer_spec
+    heads = max(config.heads_of("encoder"))
+    encoder = sides.TransformerEncoderSpec(config.num_encoder_layers, heads, **options)
+    heads = max(config.heads_of("decoder") + config.heads_of("cross"))
+    decoder = sides.TransformerDecoderSpec(config.num_decoder_layers, heads, **options)
+    return specs.TransformerSpec(encoder, decoder)
 
 
 def _fill_ends(spec, model, max_positions):
@@ -170,7 +178,6 @@ def _position_table(positions, model, max_positions):
 def _fill_self_attention(layer, block, heads):
     *inner, output = block.self_attention.projections
     query_key_value = zip(*(_flat(each, heads) for each in inner), strict=True)
-    layer.self_attention.head_dim = np.int32(block.self_attention.key_dim)
     _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
     _fill(layer.self_attention.linear[1], *_flat_output(output, heads))
     _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
@@ -178,7 +185,6 @@ def _fill_self_attention(layer, block, heads):
 
 def _fill_cross_attention(layer, block, heads):
     query, key, value, output = block.cross_attention.projections
-    layer.attention.head_dim = np.int32(block.cross_attention.key_dim)
     _fill(layer.attention.linear[0], *_flat(query, heads))
     key_value = zip(_flat(key, heads), _flat(value, heads), strict=True)
     _fill(layer.attention.linear[1], *map(np.concatenate, key_value))

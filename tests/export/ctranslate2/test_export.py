@@ -29,16 +29,16 @@ def engine_of_theirs():
 
 
 @pytest.mark.parametrize(
-    ("normalize_first", "tie_embeddings", "positions"),
+    ("normalize_first", "tie_embeddings", "positions", "heads"),
     [
-        (False, "all", "sinusoidal"),
-        (True, "all", "learned"),
-        (False, "decoder", "learned"),
-        (True, "none", "sinusoidal"),
+        (False, "all", "sinusoidal", {}),
+        (True, "all", "learned", {"encoder_heads": [1, 2], "decoder_heads": [1]}),
+        (False, "decoder", "learned", {}),
+        (True, "none", "sinusoidal", {"decoder_heads": [2], "cross_heads": [1]}),
     ],
 )
 def test_the_other_engine_finds_the_same_translations(
-    tmp_path, rng, randomize, engine_of_theirs, normalize_first, tie_embeddings, positions
+    tmp_path, rng, randomize, engine_of_theirs, normalize_first, tie_embeddings, positions, heads
 ):
     config = TransformerConfig(
         VOCABULARY,
@@ -51,6 +51,7 @@ def test_the_other_engine_finds_the_same_translations(
         tie_embeddings=tie_embeddings,
         positions=positions,
         max_length=64,
+        **heads,
     )
     model = randomize(Transformer(config))
     convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model")
