@@ -154,6 +154,8 @@ def join_hosts(hosts: str | None, index: int | None = None, model_devices: int =
     else:
         raise InputError(f"--model-devices is for one host. Received: --hosts {hosts}.")
     keras.distribution.set_distribution(distribution)
+    # What is made at random before a checkpoint is read into it must be the same on all hosts.
+    keras.utils.set_random_seed(1)
     shards = jax.device_count() // model_devices
     return Host(jax.process_index(), jax.process_count(), shards)
 
