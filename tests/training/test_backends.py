@@ -21,14 +21,26 @@ class NoTensorFlow:
         if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
             raise ImportError(name)
 sys.meta_path.insert(0, NoTensorFlow())
-from keras_transformer.training import Recipe, train
-train(Recipe.from_dict(json.loads(sys.argv[1])), sys.argv[2], resume=True)
+from keras_transformer.training import Recipe, RunFolder, train, within_epoch
+recipe, save = Recipe.from_dict(json.loads(sys.argv[1])), within_epoch.save_model
+class Stopped(Exception):
+    pass
+def save_and_stop(*arguments):
+    save(*arguments)
+    raise Stopped
+within_epoch.save_model = save_and_stop
+try:
+    train(recipe, sys.argv[2], resume=True)
+except Stopped:
+    assert len(RunFolder(sys.argv[2]).step_files()) == 1
+within_epoch.save_model = save
+train(recipe, sys.argv[2], resume=True)
 assert "tensorflow" not in sys.modules
 """
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_on_jax_without_tensorflow_as_on_tensorflow(tmp_path):
+def test_a_run_goes_on_on_jax_also_within_an_epoch_and_without_tensorflow(tmp_path):
     pytest.importorskip("jax")
     options = dict(r_drop=1.0, accumulation_steps=2, ema_momentum=0.5, max_shapes=2)
     options |= dict(learning_rate_scale=30.0, jit_compile=False, sample_translations=1)
@@ -36,7 +48,7 @@ def test_a_run_goes_on_on_jax_without_tensorflow_as_on_tensorflow(tmp_path):
     one = train(Recipe.from_dict(values), tmp_path / "tensorflow")
     other = RunFolder(shutil.copytree(one.path, tmp_path / "jax"))
     before = one.model().get_weights()
-    values["training"]["epochs"] = 3
+    values["training"].update(epochs=3, checkpoint_every_minutes=1e-9)
     command = [sys.executable, "-c", _TRAIN, json.dumps(values), str(other.path)]
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -1,0 +1,57 @@
+"""Several hosts train as one does; what is asked of them wrongly is refused."""
+
+import os
+
+import pytest
+
+from keras_transformer.cli import run
+from keras_transformer.errors import InputError
+from keras_transformer.training.hosts import join_hosts
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.slow
+def test_two_hosts_train_as_one_and_end_when_one_of_them_does(load_program, tmp_path):
+    pytest.importorskip("jax")
+    program = load_program("training/hosts_test.py")
+    recipe = program.write_inputs(tmp_path / "inputs", epochs=1, pairs=60)
+    options = ["--set", "training.select_by=loss", "--set", "training.sample_translations=0"]
+    one = program.start(recipe, tmp_path / "one", 1, *options)
+    survived = program.kill_one(
+        recipe, tmp_path / "two", 1, *options, "--set", "training.epochs=1000"
+    )
+    program.finish(one)
+    # JAX may abort the process once it has said why.
+    assert survived["exit_code"] not in (0, None) and len(survived["said"]) == 1
+    assert survived["seconds"] < 60
+    expected, found = (program.losses(tmp_path / name) for name in ("one", "two"))
+    assert program.largest_difference(expected, found[:1]) <= 1e-6
+
+
+def test_several_hosts_on_tensorflow_are_refused_with_the_reason_and_the_way(capsys):
+    assert os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow"
+    arguments = ["train", "recipe.yaml", "--output", "run", "--hosts", "a:1,b:1"]
+    assert run([*arguments, "--host-index", "0"]) == 2
+    said = capsys.readouterr().err
+    assert "MultiWorkerMirroredStrategy does not go with `fit`" in said
+    assert "set KERAS_BACKEND=jax" in said
+
+
+@pytest.mark.parametrize(
+    ("hosts", "index", "expected"),
+    [
+        ("a:1,b", 0, "Received: 'b'"),
+        ("a:1,b:2", 2, "must be 0 to 1, .* Received: 2"),
+        ("a:1,b:2", None, "must be 0 to 1, .* Received: None"),
+    ],
+)
+def test_a_wrong_address_or_index_is_a_users_mistake(hosts, index, expected, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    with pytest.raises(InputError, match=expected):
+        join_hosts(hosts, index)
+
+
+def test_an_index_without_hosts_is_a_users_mistake(capsys):
+    assert run(["train", "recipe.yaml", "--output", "run", "--host-index", "1"]) == 2
+    assert "--host-index goes with --hosts alone" in capsys.readouterr().err
