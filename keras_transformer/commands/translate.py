@@ -95,7 +95,8 @@ def _translate(options):
         _refuse(options, names, "does not go with --stream")
     if sys.stdin is None:
         raise InputError("stdin is closed: expected lines of text.")
-    translator = Translator.load(options.model, getattr(options, "threads", None))
+    threads = {"threads": options.threads} if "threads" in options else {}
+    translator = Translator.load(options.model, **threads)
     source, values, apart = sys.stdin.buffer, given(options, *_OWN), not is_terminal(sys.stdout)
     if "stream" in options:
         with Progress(shown=False) as progress:

@@ -21,6 +21,7 @@ import numpy as np
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, TrainingError
 
+_CONNECTION = re.compile(r"Gloo|NCCL")
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
 # A host that is silent for so long has ended, and the others end.
 _SILENCE_SECONDS = 40
@@ -84,7 +85,10 @@ class Host:
 
         try:
             yield
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            # What the connection says comes as either, by where JAX met it.
+            if isinstance(error, ValueError) and not _CONNECTION.search(str(error)):
+                raise
             raise TrainingError(
                 f"training stopped on host {self.index} of {self.count}: another host has ended, "
                 "or cannot be reached. Start all of them again with --resume. "
@@ -165,6 +169,8 @@ def _meet(hosts, options):
 
     # It would swallow SIGTERM: a training that is told to end has its checkpoints, and ends.
     jax.config.update("jax_enable_preemption_service", False)
+    # It would abort this process when another one ends, before a word of ours.
+    jax.config.update("jax_enable_recoverability", True)
     try:
         jax.distributed.initialize(
             **options,

@@ -79,6 +79,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeypatch):
+    pytest.importorskip("torch", reason="comes with the extra [peers]")
     seconds = {"ours": [2.0, 4.0, 8.0], "torch": [1.0, 1.0, 1.0]}
 
     def turns(calls, rounds):

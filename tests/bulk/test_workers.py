@@ -132,24 +132,9 @@ def ray(monkeypatch):
 
 
 @pytest.fixture
-def threads(monkeypatch):
-    """What TensorFlow was told of threads: it takes no other number once it runs."""
-    import tensorflow as tf
-
-    told = {}
-    for kind in ("intra", "inter"):
-        monkeypatch.setattr(
-            tf.config.threading,
-            f"set_{kind}_op_parallelism_threads",
-            lambda count, kind=kind: told.update({kind: count}),
-        )
-    return told
-
-
-@pytest.fixture
-def start(ray, threads, monkeypatch):
+def start(ray, monkeypatch):
     """`start(count)`: that many workers with `Capitals`."""
-    monkeypatch.setattr(Translator, "load", lambda model: Capitals())
+    monkeypatch.setattr(Translator, "load", lambda model, threads: Capitals())
     return lambda count: Workers(count, "model", 3, {"longest": 5})
 
 
@@ -267,7 +252,7 @@ def test_a_chunk_that_three_workers_failed_on_is_named(start, ray):
     assert len(ray.actors) == 3
 
 
-def test_a_model_that_cannot_be_loaded_is_told_once(ray, threads, tmp_path):
+def test_a_model_that_cannot_be_loaded_is_told_once(ray, tmp_path):
     workers = Workers(2, tmp_path / "no", 3, {})
     with pytest.raises(InputError) as caught:
         next(workers.run(CHUNKS, PATHS))
@@ -292,13 +277,13 @@ def test_stopping_ends_those_that_wait_and_those_that_work(start, ray):
     assert sorted(map(id, ray.killed)) == sorted(map(id, ray.actors))
 
 
-def test_a_worker_loads_once_and_computes_with_its_threads_and_options(threads, monkeypatch):
+def test_a_worker_loads_once_and_computes_with_its_threads_and_options(monkeypatch):
     loaded = []
-    monkeypatch.setattr(Translator, "load", lambda model: loaded.append(model) or Capitals())
+    monkeypatch.setattr(Translator, "load", lambda *asked: loaded.append(asked) or Capitals())
     worker = Worker("model", 3, {"longest": 5})
     assert loaded == []
     assert worker.translate(["a", ""], 1, "a.txt") == ["A", ""]
     error = worker.translate(["a", "longer"], 8, "a.txt")
-    assert (loaded, threads) == (["model"], {"intra": 3, "inter": 3})
+    assert loaded == [("model", 3)]
     assert isinstance(error, InputError)
     assert str(error) == "a.txt, lines 8-9: a text is too long."
