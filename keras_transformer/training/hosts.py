@@ -13,6 +13,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 from typing import Any
 
 import keras
@@ -85,6 +86,7 @@ class Host:
 
         try:
             yield
+            self._leave()
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             # What the connection says comes as either, by where JAX met it.
             if isinstance(error, ValueError) and not _CONNECTION.search(str(error)):
@@ -94,6 +96,17 @@ class Host:
                 "or cannot be reached. Start all of them again with --resume. "
                 f"({str(error).strip().splitlines()[0]:.200})"
             ) from None
+
+    def _leave(self):
+        """Ends the connection: the first host's ends the others', so it goes last."""
+        import jax
+        from jax.experimental import multihost_utils
+
+        multihost_utils.sync_global_devices("the training has ended")
+        if self.index:
+            jax.distributed.shutdown()
+        else:
+            time.sleep(_GOODBYE_SECONDS)
 
 
 ALONE = Host()
