@@ -78,10 +78,11 @@ def benchmark_train(
         )
         work[name] = _work(config, dataset, steps)
         log(f"{name}: {trials[name].setting}, loss {trials[name].result:.3f}")
+    with_torch = any(trainer.package == "torch" for trainer in chosen.values())
     products = {
         f"{library} {precision}": call
         for precision in {trainer.precision for trainer in chosen.values()}
-        for library, call in _products(precision, with_torch="torch" in " ".join(chosen)).items()
+        for library, call in _products(precision, with_torch).items()
     }
     calls = {name: trial.call for name, trial in trials.items()} | products
     seconds = measure.in_turns(calls, rounds)
