@@ -101,14 +101,14 @@ def convert_to_ctranslate2(
 
     The source's EOS is added by CTranslate2 (`add_source_eos`).
     """
+    config = model.config
+    check_transformer(config, "A conversion to CTranslate2")
     try:
         import ctranslate2
     except ImportError as error:
         raise ImportError(
             'CTranslate2 is needed: pip install "keras_transformer[peers]".'
         ) from error
-    config = model.config
-    check_transformer(config, "A conversion to CTranslate2")
     if config.activation not in _ACTIVATIONS:
         raise InputError(
             f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "

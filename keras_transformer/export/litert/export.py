@@ -113,6 +113,7 @@ def check_exportable(engine, quantize):
     """Raises what `export_litert` does for a model that LiteRT cannot have."""
     import keras
 
+    check_transformer(engine.model.config, "A LiteRT model")
     try:
         importlib.metadata.version("ai-edge-litert")
     except importlib.metadata.PackageNotFoundError:
@@ -122,7 +123,6 @@ def check_exportable(engine, quantize):
             "A LiteRT model is exported on Keras' TensorFlow backend. "
             f"Received: backend={keras.backend.backend()!r}."
         )
-    check_transformer(engine.model.config, "A LiteRT model")
     if quantize not in QUANTIZATIONS:
         raise InputError(
             f"`quantize` must be one of {', '.join(QUANTIZATIONS)}. "
