@@ -37,8 +37,8 @@ def test_layers_make_a_functional_classifier():
 def test_five_lines_of_plain_keras_train_on_arrays_and_then_on_text(tmp_path, monkeypatch):
     # The preset's layers are all alike; each costs seconds of compilation.
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
-    tiny = {**config._PRESETS["transformer_tiny"], **layers}
-    monkeypatch.setitem(config._PRESETS, "transformer_tiny", tiny)
+    tiny = {**config.PRESETS["transformer_tiny"], **layers}
+    monkeypatch.setitem(config.PRESETS, "transformer_tiny", tiny)
     rng = np.random.default_rng(1)
     ids = rng.integers(4, 90, (16, 8)).astype("int32")
     names = {"source_ids": ids, "target_ids": np.pad(ids, ((0, 0), (1, 0)), constant_values=1)}

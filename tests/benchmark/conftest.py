@@ -60,7 +60,7 @@ def nine_steps(model, source_ids):
 @pytest.fixture
 def tiny(monkeypatch):
     """The preset `transformer_tiny` is small."""
-    monkeypatch.setitem(config._PRESETS, "transformer_tiny", SIZES)
+    monkeypatch.setitem(config.PRESETS, "transformer_tiny", SIZES)
 
 
 @pytest.fixture

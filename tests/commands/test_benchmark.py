@@ -17,7 +17,7 @@ def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
 ):
     sizes = dict(model_dim=8, num_heads=2, intermediate_dim=6)
     layers = dict(num_encoder_layers=1, num_decoder_layers=1)
-    monkeypatch.setitem(config._PRESETS, "transformer_tiny", {**sizes, **layers})
+    monkeypatch.setitem(config.PRESETS, "transformer_tiny", {**sizes, **layers})
     monkeypatch.setattr(measure, "_TURN_SECONDS", 0.05)
     output = tmp_path / "report.json"
     options = ["--preset", "transformer_tiny", "--vocabulary-size", "23", "--length", "5"]

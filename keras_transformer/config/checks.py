@@ -1,0 +1,81 @@
+"""Checks of options, each with one line that says what was expected and received."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from keras_transformer.errors import InputError, did_you_mean
+
+
+def check(name: str, value: Any, rule: str, kind: Any) -> None:
+    """Raises `ValueError` unless `value` is of a kind, and a number positive and finite."""
+    # A bool is an int to Python, but no number to a reader.
+    right_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if not right_kind or kind is not bool and not 0 < value < float("inf"):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+
+
+# `glu` halves the width, `threshold` needs arguments; the others are no activations.
+_NO_ACTIVATIONS = ("glu", "threshold", "get", "serialize", "deserialize")
+
+
+def check_activation(name: object) -> None:
+    """Raises `ValueError` unless it is the name of a Keras activation of one argument."""
+    # Late: what has no model needs no Keras.
+    import keras
+
+    try:
+        known = isinstance(name, str) and callable(keras.activations.get(name))
+    except ValueError:
+        known = False
+    if not known or name in _NO_ACTIVATIONS:
+        names = [each for each in dir(keras.activations) if each not in _NO_ACTIVATIONS]
+        raise ValueError(
+            f"`activation` must be the name of a Keras activation. Received: activation={name!r}."
+            + did_you_mean(name, names)
+        )
+
+
+def check_rate(name: str, value: object) -> None:
+    """Raises `ValueError` unless `value` is a probability below one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
+
+
+def check_positive(**sizes: float) -> None:
+    """Raises `ValueError` for a size that is not positive."""
+    for name, size in sizes.items():
+        if size <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
+        )
+
+
+def known_fields(cls: type, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass; an unknown one is a `ValueError`."""
+    unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
+    if unknown:
+        raise ValueError(f"Unknown fields of {cls.__name__}: {sorted(unknown)}.")
+    return fields
+
+
+def check_vocabularies(config: Any) -> None:
+    """Raises `ValueError` where vocabularies and tied embeddings contradict each other."""
+    if config.target_vocabulary_size is not None:
+        check("target_vocabulary_size", config.target_vocabulary_size, "a positive integer", int)
+    check_choice("tie_embeddings", config.tie_embeddings, ("all", "decoder", "none"))
+    if config.tie_embeddings == "all" and config.target_vocabulary_size not in (
+        None,
+        config.vocabulary_size,
+    ):
+        raise ValueError(
+            '`tie_embeddings="all"` needs one vocabulary for both sides. '
+            f"Received: vocabulary_size={config.vocabulary_size}, "
+            f"target_vocabulary_size={config.target_vocabulary_size}."
+        )

@@ -1,0 +1,198 @@
+"""The configuration of a Transformer, and its presets."""
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+from keras_transformer.config.checks import (
+    check,
+    check_activation,
+    check_choice,
+    check_rate,
+    check_vocabularies,
+    known_fields,
+)
+
+
+def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
+    return dict(
+        model_dim=model_dim,
+        num_heads=num_heads,
+        intermediate_dim=intermediate_dim,
+        num_encoder_layers=layers,
+        num_decoder_layers=layers,
+        dropout=dropout,
+    )
+
+
+PRESETS = {
+    # Wu et al. 2021 (arXiv:2105.14462): the small model for Multi30k.
+    "transformer_tiny": _sizes(128, 4, 256, layers=4, dropout=0.3),
+    # Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows "base" and "big".
+    "transformer_base": _sizes(512, 8, 2048, layers=6, dropout=0.1),
+    "transformer_big": _sizes(1024, 16, 4096, layers=6, dropout=0.3),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and switches of an encoder-decoder Transformer.
+
+    Args:
+        vocabulary_size: Number of ids, of the source side or of both.
+        model_dim: Width of the residual stream (`d_model` in the paper).
+        num_heads: Attention heads; must divide `model_dim`.
+        intermediate_dim: Inner width of the feed-forward sublayer (`d_ff`).
+        num_encoder_layers: Encoder blocks.
+        num_decoder_layers: Decoder blocks.
+        dropout: Rate on each sublayer's output and on the embedded input.
+        normalize_first: Normalize before each sublayer (pre-norm, with one more
+            normalization after the last block) instead of after it.
+        activation: Feed-forward activation, any name that Keras knows.
+        tie_embeddings: `"all"` shares one matrix between source embedding, target
+            embedding and output projection (section 3.4); `"decoder"` shares the target
+            embedding and the output projection; `"none"` shares nothing.
+        positions: `"sinusoidal"` or `"learned"`.
+        target_vocabulary_size: Number of target ids, when it is a vocabulary of its own.
+        attention_dropout: Rate on the attention weights.
+        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
+        max_length: Positions that a learned embedding has, in tokens. Sinusoidal
+            positions know no limit.
+        layer_norm_epsilon: Added to the variance in each normalization.
+        encoder_heads: Heads of each encoder block where some were pruned, from 1 to `num_heads`;
+            `None`: `num_heads` in each. A head is `model_dim / num_heads` wide all the same.
+        decoder_heads: The same of the decoder's self-attention.
+        cross_heads: The same of the decoder's attention to the source.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+
+    Example:
+
+    >>> TransformerConfig(vocabulary_size=8000, model_dim=256, num_heads=4).key_dim
+    64
+    """
+
+    vocabulary_size: int
+    model_dim: int = 512
+    num_heads: int = 8
+    intermediate_dim: int = 2048
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    dropout: float = 0.1
+    normalize_first: bool = False
+    activation: str = "relu"
+    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    target_vocabulary_size: int | None = None
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
+    max_length: int = 1024
+    layer_norm_epsilon: float = 1e-5
+    encoder_heads: tuple[int, ...] | None = None
+    decoder_heads: tuple[int, ...] | None = None
+    cross_heads: tuple[int, ...] | None = None
+
+    kind: ClassVar[str] = "transformer"
+
+    def __post_init__(self):
+        for name in (
+            "vocabulary_size",
+            "model_dim",
+            "num_heads",
+            "intermediate_dim",
+            "num_encoder_layers",
+            "num_decoder_layers",
+            "max_length",
+        ):
+            check(name, getattr(self, name), "a positive integer", int)
+        for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
+            check_rate(name, getattr(self, name))
+        check("normalize_first", self.normalize_first, "true or false", bool)
+        check_choice("positions", self.positions, ("sinusoidal", "learned"))
+        check_activation(self.activation)
+        epsilon = self.layer_norm_epsilon
+        check("layer_norm_epsilon", epsilon, "a positive number", (int, float))
+        if self.model_dim % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide `model_dim`. "
+                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        for name in ("encoder_heads", "decoder_heads", "cross_heads"):
+            self._check_heads(name)
+        check_vocabularies(self)
+
+    def _check_heads(self, name):
+        heads = getattr(self, name)
+        if heads is None:
+            return
+        blocks = self.num_encoder_layers if name == "encoder_heads" else self.num_decoder_layers
+        known = isinstance(heads, (list, tuple)) and len(heads) == blocks
+        if not known or not all(type(n) is int and 0 < n <= self.num_heads for n in heads):
+            raise ValueError(
+                f"`{name}` must give each of the {blocks} blocks from 1 to {self.num_heads} heads. "
+                f"Received: {name}={heads!r}."
+            )
+        object.__setattr__(self, name, tuple(heads))
+
+    def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
+        """Heads of each block's attention of a kind."""
+        blocks = self.num_encoder_layers if kind == "encoder" else self.num_decoder_layers
+        return getattr(self, f"{kind}_heads") or (self.num_heads,) * blocks
+
+    @property
+    def key_dim(self) -> int:
+        """Width of one attention head."""
+        return self.model_dim // self.num_heads
+
+    @property
+    def output_vocabulary_size(self) -> int:
+        """Number of target ids, whether the vocabulary is shared or not."""
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
+        """Multiply-adds of the matrix products of a pass forwards over one pair.
+
+        Target token `t` attends to `t` tokens: padding, and what attention computes and then
+        masks, do not count. Two floating-point operations each; a training step takes three
+        passes' worth.
+
+        Args:
+            source_length: Tokens, a number or an array of them, like `target_length`.
+        """
+        width, source, target = self.model_dim, source_length, target_length
+        # Features of all heads together, over all blocks.
+        features, own, cross = (
+            self.key_dim * sum(self.heads_of(kind)) for kind in ("encoder", "decoder", "cross")
+        )
+        feed_forward = 2 * width * self.intermediate_dim
+        # Query, key, value and output of each token; scores and weighted sums of each pair.
+        encoder = source * (4 * width * features + self.num_encoder_layers * feed_forward)
+        encoder = encoder + 2 * source**2 * features
+        # Self-attention as above; of cross-attention the query and the output, and the keys and
+        # values of the source.
+        step = width * (4 * own + 2 * cross) + 2 * source * cross
+        decoder = target * (step + self.num_decoder_layers * feed_forward)
+        decoder = decoder + target * (target + 1) * own + 2 * source * width * cross
+        return encoder + decoder + target * width * self.output_vocabulary_size
+
+    def activations(self, length: int) -> int:
+        """Numbers that a position of sequences of a length keeps for the way back, roughly."""
+        blocks = self.num_encoder_layers + self.num_decoder_layers
+        block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
+        # And logits with their gradient.
+        return blocks * block + 3 * self.output_vocabulary_size
+
+    @classmethod
+    def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
+        """A preset's configuration, with any field replaced by name."""
+        check_choice("preset", preset, tuple(PRESETS))
+        return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values alone, fit for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
+        """The inverse of `to_dict`; an unknown field is a `ValueError`."""
+        return cls(**known_fields(cls, fields))
