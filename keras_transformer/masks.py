@@ -42,6 +42,22 @@ def causal_mask(
     return ops.expand_dims(ops.greater_equal(queries, keys), (0, 1))
 
 
+def window_mask(
+    queries: keras.KerasTensor, keys: keras.KerasTensor, window: int
+) -> keras.KerasTensor:
+    """Lets each query see the keys at most `window` tokens before and after it.
+
+    Args:
+        queries: Integer `(query,)`, the position of each query.
+        keys: Integer `(key,)`, the same of the keys.
+
+    Returns:
+        Bool `(1, 1, query, key)`.
+    """
+    distance = ops.expand_dims(queries, 1) - ops.expand_dims(keys, 0)
+    return ops.expand_dims(ops.less_equal(ops.abs(distance), window), (0, 1))
+
+
 def key_mask(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
     """From a padding mask `(batch, key)` to an attention mask `(batch, 1, 1, key)`."""
     return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), (1, 2))

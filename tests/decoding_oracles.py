@@ -287,6 +287,10 @@ VARIED = {
             num_decoder_layers=2,
         ),
     ),
+    "rotary": (
+        5,
+        dict(positions="rotary", normalize_first=True, num_kv_heads=1, attention_window=3),
+    ),
 }
 
 

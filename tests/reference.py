@@ -30,7 +30,7 @@ def softmax(scores):
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def attention(weights, query, value, key=None, mask=None):
+def attention(weights, query, value, key=None, mask=None, rotary=False, window=None):
     """Multi-head attention: one sentence, one head and one query at a time.
 
     Args:
@@ -39,6 +39,11 @@ def attention(weights, query, value, key=None, mask=None):
         value: `(batch, key, features)`.
         key: The same length as `value`, which is the default.
         mask: Bool, broadcastable to `(batch, heads, query, key)`.
+        rotary: Whether queries and keys are turned by their positions.
+        window: Farthest distance that a query sees.
+
+    Fewer heads of keys than of queries are shared by neighbours; `distance_embeddings` are those of
+    Shaw et al. 2018, a vector for each clipped distance of a key from a query.
 
     Returns:
         The output, and the attention weights `(batch, heads, query, key)`: a query that sees no
@@ -60,16 +65,36 @@ def attention(weights, query, value, key=None, mask=None):
     for b in range(len(query)):
         for head in range(heads):
             queries = project(query[b], "query", head)
-            keys = project(key[b], "key", head)
-            values = project(value[b], "value", head)
+            shared = head * weights["key/kernel"].shape[1] // heads
+            keys = project(key[b], "key", shared)
+            values = project(value[b], "value", shared)
+            if rotary:
+                queries, keys = turned(queries), turned(keys)
             for i, one_query in enumerate(queries):
                 seen = np.flatnonzero(mask[b, head, i])
+                if window is not None:
+                    seen = seen[abs(seen - i) <= window]
                 if not len(seen):
                     continue
-                row = softmax(keys[seen] @ one_query / math.sqrt(key_dim))
+                offered = keys[seen]
+                if "distance_embeddings" in weights:
+                    most = len(weights["distance_embeddings"]) // 2
+                    distances = [min(max(j - i, -most), most) for j in seen]
+                    offered = offered + weights["distance_embeddings"][most + np.array(distances)]
+                row = softmax(offered @ one_query / math.sqrt(key_dim))
                 scores[b, head, i, seen] = row
                 output[b, i] += row @ values[seen] @ weights["attention_output/kernel"][head]
     return output, scores
+
+
+def turned(rows, max_wavelength=10000):
+    """Su et al. 2021: each pair of features of row `p` is a complex number, turned by its angle."""
+    half = rows.shape[1] // 2
+    numbers = rows[:, :half] + 1j * rows[:, half:]
+    for p in range(len(rows)):
+        for i in range(half):
+            numbers[p, i] *= np.exp(1j * p / max_wavelength ** (i / half))
+    return np.concatenate([numbers.real, numbers.imag], axis=1)
 
 
 def positional_encoding(length, width, start_index=0, max_wavelength=10000):
@@ -102,11 +127,11 @@ def _sublayer(weights, name, inputs, function, normalize_first, epsilon):
     return layer_norm(norm, inputs + function(inputs), epsilon)
 
 
-def encoder_block(weights, inputs, mask=None, normalize_first=False, epsilon=1e-5):
-    """One layer of the encoder; `mask` as in `attention`."""
+def encoder_block(weights, inputs, mask=None, normalize_first=False, epsilon=1e-5, **own):
+    """One layer of the encoder; `mask` and what else self-attention has as in `attention`."""
 
     def attend(x):
-        return attention(part(weights, "self_attention"), x, x, mask=mask)[0]
+        return attention(part(weights, "self_attention"), x, x, mask=mask, **own)[0]
 
     def feed(x):
         return feed_forward(part(weights, "feed_forward"), x)
@@ -123,6 +148,7 @@ def decoder_block(
     memory_mask=None,
     normalize_first=False,
     epsilon=1e-5,
+    **own,
 ):
     """One layer of the decoder. `mask` comes beside the causal mask, which is always there."""
     length = inputs.shape[1]
@@ -130,7 +156,7 @@ def decoder_block(
     mask = causal if mask is None else causal & mask
 
     def attend(x):
-        return attention(part(weights, "self_attention"), x, x, mask=mask)[0]
+        return attention(part(weights, "self_attention"), x, x, mask=mask, **own)[0]
 
     def attend_to_memory(x):
         return attention(part(weights, "cross_attention"), x, memory, mask=memory_mask)[0]
@@ -152,6 +178,10 @@ def _final_norm(weights, hidden, config):
     return layer_norm(part(weights, "final_norm"), hidden, config.layer_norm_epsilon)
 
 
+def _self_attention(config):
+    return {"rotary": config.positions == "rotary", "window": config.attention_window}
+
+
 def encoder(weights, config, inputs, padding_mask):
     """The encoder's stack; `padding_mask` is `(batch, source)`."""
     hidden = inputs
@@ -162,6 +192,7 @@ def encoder(weights, config, inputs, padding_mask):
             padding_mask[:, None, None, :],
             config.normalize_first,
             config.layer_norm_epsilon,
+            **_self_attention(config),
         )
     return _final_norm(weights, hidden, config)
 
@@ -178,6 +209,7 @@ def decoder(weights, config, inputs, memory, padding_mask, memory_padding_mask):
             memory_padding_mask[:, None, None, :],
             config.normalize_first,
             config.layer_norm_epsilon,
+            **_self_attention(config),
         )
     return _final_norm(weights, hidden, config)
 
@@ -190,9 +222,17 @@ def transformer(weights, config, source_ids, target_ids):
 
     def embed(ids, table, side):
         embedded = table[ids] * math.sqrt(config.model_dim)
+        own = part(weights, f"{side}_positions")
         if config.positions == "learned":
-            return embedded + weights[f"{side}_positions/embeddings"][: ids.shape[1]]
-        return embedded + positional_encoding(ids.shape[1], config.model_dim)
+            positions = own["embeddings"][: ids.shape[1]]
+        elif config.positions == "sinusoidal":
+            positions = positional_encoding(ids.shape[1], config.model_dim)
+        else:
+            return embedded
+        if config.combine_positions == "add":
+            return embedded + positions
+        both = np.concatenate([embedded, np.broadcast_to(positions, embedded.shape)], axis=-1)
+        return both @ own["projection/kernel"]
 
     encoded = encoder(
         part(weights, "encoder"),

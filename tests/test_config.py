@@ -39,7 +39,14 @@ def test_a_rate_must_be_at_least_zero_and_below_one(name, value):
     ("fields", "message"),
     [
         (dict(tie_embeddings="both"), "must be one of all, decoder, none. Received: tie_emb"),
-        (dict(positions="rotary"), "must be one of sinusoidal, learned. Received: positions="),
+        (dict(positions="rotory"), "must be one of sinusoidal, learned, rotary, relative, none."),
+        (dict(positions="rotary", model_dim=9, num_heads=3), "heads of an even width. Received: m"),
+        (dict(positions="none", combine_positions="concatenate"), "Received: positions='none'."),
+        (dict(combine_positions="multiply"), "must be one of add, concatenate. Received: combine"),
+        (dict(num_kv_heads=3), "Received: num_heads=8, num_kv_heads=3."),
+        (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer."),
+        (dict(attention_window=1.5), "`attention_window` must be a positive integer."),
+        (dict(num_kv_heads=2, cross_heads=[8] * 6), "are not pruned. Received: cross_heads="),
         (dict(normalize_first=1), "`normalize_first` must be true or false. Received: norm"),
         (dict(activation=print), "`activation` must be the name of a Keras activation."),
         (dict(layer_norm_epsilon=0), "`layer_norm_epsilon` must be a positive number."),
@@ -133,11 +140,18 @@ def test_round_trip_through_json_keeps_every_field():
         encoder_heads=(7, 1),
         decoder_heads=(1, 2, 3),
         cross_heads=(7, 6, 5),
+        combine_positions="concatenate",
+        attention_window=37,
+        max_distance=41,
     )
+    # Heads are either shared or pruned.
+    shared = TransformerConfig(1, num_kv_heads=2)
     default = TransformerConfig(1)
     for field in dataclasses.fields(TransformerConfig):
-        assert getattr(config, field.name) != getattr(default, field.name), field.name
-    assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+        own = shared if field.name == "num_kv_heads" else config
+        assert getattr(own, field.name) != getattr(default, field.name), field.name
+    for each in (config, shared):
+        assert TransformerConfig.from_dict(json.loads(json.dumps(each.to_dict()))) == each
 
 
 @pytest.mark.parametrize("heads", [(3,), (3, 0), (3, 8), (3, True), 3, "33"])

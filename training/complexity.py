@@ -5,7 +5,8 @@
     KERAS_BACKEND=jax python training/complexity.py --costs
 
 A layer reads one sequence, forwards, compiled by XLA: self-attention (four heads, its projections
-included), a GRU, a convolution of three positions. Memory is what XLA says it needs beside inputs,
+included), the same restricted to a neighbourhood of 32 tokens to each side, a GRU, a convolution of
+three positions. Memory is what XLA says it needs beside inputs,
 outputs and weights. The crossover of a width is the length from which self-attention takes longer
 than the GRU. `--costs` gives the floating-point operations of the paper's two trainings instead,
 from their configurations: its Table 2 estimates them from time and hardware. JSON on stdout.
@@ -27,9 +28,11 @@ from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import MultiHeadAttention
 
 KERNEL = 3
+WINDOW = 32
 # Per layer: operations, those that must follow one another, the longest path between two positions.
 ORDERS = {
     "self-attention": ("n²·d", "1", "1"),
+    "restricted": ("r·n·d", "1", "n/r"),
     "recurrent": ("n·d²", "n", "n"),
     "convolutional": ("k·n·d²", "1", "log_k(n)"),
 }
@@ -40,8 +43,10 @@ BATCH_TOKENS, SENTENCE, VOCABULARY = 25_000, 25, 37_000
 
 def layer_of(kind, width):
     """The layer and what it is called with, from one sequence."""
-    if kind == "self-attention":
-        return MultiHeadAttention(4, width // 4), lambda sequence: (sequence, sequence)
+    if kind in ("self-attention", "restricted"):
+        window = WINDOW if kind == "restricted" else None
+        layer = MultiHeadAttention(4, width // 4, window=window)
+        return layer, lambda sequence: (sequence, sequence)
     if kind == "recurrent":
         return keras.layers.GRU(width, return_sequences=True), lambda sequence: (sequence,)
     return keras.layers.Conv1D(width, KERNEL, padding="same"), lambda sequence: (sequence,)

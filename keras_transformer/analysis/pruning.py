@@ -62,6 +62,11 @@ def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
 
     Reference: Michel et al. 2019 (arXiv:1905.10650).
     """
+    if (shared := model.config.num_kv_heads) is not None:
+        raise InputError(
+            "Heads that share keys and values are not pruned. "
+            f"Received: model.num_kv_heads={shared}."
+        )
     kinds, off = kinds_of(model), dict(_heads_by_layer(model, names))
     left: dict[str, list[int]] = {f"{kind}_heads": [] for kind in KINDS}
     kept_of: dict[int, tuple[int, list[int]]] = {}  # By a weight's id: its axis, its heads.

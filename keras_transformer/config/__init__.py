@@ -18,6 +18,15 @@ def check_transformer(config: TransformerConfig | RecurrentConfig, what: str) ->
         raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
 
 
+def check_plain_positions(config: TransformerConfig, what: str) -> None:
+    """Raises `InputError` where positions are more than vectors added to the embedded tokens."""
+    if config.attention_positions or config.combine_positions != "add":
+        raise InputError(
+            f"{what} has sinusoidal, learned or no positions, added. Received: "
+            f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
+        )
+
+
 __all__ = [
     "ATTENTION_SCORES",
     "BOS_ID",
@@ -29,6 +38,7 @@ __all__ = [
     "RecurrentConfig",
     "TransformerConfig",
     "check_choice",
+    "check_plain_positions",
     "check_positive",
     "check_rate",
     "check_transformer",

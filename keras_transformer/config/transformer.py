@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from keras_transformer.config.checks import (
     check,
     check_activation,
@@ -51,7 +53,8 @@ class TransformerConfig:
         tie_embeddings: `"all"` shares one matrix between source embedding, target
             embedding and output projection (section 3.4); `"decoder"` shares the target
             embedding and the output projection; `"none"` shares nothing.
-        positions: `"sinusoidal"` or `"learned"`.
+        positions: `"sinusoidal"` or `"learned"`: vectors at the embedded tokens; `"rotary"` or
+            `"relative"`: what self-attention knows (see `layers.MultiHeadAttention`); `"none"`.
         target_vocabulary_size: Number of target ids, when it is a vocabulary of its own.
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
@@ -62,6 +65,11 @@ class TransformerConfig:
             `None`: `num_heads` in each. A head is `model_dim / num_heads` wide all the same.
         decoder_heads: The same of the decoder's self-attention.
         cross_heads: The same of the decoder's attention to the source.
+        combine_positions: Whether sinusoidal or learned positions are added to the embedded
+            tokens, or put beside them and projected (`"concatenate"`).
+        num_kv_heads: Heads of keys and values in every attention; `None`: `num_heads`.
+        attention_window: Tokens that self-attention sees to each side; `None`: all.
+        max_distance: Farthest distance that relative positions tell apart, in tokens.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -82,7 +90,7 @@ class TransformerConfig:
     normalize_first: bool = False
     activation: str = "relu"
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = "sinusoidal"
     target_vocabulary_size: int | None = None
     attention_dropout: float = 0.0
     feed_forward_dropout: float = 0.0
@@ -91,6 +99,10 @@ class TransformerConfig:
     encoder_heads: tuple[int, ...] | None = None
     decoder_heads: tuple[int, ...] | None = None
     cross_heads: tuple[int, ...] | None = None
+    combine_positions: Literal["add", "concatenate"] = "add"
+    num_kv_heads: int | None = None
+    attention_window: int | None = None
+    max_distance: int = 16
 
     kind: ClassVar[str] = "transformer"
 
@@ -103,12 +115,20 @@ class TransformerConfig:
             "num_encoder_layers",
             "num_decoder_layers",
             "max_length",
+            "max_distance",
+            *(
+                each
+                for each in ("num_kv_heads", "attention_window")
+                if getattr(self, each) is not None
+            ),
         ):
             check(name, getattr(self, name), "a positive integer", int)
         for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
             check_rate(name, getattr(self, name))
         check("normalize_first", self.normalize_first, "true or false", bool)
-        check_choice("positions", self.positions, ("sinusoidal", "learned"))
+        absolute, in_attention = ("sinusoidal", "learned"), ("rotary", "relative")
+        check_choice("positions", self.positions, (*absolute, *in_attention, "none"))
+        check_choice("combine_positions", self.combine_positions, ("add", "concatenate"))
         check_activation(self.activation)
         epsilon = self.layer_norm_epsilon
         check("layer_norm_epsilon", epsilon, "a positive number", (int, float))
@@ -116,6 +136,21 @@ class TransformerConfig:
             raise ValueError(
                 "`num_heads` must divide `model_dim`. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        if self.combine_positions == "concatenate" and self.positions not in absolute:
+            raise ValueError(
+                "Only sinusoidal and learned positions can be concatenated. "
+                f"Received: positions={self.positions!r}."
+            )
+        if self.positions == "rotary" and self.key_dim % 2:
+            raise ValueError(
+                "Rotary positions need heads of an even width. "
+                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        if self.num_heads % (self.num_kv_heads or self.num_heads):
+            raise ValueError(
+                "`num_kv_heads` must divide `num_heads`. "
+                f"Received: num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}."
             )
         for name in ("encoder_heads", "decoder_heads", "cross_heads"):
             self._check_heads(name)
@@ -125,6 +160,11 @@ class TransformerConfig:
         heads = getattr(self, name)
         if heads is None:
             return
+        if self.num_kv_heads is not None:
+            raise ValueError(
+                "Heads that share keys and values are not pruned. Received: "
+                f"{name}={heads!r}, num_kv_heads={self.num_kv_heads}."
+            )
         blocks = self.num_encoder_layers if name == "encoder_heads" else self.num_decoder_layers
         known = isinstance(heads, (list, tuple)) and len(heads) == blocks
         if not known or not all(type(n) is int and 0 < n <= self.num_heads for n in heads):
@@ -143,6 +183,11 @@ class TransformerConfig:
     def key_dim(self) -> int:
         """Width of one attention head."""
         return self.model_dim // self.num_heads
+
+    @property
+    def attention_positions(self) -> str | None:
+        """What self-attention itself knows of positions, as `layers.MultiHeadAttention` says."""
+        return self.positions if self.positions in ("rotary", "relative") else None
 
     @property
     def output_vocabulary_size(self) -> int:
@@ -165,15 +210,26 @@ class TransformerConfig:
             self.key_dim * sum(self.heads_of(kind)) for kind in ("encoder", "decoder", "cross")
         )
         feed_forward = 2 * width * self.intermediate_dim
-        # Query, key, value and output of each token; scores and weighted sums of each pair.
-        encoder = source * (4 * width * features + self.num_encoder_layers * feed_forward)
-        encoder = encoder + 2 * source**2 * features
-        # Self-attention as above; of cross-attention the query and the output, and the keys and
-        # values of the source.
-        step = width * (4 * own + 2 * cross) + 2 * source * cross
+        # Query and output of all heads, keys and values of those that there are.
+        shared = width * (self.num_kv_heads or self.num_heads) // self.num_heads
+        projections, of_source = 2 * (width + shared), 2 * shared
+        # Scores and weighted sums of each pair; relative positions have scores of their own.
+        pair = 2 + (self.positions == "relative")
+        encoder = source * (projections * features + self.num_encoder_layers * feed_forward)
+        encoder = encoder + pair * (2 * self._pairs(source) - source) * features
+        # Of cross-attention the query and the output, and the keys and values of the source.
+        step = projections * own + 2 * width * cross + 2 * source * cross
         decoder = target * (step + self.num_decoder_layers * feed_forward)
-        decoder = decoder + target * (target + 1) * own + 2 * source * width * cross
-        return encoder + decoder + target * width * self.output_vocabulary_size
+        decoder = decoder + pair * self._pairs(target) * own + source * of_source * cross
+        joined = width**2 * 2 * (self.combine_positions == "concatenate") * (source + target)
+        return encoder + decoder + joined + target * width * self.output_vocabulary_size
+
+    def _pairs(self, length):
+        """Pairs of a token and one that it sees at or before its own place."""
+        if self.attention_window is None:
+            return length * (length + 1) // 2
+        seen = np.minimum(length, self.attention_window + 1)
+        return seen * (seen + 1) // 2 + (length - seen) * seen
 
     def activations(self, length: int) -> int:
         """Numbers that a position of sequences of a length keeps for the way back, roughly."""

@@ -1,6 +1,7 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
 from keras_transformer.layers.attention import Attention
+from keras_transformer.layers.concatenated_positions import ConcatenatedPositions
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
@@ -11,6 +12,7 @@ from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
     "Attention",
+    "ConcatenatedPositions",
     "DecoderBlock",
     "EncoderBlock",
     "FeedForward",

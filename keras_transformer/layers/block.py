@@ -1,7 +1,7 @@
 """The common base of the encoder's and the decoder's block."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
@@ -25,6 +25,10 @@ class Block(LayerOfProjections):
         feed_forward_dropout: float = 0.0,
         layer_norm_epsilon: float = 1e-5,
         key_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        attention_window: int | None = None,
+        positions: Literal["rotary", "relative"] | None = None,
+        max_distance: int = 16,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -43,11 +47,15 @@ class Block(LayerOfProjections):
         self.feed_forward_dropout = feed_forward_dropout
         self.layer_norm_epsilon = layer_norm_epsilon
         self.key_dim = key_dim
+        self.num_kv_heads = num_kv_heads
+        self.attention_window = attention_window
+        self.positions = positions
+        self.max_distance = max_distance
         self.supports_masking = True
         self._model_dim = None
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def _build_attention(self, name, query_shape, value_shape, num_heads=None):
+    def _build_attention(self, name, query_shape, value_shape, num_heads=None, **own):
         model_dim = self._check_inputs(query_shape)
         if self.key_dim is None and model_dim % self.num_heads:
             raise ValueError(
@@ -58,11 +66,18 @@ class Block(LayerOfProjections):
             num_heads or self.num_heads,
             key_dim=self.key_dim or model_dim // self.num_heads,
             dropout=self.attention_dropout,
+            num_kv_heads=self.num_kv_heads,
             name=name,
+            **own,
             **self._options_of_a_projection(),
         )
         attention.build(query_shape, value_shape)
         return attention
+
+    def _build_self_attention(self, shape):
+        positions = {"positions": self.positions, "max_distance": self.max_distance}
+        window = self.attention_window
+        return self._build_attention("self_attention", shape, shape, window=window, **positions)
 
     def _check_inputs(self, shape):
         check_sequence("inputs", shape, self._model_dim)
@@ -121,4 +136,8 @@ class Block(LayerOfProjections):
             "feed_forward_dropout": self.feed_forward_dropout,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "key_dim": self.key_dim,
+            "num_kv_heads": self.num_kv_heads,
+            "attention_window": self.attention_window,
+            "positions": self.positions,
+            "max_distance": self.max_distance,
         }

@@ -64,7 +64,7 @@ class DecoderBlock(Block):
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
-        self.self_attention = self._build_attention("self_attention", shape, shape)
+        self.self_attention = self._build_self_attention(shape)
         self.self_attention_norm = self._build_normalization("self_attention_norm", shape)
         self.cross_attention = None
         if encoder_sequence_shape is not None:
@@ -130,6 +130,7 @@ class DecoderBlock(Block):
         cross_key_value: KeyValue | None = None,
         cross_mask: keras.KerasTensor | None = None,
         sublayers: Any = None,
+        positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None,
     ) -> tuple[keras.KerasTensor, KeyValue, keras.KerasTensor | None]:
         """Runs positions that follow those whose keys and values stand in `cache`.
 
@@ -143,6 +144,8 @@ class DecoderBlock(Block):
             cross_mask: Bool `(batch, 1, 1, source)`.
             sublayers: An object whose `self_attention`, `cross_attention` and `feed_forward`
                 compute what this block's do; the block itself by default.
+            positions: Integer `(new,)` and `(cached positions,)`, the place of each entry in its
+                sentence; by default the entries are one sentence, in order.
 
         Returns:
             Float `(batch, new, model_dim)`, the `KeyValue` with the new entries, and the
@@ -151,12 +154,15 @@ class DecoderBlock(Block):
         self._check_encoder_sequence(cross_key_value)
         sublayers = self if sublayers is None else sublayers
         written, scores = cache, None
+        if positions is None:
+            capacity = ops.arange(ops.shape(cache.value)[2])
+            positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
 
         def attend(x):
             nonlocal written
-            query, new = sublayers.self_attention.project(x)
+            query, new = sublayers.self_attention.project(x, positions[0])
             written = cache.write(new, position)
-            heads, _ = sublayers.self_attention.attend(query, written, mask)
+            heads, _ = sublayers.self_attention.attend(query, written, mask, positions=positions)
             return sublayers.self_attention.project_output(heads)
 
         def attend_to_encoder(x):

@@ -22,6 +22,10 @@ class EncoderBlock(Block):
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
         key_dim: Width of a head; by default the input's width over `num_heads`.
+        num_kv_heads: Heads of keys and values in each attention; see `MultiHeadAttention`.
+        attention_window: Tokens that self-attention sees to each side; all by default.
+        positions: `"rotary"` or `"relative"`: what self-attention knows of positions.
+        max_distance: As in `MultiHeadAttention`.
         **kwargs: Initializers, regularizers and constraints of all projections, as
             `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 
@@ -55,7 +59,7 @@ class EncoderBlock(Block):
     """
 
     def build(self, input_shape):
-        self.self_attention = self._build_attention("self_attention", input_shape, input_shape)
+        self.self_attention = self._build_self_attention(input_shape)
         self.self_attention_norm = self._build_normalization("self_attention_norm", input_shape)
         self.feed_forward = self._build_feed_forward(input_shape)
         self.feed_forward_norm = self._build_normalization("feed_forward_norm", input_shape)

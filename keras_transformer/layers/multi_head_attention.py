@@ -1,19 +1,22 @@
 """Scaled dot-product attention over several heads."""
 
+import functools
 import math
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.config import check_positive, check_rate
+from keras_transformer.config import check_choice, check_positive, check_rate
+from keras_transformer.layers.local_attention import attend_in_blocks
 from keras_transformer.layers.projection import (
     LayerOfProjections,
     Projection,
     check_sequence,
 )
+from keras_transformer.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -33,6 +36,15 @@ class MultiHeadAttention(LayerOfProjections):
         use_bias: Whether the four projections add a bias.
         output_shape: Features of the output, an integer or a tuple of several axes; as many as
             the query has by default.
+        num_kv_heads: Heads of keys and values, each shared by as many queries' heads one after
+            the other (Ainslie et al. 2023); must divide `num_heads`, which it is by default.
+        window: A query sees the keys at most so many tokens before and after it; `None`: all
+            (restricted self-attention, section 4 of the paper).
+        positions: What attention knows of positions: `None`, nothing; `"rotary"`: queries and keys
+            are turned (`layers.rotary`), `key_dim` even; `"relative"`: each query is also
+            multiplied with a trained vector of the distance to a key (Shaw et al. 2018, section
+            3.2, whose vectors beside the values gained nothing).
+        max_distance: Farthest distance that has a vector of its own with `"relative"`, in tokens.
         **kwargs: Initializers, regularizers and constraints of the four projections, as
             `keras.layers.MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
             Kernels are Glorot-uniform by default, over the matrix `(input, heads · key_dim)`.
@@ -62,7 +74,8 @@ class MultiHeadAttention(LayerOfProjections):
         ValueError: A size is not positive, a rate is outside [0, 1), an input has the wrong axes
             or features, or a mask has the wrong number of axes.
 
-    Reference: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762).
+    References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
+    (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155).
 
     Example:
 
@@ -80,18 +93,37 @@ class MultiHeadAttention(LayerOfProjections):
         dropout: float = 0.0,
         use_bias: bool = True,
         output_shape: int | tuple[int, ...] | None = None,
+        num_kv_heads: int | None = None,
+        window: int | None = None,
+        positions: Literal["rotary", "relative"] | None = None,
+        max_distance: int = 16,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_positive(num_heads=num_heads, key_dim=key_dim)
-        if value_dim is not None:
-            check_positive(value_dim=value_dim)
+        check_positive(num_heads=num_heads, key_dim=key_dim, max_distance=max_distance)
+        sizes = {"value_dim": value_dim, "num_kv_heads": num_kv_heads, "window": window}
+        check_positive(**{name: size for name, size in sizes.items() if size is not None})
+        if num_heads % (num_kv_heads or num_heads):
+            raise ValueError(
+                "`num_kv_heads` must divide `num_heads`. "
+                f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
+            )
+        if positions is not None:
+            check_choice("positions", positions, ("rotary", "relative"))
+        if positions == "rotary" and key_dim % 2:
+            raise ValueError(
+                f"Rotary positions need an even `key_dim`. Received: key_dim={key_dim}."
+            )
         check_rate("dropout", dropout)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.dropout = dropout
         self.use_bias = use_bias
+        self.num_kv_heads = num_kv_heads or num_heads
+        self.window = window
+        self.positions = positions
+        self.max_distance = max_distance
         self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
         self.supports_masking = True
         self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -102,17 +134,24 @@ class MultiHeadAttention(LayerOfProjections):
         for name, shape in shapes.items():
             check_sequence(name, shape)
         self._widths = {name: shape[2] for name, shape in shapes.items()}
-        into_keys = (self.num_heads, self.key_dim)
-        into_values = (self.num_heads, self.value_dim or self.key_dim)
-        self._query_dense = self._projection("query", query_shape, into_keys)
-        self._key_dense = self._projection("key", key_shape, into_keys)
-        self._value_dense = self._projection("value", value_shape, into_values)
+        heads, shared = self.num_heads, self.num_kv_heads
+        value_dim = self.value_dim or self.key_dim
+        self._query_dense = self._projection("query", query_shape, (heads, self.key_dim))
+        self._key_dense = self._projection("key", key_shape, (shared, self.key_dim))
+        self._value_dense = self._projection("value", value_shape, (shared, value_dim))
         self._output_dense = self._projection(
             "attention_output",
-            (*query_shape[:2], *into_values),
+            (*query_shape[:2], heads, value_dim),
             self.compute_output_shape(query_shape)[2:],
             summed="nh",
         )
+        self.distance_embeddings = None
+        if self.positions == "relative":
+            self.distance_embeddings = self.add_weight(
+                name="distance_embeddings",
+                shape=(2 * self.max_distance + 1, self.key_dim),
+                initializer=keras.initializers.RandomNormal(stddev=self.key_dim**-0.5),
+            )
 
     def _projection(self, name, input_shape, output_axes, summed="d"):
         kept = "uvwxyz"[: len(output_axes)]
@@ -151,11 +190,22 @@ class MultiHeadAttention(LayerOfProjections):
         if not dropping and not return_attention_scores and self._has_a_fused_kernel():
             heads = self._attend_at_once(query, value, value if key is None else key, mask)
             return self.project_output(heads)
-        heads, weights = self.attend(
-            self.project_query(query), self.project_key_value(value, key), mask, training
-        )
+        queries, key_value = self.project_query(query), self.project_key_value(value, key)
+        if not return_attention_scores and self._is_long(query, value):
+            attend = functools.partial(self.attend, training=training)
+            return self.project_output(
+                attend_in_blocks(attend, queries, key_value, mask, self.window)
+            )
+        heads, weights = self.attend(queries, key_value, mask, training)
         output = self.project_output(heads)
         return (output, weights) if return_attention_scores else output
+
+    def _is_long(self, query, value):
+        """Whether blocks of the window have fewer pairs than the whole: with one sequence only."""
+        length = query.shape[1]
+        return (
+            self.window is not None and value.shape[1] == length and (length or 0) > 4 * self.window
+        )
 
     def _check_inputs(self, query, value, key):
         for name, each in (("query", query), ("value", value), ("key", key)):
@@ -171,23 +221,42 @@ class MultiHeadAttention(LayerOfProjections):
         """The four projections: query, key, value, output."""
         return self._query_dense, self._key_dense, self._value_dense, self._output_dense
 
-    def project(self, inputs: keras.KerasTensor) -> tuple[keras.KerasTensor, KeyValue]:
-        """The queries, keys and values of `(batch, new, features)` that attend to themselves."""
-        return self.project_query(inputs), self.project_key_value(inputs)
+    def project(
+        self, inputs: keras.KerasTensor, positions: keras.KerasTensor | None = None
+    ) -> tuple[keras.KerasTensor, KeyValue]:
+        """The queries, keys and values of `(batch, new, features)` that attend to themselves.
 
-    def project_query(self, query: keras.KerasTensor) -> keras.KerasTensor:
+        `positions`, integer `(new,)`, are those of the tokens: 0, 1, … by default.
+        """
+        value = self.project_key_value(inputs, positions=positions)
+        return self.project_query(inputs, positions), value
+
+    def project_query(
+        self, query: keras.KerasTensor, positions: keras.KerasTensor | None = None
+    ) -> keras.KerasTensor:
         """From `(batch, query, query_features)` to `(batch, heads, query, key_dim)`."""
-        return ops.transpose(self._query_dense(query), (0, 2, 1, 3))
+        return ops.transpose(self.placed(self._query_dense(query), positions), (0, 2, 1, 3))
 
     def project_key_value(
-        self, value: keras.KerasTensor, key: keras.KerasTensor | None = None
+        self,
+        value: keras.KerasTensor,
+        key: keras.KerasTensor | None = None,
+        positions: keras.KerasTensor | None = None,
     ) -> KeyValue:
         """Projects what is attended to, `value` and `key` of a call, once for any queries."""
         key = value if key is None else key
         return KeyValue(
-            ops.transpose(self._key_dense(key), (0, 2, 3, 1)),
+            ops.transpose(self.placed(self._key_dense(key), positions), (0, 2, 3, 1)),
             ops.transpose(self._value_dense(value), (0, 2, 1, 3)),
         )
+
+    def placed(
+        self, heads: keras.KerasTensor, positions: keras.KerasTensor | None = None
+    ) -> keras.KerasTensor:
+        """Queries or keys, `(batch, length, heads, key_dim)`, turned where positions are rotary."""
+        if self.positions != "rotary":
+            return heads
+        return rotate(heads, ops.arange(ops.shape(heads)[1]) if positions is None else positions)
 
     def project_output(self, heads: keras.KerasTensor) -> keras.KerasTensor:
         """From `(batch, query, heads, value_dim)` to the output."""
@@ -199,6 +268,7 @@ class MultiHeadAttention(LayerOfProjections):
         key_value: KeyValue,
         mask: keras.KerasTensor | None = None,
         training: bool | None = None,
+        positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None,
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         """Attends with queries to keys and values, all projected.
 
@@ -207,19 +277,49 @@ class MultiHeadAttention(LayerOfProjections):
             key_value: `KeyValue`.
             mask: Bool, True = may attend, broadcastable to `(batch, heads, query, key)`.
             training: Whether dropout is active.
+            positions: Integer `(query,)` and `(key,)`, which tell distances: 0, 1, … by default.
 
         Returns:
             Float `(batch, query, heads, value_dim)`, and weights `(batch, heads, query, key)`.
         """
+        if positions is None:
+            lengths = ops.shape(query)[2], ops.shape(key_value.value)[2]
+            positions = tuple(ops.arange(length) for length in lengths)
+        if self.window is not None:
+            mask = masks.combine(mask, masks.window_mask(*positions, self.window))
         query = ops.multiply(query, 1.0 / math.sqrt(self.key_dim))
         key = key_value.key
         if self.compute_dtype == "float16":
             # A score past 65,504 would be infinite, and a row of infinities NaN.
             query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
-        scores = ops.matmul(query, key)  # --> [b, n, q, k]
+        scores = self._ungrouped(ops.matmul(self._grouped(query), key), query)  # --> [b, n, q, k]
+        if self.distance_embeddings is not None:
+            scores = scores + self._scores_of_distances(query, *positions)
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
-        heads = ops.matmul(self._dropout_layer(weights, training=training), key_value.value)
+        dropped = self._grouped(self._dropout_layer(weights, training=training))
+        heads = self._ungrouped(ops.matmul(dropped, key_value.value), query)
         return ops.transpose(heads, (0, 2, 1, 3)), weights
+
+    def _grouped(self, heads):
+        """The rows of all heads that share keys, one below the other: `(batch, shared, …, x)`."""
+        if self.num_kv_heads == self.num_heads:
+            return heads
+        batch, _, length, width = ops.shape(heads)
+        group = self.num_heads // self.num_kv_heads
+        return ops.reshape(heads, (batch, self.num_kv_heads, group * length, width))
+
+    def _ungrouped(self, heads, query):
+        if self.num_kv_heads == self.num_heads:
+            return heads
+        batch, _, length, _ = ops.shape(query)
+        return ops.reshape(heads, (batch, self.num_heads, length, ops.shape(heads)[3]))
+
+    def _scores_of_distances(self, query, queries, keys):
+        distance = ops.expand_dims(keys, 0) - ops.expand_dims(queries, 1)
+        index = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
+        table = ops.cast(ops.convert_to_tensor(self.distance_embeddings), query.dtype)
+        vectors = ops.take(table, index, axis=0)  # --> [query, key, key_dim]
+        return ops.einsum("bnqd,qkd->bnqk", query, vectors)
 
     def _has_a_fused_kernel(self):
         # Keras' TensorFlow backend has no kernel of its own for attention, and its scores
@@ -227,6 +327,8 @@ class MultiHeadAttention(LayerOfProjections):
         return (
             keras.backend.backend() == "jax"
             and self.value_dim in (None, self.key_dim)
+            and self.num_kv_heads == self.num_heads
+            and self.window is self.positions is None
             and any(name.startswith("gpu") for name in keras.distribution.list_devices())
         )
 
@@ -256,4 +358,8 @@ class MultiHeadAttention(LayerOfProjections):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "output_shape": self._output_shape,
+            "num_kv_heads": self.num_kv_heads,
+            "window": self.window,
+            "positions": self.positions,
+            "max_distance": self.max_distance,
         }

@@ -33,6 +33,10 @@ class Stack(keras.layers.Layer):
                 attention_dropout=config.attention_dropout,
                 feed_forward_dropout=config.feed_forward_dropout,
                 layer_norm_epsilon=config.layer_norm_epsilon,
+                num_kv_heads=config.num_kv_heads,
+                attention_window=config.attention_window,
+                positions=config.attention_positions,
+                max_distance=config.max_distance,
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
                 **own,
@@ -157,7 +161,17 @@ class Decoder(Stack):
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
 
-    def step(self, inputs, caches, position, mask, cross_key_values, cross_mask, sublayers=None):
+    def step(
+        self,
+        inputs,
+        caches,
+        position,
+        mask,
+        cross_key_values,
+        cross_mask,
+        sublayers=None,
+        positions=None,
+    ):
         """One `DecoderBlock.step` of every block, with a tuple of each block's own arguments.
 
         Returns:
@@ -169,7 +183,7 @@ class Decoder(Stack):
         parts = zip(self.blocks, caches, cross_key_values, sublayers, strict=True)
         for block, cache, cross_key_value, own in parts:
             hidden, cache, weights = block.step(
-                hidden, cache, position, mask, cross_key_value, cross_mask, own
+                hidden, cache, position, mask, cross_key_value, cross_mask, own, positions
             )
             written.append(cache)
             scores.append(weights)

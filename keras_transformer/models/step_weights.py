@@ -143,22 +143,23 @@ class _Attention:
     """The methods of `MultiHeadAttention` that `DecoderBlock.step` calls."""
 
     def __init__(self, layer, inner, outer):
-        self._heads, self._widths = layer.num_heads, (layer.key_dim, layer.value_dim)
+        self._heads = layer.num_heads, layer.num_kv_heads, layer.num_kv_heads
+        self._widths = layer.key_dim, layer.key_dim, layer.value_dim or layer.key_dim
         self._inner, self._outer = inner, outer
-        self.attend = layer.attend
+        self.attend, self._placed = layer.attend, layer.placed
 
-    def project(self, inputs):
+    def project(self, inputs, positions=None):
         rows = ops.reshape(inputs, (-1, inputs.shape[2]))
-        key_dim, value_dim = self._widths[0], self._widths[1] or self._widths[0]
         parts = [linear(rows) for linear in self._inner]
         if len(parts) == 1:
-            start = self._heads * key_dim
-            parts = [parts[0][:, :start], parts[0][:, start : 2 * start], parts[0][:, 2 * start :]]
+            query, key = self._heads[0] * self._widths[0], self._heads[1] * self._widths[1]
+            parts = ops.split(parts[0], [query, query + key], axis=1)
         new = ops.shape(inputs)[1]
         query, key, value = (
-            ops.reshape(part, (-1, new, self._heads, width))
-            for part, width in zip(parts, (key_dim, key_dim, value_dim), strict=True)
+            ops.reshape(part, (-1, new, heads, width))
+            for part, heads, width in zip(parts, self._heads, self._widths, strict=True)
         )
+        query, key = self._placed(query, positions), self._placed(key, positions)
         return ops.transpose(query, (0, 2, 1, 3)), KeyValue(
             ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))
         )
@@ -166,11 +167,11 @@ class _Attention:
     def project_query(self, query):
         (linear,) = self._inner
         rows = linear(ops.reshape(query, (-1, query.shape[2])))
-        rows = ops.reshape(rows, (-1, ops.shape(query)[1], self._heads, self._widths[0]))
+        rows = ops.reshape(rows, (-1, ops.shape(query)[1], self._heads[0], self._widths[0]))
         return ops.transpose(rows, (0, 2, 1, 3))
 
     def project_output(self, heads):
-        new, width = ops.shape(heads)[1], self._heads * (self._widths[1] or self._widths[0])
+        new, width = ops.shape(heads)[1], self._heads[0] * self._widths[2]
         outputs = self._outer(ops.reshape(heads, (-1, width)))
         return ops.reshape(outputs, (-1, new, outputs.shape[-1]))
 

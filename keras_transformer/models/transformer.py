@@ -10,6 +10,7 @@ from keras_transformer import masks
 from keras_transformer.cache import DecodingCache, KeyValue, mean_of_heads
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import (
+    ConcatenatedPositions,
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
@@ -76,11 +77,16 @@ class Transformer(keras.Model):
         self.build()
 
     def _position_layer(self, name):
-        if self.config.positions == "learned":
-            return LearnedPositionalEmbedding(
-                self.config.max_length, dtype=self.dtype_policy, name=name
-            )
-        return SinusoidalPositionalEncoding(dtype=self.dtype_policy, name=name)
+        config, options = self.config, {"dtype": self.dtype_policy, "name": name}
+        if config.positions not in ("sinusoidal", "learned"):
+            return None
+        joined = config.combine_positions == "concatenate"
+        own = {**options, "name": "positions"} if joined else options
+        if config.positions == "learned":
+            layer = LearnedPositionalEmbedding(config.max_length, **own)
+        else:
+            layer = SinusoidalPositionalEncoding(**own)
+        return ConcatenatedPositions(layer, **options) if joined else layer
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "Transformer":
@@ -101,7 +107,8 @@ class Transformer(keras.Model):
             if not layer.built:
                 layer.build((None, None))
         for layer in (self.source_positions, self.target_positions, self.encoder):
-            layer.build(shape)
+            if layer is not None:
+                layer.build(shape)
         self.decoder.build(shape, shape)
         if self.output_projection is not None:
             self.output_projection.build(shape)
@@ -128,7 +135,9 @@ class Transformer(keras.Model):
         return self.encoder(embedded, padding_mask=mask, training=training), mask
 
     def _embed(self, ids, embedding, positions, training=None, start_index=0):
-        embedded = positions(embedding(ids), start_index=start_index)
+        embedded = embedding(ids)
+        if positions is not None:
+            embedded = positions(embedded, start_index=start_index)
         return self.embedding_dropout(embedded, training=training)
 
     def _logits(self, hidden):
@@ -162,7 +171,7 @@ class Transformer(keras.Model):
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
         widths = slots, config.key_dim, config.key_dim
         layers = tuple(
-            KeyValue.empty(batch, heads, *widths, self.compute_dtype)
+            KeyValue.empty(batch, config.num_kv_heads or heads, *widths, self.compute_dtype)
             for heads in config.heads_of("decoder")
         )
         attention = ()
@@ -222,6 +231,11 @@ class Transformer(keras.Model):
             slot = cache.position * beams
             own = ops.broadcast_to(ops.eye(beams, dtype="bool"), (ops.shape(ids)[0], beams, beams))
             lineage = ops.slice_update(cache.lineage, (0, 0, slot), own)
+            # All entries of a step have its number as their position.
+            positions = (
+                ops.repeat(ops.expand_dims(cache.position, 0), beams),
+                ops.arange(ops.shape(lineage)[2]) // beams,
+            )
             hidden, layers, attention = self.decoder.step(
                 ops.reshape(embedded, (-1, beams, width)),
                 cache.layers,
@@ -230,6 +244,7 @@ class Transformer(keras.Model):
                 cache.cross_key_values,
                 cache.cross_mask,
                 sublayers,
+                positions,
             )
             if not isinstance(cache.attention, tuple):
                 cache = cache._replace(

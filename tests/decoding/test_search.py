@@ -30,6 +30,7 @@ VARIANTS = [
     "untied",  # has all that the others have: alone on JAX
     pytest.param("post_norm", marks=pytest.mark.tensorflow),
     pytest.param("pre_norm", marks=pytest.mark.tensorflow),
+    pytest.param("rotary", marks=pytest.mark.tensorflow),
 ]
 OTHER_BACKEND = {"tensorflow": "jax", "jax": "tensorflow"}[keras.backend.backend()]
 

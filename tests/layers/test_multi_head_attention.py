@@ -266,6 +266,97 @@ def test_padding_and_batch_mates_change_nothing(rng, randomize, policy):
         )
 
 
+@pairwise(num_kv_heads=[1, 2, 6], positions=[None, "rotary", "relative"], window=[None, 1, 3])
+def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
+    rng, randomize, num_kv_heads, positions, window
+):
+    inputs = rng.normal(size=(BATCH, 7, QUERY_WIDTH)).astype("float32")
+    own = dict(num_kv_heads=num_kv_heads, positions=positions, window=window, max_distance=2)
+    shape = inputs.shape
+    layer = attention(randomize, shape, shape, num_heads=6, key_dim=10, **own)
+    mask = random_mask(rng, 4, 7)[:, :1, :1]
+    call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
+    output, scores = layer(inputs, inputs, **call)
+    expected, expected_scores = reference.attention(
+        reference.weights_of(layer),
+        float64(inputs),
+        float64(inputs),
+        mask=mask & np.tri(7, dtype=bool),
+        rotary=positions == "rotary",
+        window=window,
+    )
+    np.testing.assert_allclose(float64(output), expected, atol=2e-5)
+    np.testing.assert_allclose(float64(scores), expected_scores, atol=2e-6)
+
+
+@pairwise(
+    length=[9, 17],
+    axes=[None, (1, 1, 1), (2, 1, 1), (1, 3, 9), (2, 1, 9)],
+    causal=[False, True],
+    own=[{}, {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10}, {"positions": "relative"}],
+)
+def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
+    rng, randomize, length, axes, causal, own
+):
+    """Without the weights it is computed in blocks, with them it is not."""
+    inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
+    layer = attention(randomize, inputs.shape, inputs.shape, **{"window": 2, **own})
+    mask = None
+    if axes is not None:
+        batch, heads, rows = axes
+        mask = rng.random((batch, heads, 1 if rows == 1 else length, length)) < 0.7
+    call = dict(attention_mask=mask, use_causal_mask=causal)
+    expected, _ = layer(inputs, inputs, return_attention_scores=True, **call)
+    np.testing.assert_allclose(float64(layer(inputs, inputs, **call)), float64(expected), atol=2e-6)
+
+
+def test_shared_keys_equal_keras_own_layer(rng, randomize):
+    query, value = sequences(rng, "cross")
+    ours = attention(
+        randomize, query.shape, value.shape, num_heads=6, num_kv_heads=2, value_dim=None
+    )
+    theirs = keras.layers.GroupQueryAttention(KEY_DIM, 6, 2)
+    theirs.build(query.shape, value.shape)
+    theirs.set_weights(ours.get_weights())
+    mask = random_mask(rng, 3, KEY)
+    np.testing.assert_allclose(
+        float64(ours(query, value, attention_mask=mask)),
+        float64(theirs(query, value, attention_mask=mask)),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
+def test_attention_with_positions_of_its_own_knows_distances_alone(rng, randomize, positions):
+    inputs = ops.convert_to_tensor(rng.normal(size=(BATCH, 5, QUERY_WIDTH)).astype("float32"))
+    shape = tuple(inputs.shape)
+    layer = attention(randomize, shape, shape, key_dim=10, positions=positions)
+
+    def weights(start):
+        places = start + ops.arange(5)
+        query, key_value = layer.project(inputs, places)
+        return float64(layer.attend(query, key_value, positions=(places, places))[1])
+
+    np.testing.assert_allclose(weights(811), weights(0), atol=1e-4)
+    assert np.abs(weights(0) - weights(2 * ops.arange(5) - ops.arange(5) ** 2)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(num_kv_heads=2), "must divide `num_heads`. Received: num_heads=3, num_kv_heads=2"),
+        (dict(num_kv_heads=0), "`num_kv_heads` must be positive"),
+        (dict(window=0), "`window` must be positive"),
+        (dict(positions="absolute"), "must be one of rotary, relative"),
+        (dict(positions="rotary"), "need an even `key_dim`. Received: key_dim=11"),
+        (dict(max_distance=-1), "`max_distance` must be positive"),
+    ],
+)
+def test_what_keys_and_positions_may_be_is_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(HEADS, KEY_DIM, **arguments)
+
+
 def test_keys_and_values_projected_once_serve_every_query(rng, randomize):
     query, value, key = sequences(rng, "key_given")
     layer = attention(randomize, query.shape, value.shape, key.shape)

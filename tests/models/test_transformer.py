@@ -46,6 +46,10 @@ VARIANTS = {
         positions="learned",
         max_length=11,
     ),
+    "rotary": dict(positions="rotary", num_heads=6, model_dim=36, num_kv_heads=2),
+    "relative": dict(positions="relative", max_distance=2, attention_window=3),
+    "no_positions": dict(positions="none", num_kv_heads=1, attention_window=1),
+    "concatenated": dict(combine_positions="concatenate"),
 }
 EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
@@ -54,12 +58,18 @@ POLICIES = pytest.mark.parametrize(("policy", "tolerance"), TOLERANCE.items())
 VARIANTS_AND_POLICIES = pytest.mark.parametrize(
     ("variant", "policy"),
     [(variant, "float32") for variant in VARIANTS]
-    + [("paper", "mixed_bfloat16"), ("untied", "mixed_float16")],
+    + [("paper", "mixed_bfloat16"), ("untied", "mixed_float16"), ("rotary", "mixed_bfloat16")],
 )
 # The two that share the least, in each precision.
 SOME_VARIANTS = pytest.mark.parametrize(
     ("variant", "policy"),
-    [("paper", "float32"), ("untied", "mixed_bfloat16"), ("paper", "mixed_float16")],
+    [
+        ("paper", "float32"),
+        ("untied", "mixed_bfloat16"),
+        ("paper", "mixed_float16"),
+        ("rotary", "mixed_bfloat16"),
+        ("relative", "mixed_float16"),
+    ],
 )
 
 
@@ -171,7 +181,8 @@ def test_a_row_of_padding_alone_stays_finite(randomize, policy, tolerance):
 @pytest.mark.parametrize(
     ("variant", "policy", "num_beams"),
     [(variant, "float32", 3) for variant in VARIANTS]
-    + [("paper", "float32", 1), ("paper", "mixed_bfloat16", 3), ("untied", "mixed_float16", 3)],
+    + [("paper", "float32", 1), ("paper", "mixed_bfloat16", 3), ("untied", "mixed_float16", 3)]
+    + [("rotary", "mixed_bfloat16", 3), ("relative", "mixed_float16", 3)],
 )
 def test_cached_steps_equal_one_full_pass(rng, randomize, variant, policy, num_beams):
     model = randomize(Transformer(config(variant), dtype=policy))
@@ -230,13 +241,17 @@ def test_decoding_past_the_learned_positions_is_refused():
 def hand_count(c, tables):
     """Parameters of a Transformer with `tables` matrices of vocabulary by width in all."""
     d, f = c.model_dim, c.intermediate_dim
-    attention = 4 * (d * d + d)
+    shared = d * (c.num_kv_heads or c.num_heads) // c.num_heads
+    attention = 2 * (d * d + d) + 2 * (d * shared + shared)
     feed_forward = d * f + f + f * d + d
     norm = 2 * d
     encoder = c.num_encoder_layers * (attention + feed_forward + 2 * norm)
     decoder = c.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
     final_norms = 2 * norm if c.normalize_first else 0
-    return encoder + decoder + final_norms + tables * d
+    blocks = c.num_encoder_layers + c.num_decoder_layers
+    distances = blocks * (2 * c.max_distance + 1) * c.key_dim if c.positions == "relative" else 0
+    joins = 2 * 2 * d * d if c.combine_positions == "concatenate" else 0
+    return encoder + decoder + final_norms + tables * d + distances + joins
 
 
 @EVERY_VARIANT

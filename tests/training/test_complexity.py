@@ -43,7 +43,7 @@ def test_a_training_costs_six_operations_a_weight_and_token_and_the_attention(pr
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA tells its memory on JAX alone")
-@pytest.mark.parametrize("kind", ["self-attention", "recurrent", "convolutional"])
+@pytest.mark.parametrize("kind", ["self-attention", "restricted", "recurrent", "convolutional"])
 def test_a_layer_is_measured(program, kind):
     row = program.measured(kind, 16, 32, rounds=2)
     assert row["milliseconds"] > 0 and np.isfinite(row["mebibytes"])

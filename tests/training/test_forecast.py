@@ -6,27 +6,39 @@ from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.training.forecast import forecast, lines
 from keras_transformer.training.recipe import TrainingSection
 
-CONFIG = TransformerConfig(
-    29, model_dim=12, num_heads=3, intermediate_dim=17, num_encoder_layers=2, num_decoder_layers=3
-)
+SIZES = dict(model_dim=12, num_heads=3, num_encoder_layers=2, num_decoder_layers=3)
+CONFIG = TransformerConfig(29, intermediate_dim=17, **SIZES)
+OTHERS = [
+    CONFIG,
+    TransformerConfig(29, intermediate_dim=17, num_kv_heads=1, attention_window=2, **SIZES),
+    TransformerConfig(29, intermediate_dim=17, positions="relative", **SIZES),
+    TransformerConfig(29, intermediate_dim=17, combine_positions="concatenate", **SIZES),
+]
 
 
-def by_hand(source, target):
+def by_hand(config, source, target):
     """Each matrix times the tokens that pass it, and the pairs that attention multiplies."""
     total = 0
-    for weight in Transformer(CONFIG).weights:
-        on_source = "/encoder/" in weight.path or any(
+    for weight in Transformer(config).weights:
+        on_source = any(part in weight.path for part in ("/encoder/", "source_positions")) or any(
             f"cross_attention/{name}/" in weight.path for name in ("key", "value")
         )
-        if weight.path.endswith(("kernel", "embeddings")):  # the embeddings make the logits
+        if weight.path.endswith(
+            ("kernel", "embedding/embeddings")
+        ):  # the embeddings make the logits
             total += int(np.prod(weight.shape)) * (source if on_source else target)
-    pairs = 2 * source * source + 3 * (target * (target + 1) // 2 + source * target)
-    return total + 2 * 12 * pairs  # scores, and sums of values
+    far = config.attention_window or 99
+    near = sum(abs(i - j) <= far for i in range(source) for j in range(source))
+    past = sum(0 <= i - j <= far for i in range(target) for j in range(target))
+    # Scores, and sums of values; distances have scores of their own.
+    of_a_pair = 3 if config.positions == "relative" else 2
+    return total + 12 * (of_a_pair * (2 * near + 3 * past) + 2 * 3 * source * target)
 
 
+@pytest.mark.parametrize("config", OTHERS)
 @pytest.mark.parametrize(("source", "target"), [(1, 1), (5, 7), (11, 3)])
-def test_the_operations_are_those_of_the_matrices(source, target):
-    assert CONFIG.multiply_adds(source, target) == by_hand(source, target)
+def test_the_operations_are_those_of_the_matrices(config, source, target):
+    assert config.multiply_adds(source, target) == by_hand(config, source, target)
 
 
 def test_a_forecast_is_that_of_all_epochs_and_passes():
@@ -34,7 +46,7 @@ def test_a_forecast_is_that_of_all_epochs_and_passes():
     pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
     dataset = ParallelDataset(pairs, shapes=[(2, 4), (1, 9)], copies=2)
     found = forecast(CONFIG, 1000, dataset, TrainingSection(epochs=5, r_drop=1.0))
-    once = 2 * by_hand(4, 4) + by_hand(9, 9)
+    once = 2 * by_hand(CONFIG, 4, 4) + by_hand(CONFIG, 9, 9)
     expected = 3 * 2 * once * 2 * 5  # backwards twice as much, two operations, copies, epochs
     assert found["floating_point_operations"] == pytest.approx(expected, rel=0.01)
     assert [row["pairs"] for row in found["pairs_by_length"]] == [2, 1]

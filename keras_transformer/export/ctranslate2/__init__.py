@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from keras import ops
 
-from keras_transformer.config import check_transformer
+from keras_transformer.config import check_plain_positions, check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
@@ -103,6 +103,13 @@ def convert_to_ctranslate2(
     """
     config = model.config
     check_transformer(config, "A conversion to CTranslate2")
+    check_plain_positions(config, "A conversion to CTranslate2")
+    for name in ("num_kv_heads", "attention_window"):
+        if getattr(config, name) is not None:
+            raise InputError(
+                f"A conversion to CTranslate2 has no `{name}`. "
+                f"Received: {name}={getattr(config, name)!r}."
+            )
     try:
         import ctranslate2
     except ImportError as error:
@@ -170,6 +177,8 @@ def _fill_ends(spec, model, max_positions):
 
 
 def _position_table(positions, model, max_positions):
+    if positions is None:
+        return np.zeros((max_positions, model.config.model_dim), "float32")
     if isinstance(positions, SinusoidalPositionalEncoding):
         return _array(positions(ops.zeros((1, max_positions, model.config.model_dim))))[0]
     return _array(positions.embeddings)

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Literal
 
-from keras_transformer.config import check_transformer
+from keras_transformer.config import check_plain_positions, check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE
@@ -114,6 +114,7 @@ def check_exportable(engine, quantize):
     import keras
 
     check_transformer(engine.model.config, "A LiteRT model")
+    check_plain_positions(engine.model.config, "A LiteRT model")
     try:
         importlib.metadata.version("ai-edge-litert")
     except importlib.metadata.PackageNotFoundError:

@@ -48,14 +48,22 @@ def project(rows, *projections, scale: float = 1.0):
 
 def keys_and_values(layer, rows, count):
     """Keys and values of an attention layer by head, `(batch, heads, count, key_dim)` each."""
+    heads = layer.num_kv_heads
     both = project(rows, *layer.projections[1:3])  # --> [batch * count, 2 * heads * key_dim]
-    width = layer.num_heads * layer.key_dim
-    return tuple(_by_head(layer, both[:, start : start + width], count) for start in (0, width))
+    parts = tf.split(both, 2, axis=1)
+    return tuple(_by_head(part, count, heads, layer.key_dim) for part in parts)
 
 
-def _by_head(layer, rows, count):
-    rows = tf.reshape(rows, (-1, count, layer.num_heads, layer.key_dim))
-    return tf.transpose(rows, (0, 2, 1, 3))
+def _by_head(rows, count, heads, width):
+    return tf.transpose(tf.reshape(rows, (-1, count, heads, width)), (0, 2, 1, 3))
+
+
+def _of_each_head(layer, shared):
+    """Keys or values by head, those that heads share once for each of them."""
+    if layer.num_kv_heads == layer.num_heads:
+        return shared
+    group = layer.num_heads // layer.num_kv_heads
+    return tf.gather(shared, np.arange(layer.num_heads) // group, axis=1)
 
 
 def attend(layer, rows, count, parts, bias):
@@ -64,7 +72,7 @@ def attend(layer, rows, count, parts, bias):
     `bias` is added to the scores of each part, broadcastable to `(batch, heads, count, positions)`.
     """
     scores = attention_scores(layer, rows, count, [key for key, _ in parts], bias)
-    values = [value for _, value in parts]
+    values = [_of_each_head(layer, value) for _, value in parts]
     if len(parts) == 1:
         outputs = tf.matmul(tf.nn.softmax(scores[0]), values[0])
     else:
@@ -77,9 +85,10 @@ def attend(layer, rows, count, parts, bias):
 def attention_scores(layer, rows, count, keys, bias):
     """What `attend` takes the softmax of, `(batch, heads, count, positions)` for each of `keys`."""
     query = project(rows, layer.projections[0], scale=1.0 / math.sqrt(layer.key_dim))
-    query = _by_head(layer, query, count)
+    query = _by_head(query, count, layer.num_heads, layer.key_dim)
     return [
-        tf.matmul(query, key, transpose_b=True) + each for key, each in zip(keys, bias, strict=True)
+        tf.matmul(query, _of_each_head(layer, key), transpose_b=True) + each
+        for key, each in zip(keys, bias, strict=True)
     ]
 
 
@@ -133,12 +142,25 @@ def encode(model, source_ids, positions):
     rows = tf.reshape(rows, (-1, config.model_dim))
     bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
     bias = tf.reshape(bias, (-1, 1, 1, length))
+    places = tf.range(length)
+    seen = within_window(config, bias, places, places)
     for block in model.encoder.blocks:
-        rows = _encoder_block(block, config.normalize_first, rows, length, bias)
+        rows = _encoder_block(block, config.normalize_first, rows, length, seen)
     if config.normalize_first:
         rows = normalize(model.encoder.final_norm, rows)
     crossed = [each.cross_attention for each in model.decoder.blocks]
     return [keys_and_values(each, rows, length) for each in crossed], bias
+
+
+def within_window(config, bias, queries, keys):
+    """A bias that also hides the keys that are too far away; int32 positions `(query,)`, `(key,)`.
+
+    The bias is broadcastable to `(…, query, key)`.
+    """
+    if config.attention_window is None:
+        return bias
+    distance = tf.abs(tf.expand_dims(queries, 1) - tf.expand_dims(keys, 0))
+    return bias + tf.cast(distance > config.attention_window, tf.float32) * HIDDEN
 
 
 def embed(embedding, ids):
@@ -149,6 +171,8 @@ def embed(embedding, ids):
 
 def position_table(model, layer, length) -> np.ndarray:
     """What a layer of positions adds, `(length, model_dim)`."""
+    if layer is None:
+        return np.zeros((length, model.config.model_dim), "float32")
     if model.config.positions == "learned":
         length = min(length, model.config.max_length)
     return array(layer(ops.zeros((1, length, model.config.model_dim))))[0]

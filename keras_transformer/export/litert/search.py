@@ -27,6 +27,7 @@ from keras_transformer.export.litert.model import (
     encode,
     normalize,
     position_table,
+    within_window,
 )
 
 _BLOCK = 8
@@ -114,14 +115,17 @@ class LiteRTSearch:
         shapes = tf.nest.map_structure(lambda each: each.shape, state)
         batch = strategy.limits.shape[0]
         grows = [
-            tf.TensorShape((batch, heads, None, config.key_dim))
-            for heads in config.heads_of("decoder")
+            tf.TensorShape((batch, heads, None, config.key_dim)) for heads in self._cached_heads()
         ]
         bias_grows = tf.TensorShape((batch, self.options.beam_size, None))
         shapes = (*shapes[:2], [(each, each) for each in grows], bias_grows)
         return tf.while_loop(
             unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
         )[1]
+
+    def _cached_heads(self):
+        config = self.model.config
+        return [config.num_kv_heads or heads for heads in config.heads_of("decoder")]
 
     def _empty(self, limits):
         """Each layer's keys of an empty block, the bias that hides them, zeros `(batch, 1)`."""
@@ -132,7 +136,7 @@ class LiteRTSearch:
             tf.reshape(zero, (-1, 1, 1, 1))
             + tf.zeros((1, heads, slots, 1))
             + tf.zeros((1, 1, 1, config.key_dim))
-            for heads in config.heads_of("decoder")
+            for heads in self._cached_heads()
         ]
         hidden = tf.fill((1, self.options.beam_size, slots), HIDDEN)
         return empty, tf.expand_dims(zero, 2) + hidden, zero
@@ -147,7 +151,16 @@ class LiteRTSearch:
         # Of the batch's size: the least of anything here is HIDDEN.
         own = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), own)
         new_bias = write(new_bias, own, (0, 0, slot))
-        bias = [tf.expand_dims(each, 1) for each in (new_bias, past_bias)]
+        # The steps that the entries are of; the past begins with a block of nothing.
+        steps = (
+            position - place + tf.range(_BLOCK * beams) // beams,
+            tf.range(tf.shape(past_bias)[2]) // beams - _BLOCK,
+        )
+        now = tf.reshape(position, (1,))
+        bias = [
+            tf.expand_dims(within_window(self.model.config, each, now, own), 1)
+            for each, own in zip((new_bias, past_bias), steps, strict=True)
+        ]
         (source, source_bias), written = source, []
 
         def store(old, recent):

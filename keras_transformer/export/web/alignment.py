@@ -19,6 +19,7 @@ from keras_transformer.export.litert.model import (
     normalize,
     position_table,
     self_attend,
+    within_window,
 )
 from keras_transformer.export.verification import fitting_texts
 from keras_transformer.inputs import pad
@@ -56,6 +57,7 @@ class LiteRTAlignment:
         rows = rows + tf.gather(self.target_positions, places)
         rows = tf.reshape(rows, (-1, model.config.model_dim))
         later = np.triu(np.full((1, 1, steps, steps), HIDDEN, "float32"), 1)
+        later = within_window(model.config, later, tf.range(steps), tf.range(steps))
         *blocks, last = zip(model.decoder.blocks, source, strict=True)
         for block, crossed in blocks:
             rows = decoder_block(

@@ -12,6 +12,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.cli import run
 from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding import Constraints, Greedy, decode
+from keras_transformer.errors import InputError
 from keras_transformer.export import ctranslate2
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2, export_ctranslate2
 from keras_transformer.training import Recipe, RunFolder
@@ -29,11 +30,29 @@ def engine_of_theirs():
 
 
 @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(positions="rotary"), "Received: model.positions='rotary', combine_positions='add'"),
+        (dict(combine_positions="concatenate"), "combine_positions='concatenate'"),
+        (dict(num_kv_heads=2), "has no `num_kv_heads`. Received: num_kv_heads=2"),
+        (dict(attention_window=5), "has no `attention_window`. Received: attention_window=5"),
+    ],
+)
+def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):
+    sizes = dict(model_dim=24, num_heads=4, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(VOCABULARY, intermediate_dim=8, **sizes, **fields))
+    with pytest.raises(InputError, match=message):
+        convert_to_ctranslate2(model, PIECES, PIECES, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
     ("normalize_first", "tie_embeddings", "positions", "heads"),
     [
         (False, "all", "sinusoidal", {}),
         (True, "all", "learned", {"encoder_heads": [1, 2], "decoder_heads": [1]}),
         (False, "decoder", "learned", {}),
+        (False, "all", "none", {}),
         (True, "none", "sinusoidal", {"decoder_heads": [2], "cross_heads": [1]}),
     ],
 )

@@ -153,12 +153,13 @@ MODELS = [
         "num_decoder_layers": 1,
     },
 ]
+NEAR = {"positions": "none", "num_kv_heads": 1, "attention_window": 2}
 PRUNED = {**MODELS[0], "encoder_heads": [2], "decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
 @pytest.mark.parametrize(
     ("fields", "beam_size", "n_best", "length_penalty"),
-    [(MODELS[0], 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (MODELS[1], 4, 2, 0.0)],
+    [(MODELS[0], 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (MODELS[1], 4, 2, 0.0), (NEAR, 3, 1, 0.6)],
 )
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)

@@ -1,0 +1,60 @@
+"""ConcatenatedPositions: tokens and positions side by side, projected."""
+
+import numpy as np
+import pytest
+import reference
+from keras import ops
+from keras.src import testing
+from reference import float64
+
+from keras_transformer.layers import (
+    ConcatenatedPositions,
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEncoding,
+)
+
+WIDTH = 7
+POSITIONS = {
+    "sinusoidal": SinusoidalPositionalEncoding,
+    "learned": lambda: LearnedPositionalEmbedding(11),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+@pytest.mark.parametrize("start", [0, 5])
+def test_is_the_product_of_both_side_by_side(rng, randomize, kind, start):
+    layer = ConcatenatedPositions(POSITIONS[kind]())
+    layer.build((None, None, WIDTH))
+    weights = reference.weights_of(randomize(layer))
+    inputs = rng.normal(size=(2, 5, WIDTH)).astype("float32")
+    positions = (
+        reference.positional_encoding(5, WIDTH, start)
+        if kind == "sinusoidal"
+        else next(v for k, v in weights.items() if k.endswith("embeddings"))[start : start + 5]
+    )
+    both = np.concatenate([inputs, np.broadcast_to(positions, inputs.shape)], axis=2)
+    expected = both @ weights["projection/kernel"]
+    np.testing.assert_allclose(float64(layer(inputs, start_index=start)), expected, atol=1e-5)
+
+
+class KerasHarness(testing.TestCase):
+    """Not a name that pytest collects by itself, so that the name tells the test."""
+
+    def test_keras_own_layer_checks_pass(self):
+        self.run_layer_test(
+            ConcatenatedPositions,
+            init_kwargs={"positions": SinusoidalPositionalEncoding()},
+            input_shape=(2, 5, WIDTH),
+            expected_output_shape=(2, 5, WIDTH),
+            expected_num_trainable_weights=1,
+            expected_num_seed_generators=0,
+            supports_masking=True,
+            run_mixed_precision_check=False,
+        )
+
+
+def test_a_mask_is_passed_on():
+    layer = ConcatenatedPositions(SinusoidalPositionalEncoding())
+    inputs = ops.ones((1, 3, WIDTH))
+    inputs._keras_mask = mask = ops.convert_to_tensor([[True, True, False]])
+    np.testing.assert_array_equal(np.asarray(layer(inputs)._keras_mask), np.asarray(mask))
