@@ -191,21 +191,13 @@ class MultiHeadAttention(LayerOfProjections):
             heads = self._attend_at_once(query, value, value if key is None else key, mask)
             return self.project_output(heads)
         queries, key_value = self.project_query(query), self.project_key_value(value, key)
-        if not return_attention_scores and self._is_long(query, value):
+        window = self.window
+        if window and not return_attention_scores and _is_long(query, value, window):
             attend = functools.partial(self.attend, training=training)
-            return self.project_output(
-                attend_in_blocks(attend, queries, key_value, mask, self.window)
-            )
+            return self.project_output(attend_in_blocks(attend, queries, key_value, mask, window))
         heads, weights = self.attend(queries, key_value, mask, training)
         output = self.project_output(heads)
         return (output, weights) if return_attention_scores else output
-
-    def _is_long(self, query, value):
-        """Whether blocks of the window have fewer pairs than the whole: with one sequence only."""
-        length = query.shape[1]
-        return (
-            self.window is not None and value.shape[1] == length and (length or 0) > 4 * self.window
-        )
 
     def _check_inputs(self, query, value, key):
         for name, each in (("query", query), ("value", value), ("key", key)):
@@ -363,3 +355,9 @@ class MultiHeadAttention(LayerOfProjections):
             "positions": self.positions,
             "max_distance": self.max_distance,
         }
+
+
+def _is_long(query, value, window):
+    """Whether a sequence has many more pairs than blocks of the window have."""
+    length = query.shape[1]
+    return length is not None and value.shape[1] == length > 4 * window
