@@ -3,18 +3,22 @@
     pip install ".[plots]"
     python training/pruning.py --model RUN --source FILE --reference FILE \
         --json pruning.json --plot pruning.png
-    python training/pruning.py … --order pruning.json --keep 24 --epochs 3 --output PRUNED
+    python training/pruning.py … --order pruning.json --keep 24 --epochs 5 --output PRUNED
+    python training/pruning.py … --pruned PRUNED
 
 Importance is measured on the run's validation text, in rounds: after each removal anew. Without
 `--output` heads are switched off one round after the other and the text is translated each time.
 With it, half of the heads or `--keep` of them stay, the smaller model is trained for `--epochs` on
-the run's training text, gets a run folder of its own, and both translate the text in turns: BLEU
-and seconds. Figures are JSON on stdout.
+the run's training text and gets a run folder of its own. The rate of that training grows for a
+tenth of its steps to where the run's own ended, and falls to zero. `--pruned` names such a folder
+of before. Both runs then translate the text in turns, `--batch-sizes` at a time: BLEU and seconds.
+Figures are JSON on stdout.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import sys
@@ -30,9 +34,12 @@ from keras_transformer.analysis.heads import head_importance
 from keras_transformer.data import read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.files import write_whole
+from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.callbacks import save_without_optimizer
 from keras_transformer.training.corpus import make_datasets
+
+_ONE_BY_ONE = 200  # sentences that are timed at least
 
 
 def removal_order(model, dataset, at_once):
@@ -94,6 +101,17 @@ def plot(rows, path, title):
     figure.savefig(path, dpi=110)
 
 
+def falling_rate(model, recipe, steps_per_epoch, epochs):
+    """Grows for a tenth of the steps to the recipe's last rate, and falls to zero as a cosine."""
+    training, steps = recipe.training, steps_per_epoch * epochs
+    scale = training.warmup_steps, training.learning_rate_scale
+    last = TransformerSchedule(model.config.model_dim, *scale)(steps_per_epoch * training.epochs)
+    growing = steps // 10
+    return keras.optimizers.schedules.CosineDecay(
+        0.0, steps - growing, warmup_target=float(last), warmup_steps=growing
+    )
+
+
 def write_pruned(folder, model, names, epochs, output):
     """The run folder of a model without these heads, trained for some epochs more."""
     recipe = folder.recipe()
@@ -102,8 +120,11 @@ def write_pruned(folder, model, names, epochs, output):
         datasets, _ = make_datasets(recipe, folder.tokenizers())
         dataset = datasets["train"]
         on_tensorflow = keras.backend.backend() == "tensorflow"
-        # The average of the last hundred steps: that of a whole training would remember the start.
-        compile_model(pruned, dataclasses.replace(recipe.training, ema_momentum=0.99))
+        # No average of the weights: at its end the rate is nothing, and they stand still.
+        compile_model(pruned, dataclasses.replace(recipe.training, ema_momentum=None))
+        pruned.optimizer.learning_rate = falling_rate(
+            model, recipe, dataset.steps_per_epoch, epochs
+        )
         with contextlib.redirect_stdout(sys.stderr):
             pruned.fit(
                 dataset.to_tf_dataset() if on_tensorflow else dataset.to_py_dataset(),
@@ -119,19 +140,31 @@ def write_pruned(folder, model, names, epochs, output):
     return {"heads": heads, "parameters": [model.count_params(), pruned.count_params()]}
 
 
-def compare(paths, sources, references, search, rounds):
-    """BLEU and seconds of runs that translate in turns, a list each."""
+def compare(paths, sources, references, search, rounds, batch_sizes):
+    """BLEU of runs, and the seconds in which they translate in turns, a list each."""
     translators = [Translator.load(path) for path in paths]
-    found = [each.translate(sources, **search) for each in translators]  # This compiles.
-    bleu = [evaluate([each.text for each in texts], references)["bleu"] for texts in found]
-    seconds = [[] for _ in translators]
-    for _ in range(rounds):
-        for translator, own in zip(translators, seconds, strict=True):
-            start = time.perf_counter()
-            translator.translate(sources, **search)
-            own.append(round(time.perf_counter() - start, 3))
-    ratio = float(np.median(np.divide(*seconds)))
-    return {"bleu": bleu, "seconds": seconds, "times_as_fast": round(ratio, 3)}
+    texts = [each.translate(sources, **search) for each in translators]
+    bleu = [evaluate([each.text for each in found], references)["bleu"] for found in texts]
+    result = {"bleu": bleu, "tokens": [sum(len(each.ids) for each in found) for found in texts]}
+    for size in batch_sizes:
+        # One by one takes long: a part of the text tells as much.
+        chosen = sources[: max(_ONE_BY_ONE, len(sources) * min(size, 32) // 32)]
+        calls = [
+            functools.partial(each.translate, chosen, batch_size=size, **search)
+            for each in translators
+        ]
+        for call in calls:
+            call()  # This compiles.
+        seconds = [[] for _ in calls]
+        for _ in range(rounds):
+            for call, own in zip(calls, seconds, strict=True):
+                start = time.perf_counter()
+                call()
+                own.append(round(time.perf_counter() - start, 3))
+        ratio = round(float(np.median(np.divide(*seconds))), 3)
+        timed = {"sentences": len(chosen), "seconds": seconds, "times_as_fast": ratio}
+        result[f"batch_size={size}"] = timed
+    return result
 
 
 def main():
@@ -147,7 +180,9 @@ def main():
     parser.add_argument("--output", metavar="DIR", help="the smaller run to make")
     parser.add_argument("--keep", type=int, metavar="N", help="heads of it; default: half")
     parser.add_argument("--epochs", type=int, default=0, metavar="N", help="of training after it")
+    parser.add_argument("--pruned", metavar="DIR", help="an earlier --output, to compare alone")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of the comparison")
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 1], metavar="N")
     options = parser.parse_args()
     folder = RunFolder.existing(options.model)
     recipe = folder.recipe()
@@ -155,6 +190,9 @@ def main():
     decoding = recipe.decoding
     search = {"beam_size": options.beam_size or decoding.beam_size}
     search["length_penalty"] = decoding.length_penalty
+    comparison = sources, references, search, options.rounds, options.batch_sizes
+    if options.pruned:
+        return finish(compare((options.model, options.pruned), *comparison), options.json)
     limits = decoding.max_source_length, decoding.max_target_length
     engine = ModelEngine(folder.model(), *folder.tokenizers(), *limits)
     if options.order:
@@ -171,12 +209,16 @@ def main():
         total = sum(sum(engine.model.config.heads_of(kind)) for kind in KINDS)
         names = order[: total - (options.keep or total // 2)]
         result = write_pruned(folder, engine.model, names, options.epochs, options.output)
-        both = options.model, options.output
-        result |= compare(both, sources, references, search, options.rounds)
+        result |= compare((options.model, options.output), *comparison)
+    finish(result, options.json)
+
+
+def finish(result, path):
+    """Prints the figures, and writes them where that is asked for."""
     text = json.dumps(result, indent=1)
     print(text)
-    if options.json:
-        write_whole(options.json, text + "\n")
+    if path:
+        write_whole(path, text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Translates a text in headless Chromium with a web export, and with LiteRT in Python beside it.
 
-    python export/web/measure.py --artifact EXPORT --source FILE --sentences 200
+    python export/web/measure.py --artifact EXPORT --source FILE --sentences 200 [--model RUN]
+    python export/web/measure.py --make transformer_base --tokenizer FILE --artifact EXPORT
 
 The folder is served by Python's static server. After the first visit the server is stopped and the
 page opened again, which must translate as before. JSON on stdout: bytes of a first visit, load
 times, memory, milliseconds a sentence and words a second, one sentence at a time and in batches,
-and the sentences whose translations differ, with both scores. Needs Chromium and `websockets`.
+and the sentences whose translations differ, with both scores. With the run that was exported, the
+live model gives its opinion of both. `--make` writes a folder to measure: a model of that preset's
+size in int8, not trained, whose translations all have 16 tokens. Needs Chromium and `websockets`.
 """
 
 import argparse
@@ -16,17 +19,21 @@ import http.server
 import json
 import os
 import pathlib
+import statistics
 import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "serving"))
+from ai_edge_litert import interpreter  # noqa: E402
 from browser import Browser  # noqa: E402
 
 from keras_transformer import Translator  # noqa: E402
 from keras_transformer.data import read_lines  # noqa: E402
 
+_STEPS = 16  # about those of a sentence of Multi30k
 _SCRIPT = """(async () => {
   const { load } = await import(new URL("translator.js", location.href));
   const start = performance.now();
@@ -42,7 +49,8 @@ _SCRIPT = """(async () => {
     const ms = [middle - begin, performance.now() - middle];
     const tokens = alone.flatMap(({ parts }) => parts.flatMap(({ ids }) => ids)).length;
     answer[beamSize] = { ms, tokens, texts: alone.map((each) => each.text),
-      scores: alone.map(({ parts }) => parts[0].score), others: [] };
+      scores: alone.map(({ parts }) => parts[0].score),
+      ids: alone.map(({ parts }) => parts[0].ids), others: [] };
     order.forEach((place, i) => (answer[beamSize].others[place] = together[i].text));
   }
   return answer;
@@ -108,12 +116,56 @@ def python(folder, texts, beam_size):
     return [middle - start, time.perf_counter() - middle], alone
 
 
+def without_xnnpack(folder, texts, beam_size):
+    """The translations by LiteRT in Python with its own reference kernels."""
+    reference = interpreter.OpResolverType.BUILTIN_REF
+    made = functools.partial(interpreter.Interpreter, experimental_op_resolver_type=reference)
+    with unittest.mock.patch.object(interpreter, "Interpreter", made):
+        return python(folder, texts, beam_size)[1]
+
+
+def compared(here, expected):
+    """How many translations are the browser's, and how far the scores of those are apart."""
+    pairs = zip(here["texts"], here["scores"], expected, strict=True)
+    apart = [abs(score - each.score) for text, score, each in pairs if text == each.text]
+    return {
+        "equal": len(apart),
+        "score_difference": {"mean": statistics.fmean(apart), "largest": max(apart)},
+    }
+
+
+def opinion(live, source, ids, length_penalty):
+    """The live model's scores of two translations, and how probable it holds where they part."""
+    scored = live.score([source] * 2, ids, length_penalty=length_penalty)
+    place = next(i for i, (one, other) in enumerate(zip(*ids, strict=False)) if one != other)
+    tokens = [{each.tokens[place]: each.token_log_probabilities[place]} for each in scored]
+    return {"scores": [each.score for each in scored], "part_at": place, "tokens": tokens}
+
+
+def make(preset, tokenizer, folder):
+    """Exports an untrained model of a preset's size; it hardly ever ends a sentence by itself."""
+    from keras_transformer import Tokenizer, Transformer
+    from keras_transformer.decoding import ModelEngine
+    from keras_transformer.export.web.export import export_web
+
+    tokenizer = Tokenizer.load(tokenizer)
+    model = Transformer.from_preset(preset, vocabulary_size=tokenizer.vocabulary_size)
+    engine = ModelEngine(model, tokenizer, max_target_length=_STEPS)
+    report = export_web(engine, folder, quantize="int8", source_lengths=[32], overwrite=True)
+    print(json.dumps(report.verification, indent=2))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--artifact", required=True, metavar="FOLDER")
-    parser.add_argument("--source", required=True, metavar="FILE")
+    parser.add_argument("--source", metavar="FILE")
     parser.add_argument("--sentences", type=int, default=200, metavar="N")
+    parser.add_argument("--model", metavar="RUN", help="what the folder was exported from")
+    parser.add_argument("--make", metavar="PRESET", help="write the folder, and measure nothing")
+    parser.add_argument("--tokenizer", metavar="FILE", help="of the folder to make")
     options = parser.parse_args()
+    if options.make:
+        return make(options.make, options.tokenizer, options.artifact)
     texts = read_lines(options.source)[: options.sentences]
     words = sum(len(text.split()) for text in texts)
     script = _SCRIPT % base64.b64encode(json.dumps(texts).encode()).decode()
@@ -152,17 +204,24 @@ def main():
             "complaints": browser.complaints,
         }
         browser.close()
+    live = Translator.load(options.model).engine if options.model else None
+    penalty = json.loads((folder / "export.json").read_text("utf-8"))["length_penalty"]
     for beam_size, here in found.items():
         seconds, expected = python(folder, texts, int(beam_size))
-        different = [
-            {"source": text, "browser": [a, s], "python": [each.text, each.score]}
-            for text, a, s, each in zip(texts, here["texts"], here["scores"], expected, strict=True)
-            if a != each.text
-        ]
+        different = []
+        for place, each in enumerate(expected):
+            if here["texts"][place] != each.text:
+                pair = {"browser": [here["texts"][place], here["scores"][place]]}
+                pair |= {"python": [each.text, each.score], "source": texts[place]}
+                if live:
+                    ids = [here["ids"][place], list(each.ids)]
+                    pair["live"] = opinion(live, texts[place], ids, penalty)
+                different.append(pair)
         rates = [words / (ms / 1000) for ms in here["ms"]], [words / each for each in seconds]
         report[f"beam_size={beam_size}"] = {
             "sentences": len(texts),
-            "equal": len(texts) - len(different),
+            "tokens_a_sentence": round(here["tokens"] / len(texts), 1),
+            "python": compared(here, expected),
             "equal_offline": sum(map(str.__eq__, here["texts"], again[beam_size]["texts"])),
             "equal_in_batches": sum(map(str.__eq__, here["texts"], here["others"])),
             "tokens_a_second": round(here["tokens"] / (here["ms"][0] / 1000)),
@@ -173,6 +232,9 @@ def main():
             },
             "different": different,
         }
+        if live:
+            control = without_xnnpack(folder, texts, int(beam_size))
+            report[f"beam_size={beam_size}"]["python_without_xnnpack"] = compared(here, control)
     print(json.dumps(report, indent=2, ensure_ascii=False))
 
 

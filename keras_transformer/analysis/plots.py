@@ -1,5 +1,8 @@
 """Pictures of what the array functions give. Each takes arrays and returns a Matplotlib figure."""
 
+import importlib
+import io
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,23 +24,43 @@ if TYPE_CHECKING:
 
 # Perceptually even, and read by colour-blind eyes.
 _COLOURS = "viridis"
+_SMALL = 7  # points: size of the tokens' letters
 
 
-def _figure(rows=1, columns=1, **options):
-    """A figure and its axes `[rows, columns]`; no `pyplot`: it would choose a window system."""
+def _matplotlib(module):
+    """A module of Matplotlib; never `pyplot`, which would choose a window system."""
     try:
-        from matplotlib.figure import Figure
+        return importlib.import_module(f"matplotlib.{module}")
     except ImportError as error:
         raise ImportError(
             'Pictures need Matplotlib: pip install "keras_transformer[plots]".'
         ) from error
-    figure = Figure(layout="constrained", **options)
-    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _subplots(rows=1, columns=1, *, figsize, left=0.7, below=0.5, between=(0.25, 0.35)):
+    """A figure and its axes `[rows, columns]`, with margins in inches for its labels.
+
+    Matplotlib's own layouts measure every label several times, which takes longer than drawing.
+    """
+    figure = _matplotlib("figure").Figure(figsize=figsize)
+    width, height = figsize
+    margins = {"left": left / width, "right": 1 - 0.15 / width}
+    margins |= {"bottom": below / height, "top": 1 - 0.35 / height}
+    spaces = dict(zip(("wspace", "hspace"), between, strict=True))
+    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw={**margins, **spaces})
+
+
+def _inches(texts, fontsize):
+    """How long the longest of some texts is."""
+    font = _matplotlib("font_manager").FontProperties(size=fontsize)
+    measure = _matplotlib("textpath").text_to_path.get_text_width_height_descent
+    sizes = [measure(text, font, False) for text in {*texts}]
+    return max((width for width, _, _ in sizes), default=0) / 72
 
 
 def _label(axis, tokens, rotation=0, places=None):
     axis.set_ticks(range(len(tokens)) if places is None else places)
-    axis.set_ticklabels([_shown(token) for token in tokens], rotation=rotation, fontsize=7)
+    axis.set_ticklabels([_shown(token) for token in tokens], rotation=rotation, fontsize=_SMALL)
 
 
 def _shown(text):
@@ -56,22 +79,27 @@ def plot_attention(
         title: Of the whole.
     """
     layers, heads, queries, keys = weights.shape
-    size = (1.2 + heads * max(1.6, 0.11 * keys), 0.9 + layers * max(1.6, 0.11 * queries))
-    # One coordinate system for all: Matplotlib takes longer for each than for what is in it.
-    figure, ((axis,),) = _figure(figsize=size)
-    tops, lefts = np.arange(layers) * (queries + 2), np.arange(heads) * (keys + 1)
-    for layer, head in np.ndindex(layers, heads):
-        top, left = tops[layer], lefts[head]
-        where = (left - 0.5, left + keys - 0.5, top + queries - 0.5, top - 0.5)
+    size = np.array([heads * max(1.6, 0.11 * keys), layers * max(1.6, 0.11 * queries)])
+    # One coordinate system, texts instead of ticks, margins of a known size: Matplotlib takes
+    # longer for each of the other things than for all that is shown.
+    left, below = (_inches(tokens, _SMALL) + 0.2 for tokens in (query_tokens, key_tokens))
+    whole = size + (left + 0.1, below + 0.5)
+    figure = _matplotlib("figure").Figure(figsize=whole)
+    axis = figure.add_axes((left / whole[0], below / whole[1], *size / whole))
+    tops, starts = np.arange(layers) * (queries + 2), np.arange(heads) * (keys + 1)
+    end = tops[-1] + queries - 0.5
+    for (layer, top), (head, start) in itertools.product(enumerate(tops), enumerate(starts)):
+        where = (start - 0.5, start + keys - 0.5, top + queries - 0.5, top - 0.5)
         axis.imshow(weights[layer, head], vmin=0, vmax=1, cmap=_COLOURS, extent=where)
-        axis.text(left + keys / 2, top - 0.7, f"{layer}.{head}", fontsize=8, ha="center")
-    axis.set(
-        xlim=(-0.5, lefts[-1] + keys - 0.5), ylim=(tops[-1] + queries - 0.5, -2), aspect="auto"
-    )
-    _label(axis.yaxis, [*query_tokens] * layers, 0, (tops[:, None] + range(queries)).ravel())
-    _label(axis.xaxis, [*key_tokens] * heads, 90, (lefts[:, None] + range(keys)).ravel())
-    axis.spines[:].set_visible(False)
-    figure.suptitle(_shown(title))
+        axis.text(start + keys / 2, top - 0.7, f"{layer}.{head}", fontsize=8, ha="center")
+    text = {"fontsize": _SMALL, "parse_math": False}
+    for top, (row, token) in itertools.product(tops, enumerate(query_tokens)):
+        axis.text(-1, top + row, token, ha="right", va="center", **text)
+    for start, (column, token) in itertools.product(starts, enumerate(key_tokens)):
+        axis.text(start + column, end + 0.5, token, ha="center", va="top", rotation=90, **text)
+    axis.set(xlim=(-0.5, starts[-1] + keys - 0.5), ylim=(end, -2), aspect="auto")
+    axis.set_axis_off()
+    figure.text(0.5, 1 - 0.15 / whole[1], _shown(title), fontsize=12, ha="center", va="top")
     return figure
 
 
@@ -97,7 +125,11 @@ def plot_pair(
 def plot_alignment(alignment: WordAlignment) -> "Figure":
     """The words of the target (rows) over those of the source, a dot on each link."""
     rows, columns = max(alignment.weights.shape[0], 1), max(alignment.weights.shape[1], 1)
-    figure, ((axis,),) = _figure(figsize=(2.2 + 0.3 * columns, 1.4 + 0.3 * rows))
+    left, below = (
+        _inches(words, _SMALL) + 0.5 for words in (alignment.target_words, alignment.source_words)
+    )
+    size = (left + 0.15 + 0.3 * columns, below + 0.35 + 0.3 * rows)
+    figure, ((axis,),) = _subplots(figsize=size, left=left, below=below)
     if alignment.weights.size:
         axis.imshow(alignment.weights, vmin=0, vmax=1, cmap=_COLOURS)
         for source, target in alignment.links():
@@ -110,7 +142,7 @@ def plot_alignment(alignment: WordAlignment) -> "Figure":
 
 def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
     """The vectors of positions `(length, width)`, side by side under their names."""
-    figure, axes = _figure(1, len(vectors), figsize=(1 + 5 * len(vectors), 4))
+    figure, axes = _subplots(1, len(vectors), figsize=(1 + 5 * len(vectors), 4))
     for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
         largest = np.nanmax(np.abs(each))
         image = axis.imshow(each, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
@@ -130,16 +162,19 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
     chosen = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
     positions = min(positions, len(vectors))
     size = (1.6 + 0.6 * positions, 1 + 0.6 * len(chosen))
-    figure, ((axis,),) = _figure(figsize=size)
+    figure, ((axis,),) = _subplots(figsize=size, left=1.2)
     periods = 2 * np.pi / frequencies(vectors.shape[1])
     circle = np.linspace(0, 2 * np.pi, 60)
-    for row, position in np.ndindex(len(chosen), positions):
-        # Centres are 2.4 radii apart. As a clock, a hand begins at the top.
-        across, down = 2.4 * position, -2.4 * row
-        sine, cosine = vectors[position, 2 * chosen[row] : 2 * chosen[row] + 2]
-        axis.plot(across + np.cos(circle), down + np.sin(circle), color="0.7", linewidth=0.7)
-        hand = [across, across + sine], [down, down + cosine]
-        axis.plot(*hand, color="#0072B2", linewidth=1.6)
+    circle, hands = np.stack([np.cos(circle), np.sin(circle)], axis=1), []
+    # Centres are 2.4 radii apart. As a clock, a hand begins at the top.
+    places = 2.4 * np.array([*np.ndindex(len(chosen), positions)])[:, ::-1] * (1, -1)
+    for (row, position), place in zip(np.ndindex(len(chosen), positions), places, strict=True):
+        hands.append([place, place + vectors[position, 2 * chosen[row] : 2 * chosen[row] + 2]])
+    circles = places[:, None] + circle
+    lines = _matplotlib("collections").LineCollection
+    axis.add_collection(lines(circles, colors="0.7", linewidths=0.7))
+    axis.add_collection(lines(hands, colors="#0072B2", linewidths=1.6))
+    axis.autoscale_view()
     labels = [f"pair {pair}\nonce in {periods[pair]:,.0f}" for pair in chosen]
     _label(axis.yaxis, labels, 0, -2.4 * np.arange(len(chosen)))
     _label(axis.xaxis, [f"{each}" for each in range(positions)], 0, 2.4 * np.arange(positions))
@@ -151,7 +186,7 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
 
 def plot_similarity(vectors: np.ndarray, offset: int = 3) -> "Figure":
     """Dot products, distances, both over the offset, and the matrix that moves by `offset`."""
-    figure, axes = _figure(2, 2, figsize=(10, 8))
+    figure, axes = _subplots(2, 2, figsize=(10, 8))
     products, apart = dot_products(vectors), distances(vectors)
     named = (("dot product", products), ("distance", apart))
     for axis, (name, matrix) in zip(axes[0], named, strict=True):
@@ -183,7 +218,7 @@ def plot_extrapolation(
         offsets: Neighbours so far apart.
     """
     size = (1 + 5 * len(vectors), 3.6)
-    figure, axes = _figure(1, len(vectors), figsize=size)
+    figure, axes = _subplots(1, len(vectors), figsize=size)
     for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
         for offset, style in zip(offsets, ("-", "--", "-.", ":"), strict=False):
             axis.plot(similarity_at(each, offset), style, label=f"{offset} apart")
@@ -207,7 +242,7 @@ def plot_heads(table: Sequence[Head]) -> "Figure":
     measures = {m: c for m, c in measures.items() if any(getattr(h, m) >= 0 for h in table)}
     kinds = [kind for kind in KINDS if any(head.name.startswith(kind) for head in table)]
     size = (0.4 + 2.1 * len(measures), 0.8 + 2.3 * len(kinds))
-    figure, axes = _figure(len(kinds), len(measures), figsize=size)
+    figure, axes = _subplots(len(kinds), len(measures), figsize=size)
     for row, kind in enumerate(kinds):
         own = {tuple(map(int, h.name.split(".")[1:])): h for h in table if h.name.startswith(kind)}
         layers, heads = (max(places) + 1 for places in zip(*own, strict=True))
@@ -235,8 +270,9 @@ def _numbers(axis, values, most, dark_first):
 
 def png(figure: Any, dots_per_inch: int = 120) -> bytes:
     """A figure as the bytes of a PNG file."""
-    import io
-
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dots_per_inch)
+    figure.set_dpi(dots_per_inch)
+    _matplotlib("backends.backend_agg").FigureCanvasAgg(figure).print_png(
+        buffer
+    )  # `savefig` would draw all twice.
     return buffer.getvalue()

@@ -1,7 +1,10 @@
 """Everything about one sentence and its model, as files: the page, pictures, tables."""
 
+import concurrent.futures
 import csv
+import functools
 import io
+import itertools
 import json
 import pathlib
 import warnings
@@ -19,7 +22,7 @@ from keras_transformer.analysis.alignment import (
     pharaoh,
     word_alignment,
 )
-from keras_transformer.analysis.attention import attention
+from keras_transformer.analysis.attention import Attention, attention
 from keras_transformer.analysis.heads import DependencyTree, Head, head_table
 from keras_transformer.analysis.page import attention_page
 from keras_transformer.analysis.positions import position_vectors, sinusoids
@@ -42,24 +45,35 @@ class Inspection:
         **search: Options of `ModelEngine.translate`.
 
     Attributes:
-        translation: `Translation`, with its tokens.
+        translation: `Translation`, with its tokens. A search goes on in a thread of its own until
+            this is asked for.
         attention: `Attention`, rows of the decoder by the token that they write.
 
     Raises:
-        InputError: The source is empty, or a text is too long.
+        InputError: The source is empty; when its translation is asked for: a text is too long.
     """
 
     def __init__(self, engine: ModelEngine, source: str, target: str | None = None, **search: Any):
         self.engine = engine
         self.source = source
-        ids = engine.source_tokenizer.tokenize(source, add_eos=True)
-        if len(ids) < 2:
+        self._ids = engine.source_tokenizer.tokenize(source, add_eos=True)
+        if len(self._ids) < 2:
             raise InputError(f"There is nothing to look at in an empty text. Received: {source!r}.")
+        pool = concurrent.futures.ThreadPoolExecutor(1)
         if target is None:
-            (self.translation,) = engine.translate([source], **search)
+            self._search = pool.submit(engine.translate, [source], **search)
         else:
-            (self.translation,) = engine.score([source], [target])
-        self.attention = attention(engine.model, ids, [BOS_ID, *self.translation.ids[:-1]])
+            self._search = pool.submit(engine.score, [source], [target])
+        pool.shutdown(wait=False)
+
+    @functools.cached_property
+    def translation(self) -> Translation:
+        return self._search.result()[0]
+
+    @functools.cached_property
+    def attention(self) -> Attention:
+        read = [BOS_ID, *self.translation.ids[:-1]]
+        return attention(self.engine.model, self._ids, read)
 
     def alignment(self, layer: int = -1) -> WordAlignment:
         """Words by the mean of the heads of a layer's attention to the source."""
@@ -122,21 +136,22 @@ def measure_heads(
 ) -> list[Head]:
     """The table of heads over the first sentences of a parallel text that are not too long."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
-    ids = [source.tokenize(text, add_eos=True) for text in pairs[0]]
+    ids = source.tokenize(pairs[0], add_eos=True)
     counts = np.bincount(np.concatenate(ids), minlength=source.vocabulary_size)
     limits = engine.max_source_length, engine.max_target_length
-    sides = ids, [target.tokenize(text, add_eos=True) for text in pairs[1]]
-    kept = [
+    targets = (target.tokenize(text, add_eos=True) for text in pairs[1])  # As many as are needed.
+    fitting = (
         pair
-        for pair in zip(*sides, strict=True)
+        for pair in zip(ids, targets, strict=True)
         if all(1 < len(each) <= limit for each, limit in zip(pair, limits, strict=True))
-    ]
+    )
+    kept = [*itertools.islice(fitting, _PAIRS)]
     parsed = []
     for tree in trees[:_TREES]:
         own = source.tokenize(" ".join(tree.words), add_eos=True)
         if len(own) <= limits[0]:
             parsed.append((source.pieces_of(own), own, tree))
-    return head_table(engine.model, kept[:_PAIRS], counts, parsed)
+    return head_table(engine.model, kept, counts, parsed, batch_size=_PAIRS)
 
 
 def heads_csv(table: Sequence[Head]) -> str:
@@ -176,8 +191,10 @@ def write_report(
     Returns:
         A dict fit for JSON: the translation, its alignment, and what else was found.
     """
-    found, engine = inspection.translation, inspection.engine
-    alignment = inspection.alignment()
+    engine = inspection.engine
+    # While the search is compiled in its thread.
+    drawn = _write_pictures(folder, position_pictures, engine.model, trained, other)
+    found, alignment = inspection.translation, inspection.alignment()
     report = {
         "source": inspection.source,
         "translation": found.text,
@@ -206,15 +223,23 @@ def write_report(
         (folder / "heads.csv").write_text(heads_csv(table), encoding="utf-8")
         roles = [head.role for head in table]
         report["roles"] = {role: roles.count(role) for role in sorted(set(roles))}
-    try:
-        figures = inspection.pictures() | position_pictures(engine.model, trained, other)
-        figures |= {"heads.png": plots.plot_heads(table)} if table else {}
-    except ImportError as error:
-        warnings.warn(f"{error} There are the page and the tables alone.", stacklevel=2)
-        figures = {}
-    for name, figure in figures.items():
-        (folder / name).write_bytes(plots.png(figure))
+    if drawn:
+        _write_pictures(folder, inspection.pictures)
+        if table:
+            _write_pictures(folder, lambda: {"heads.png": plots.plot_heads(table)})
     report["files"] = sorted([*(path.name for path in folder.iterdir()), "report.json"])
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     (folder / "report.json").write_text(text, encoding="utf-8")
     return report
+
+
+def _write_pictures(folder, draw, *arguments):
+    """Writes the figures that a function gives by their names; False without Matplotlib."""
+    try:
+        figures = draw(*arguments)
+    except ImportError as error:
+        warnings.warn(f"{error} There are the page and the tables alone.", stacklevel=3)
+        return False
+    for name, figure in figures.items():
+        (folder / name).write_bytes(plots.png(figure))
+    return True

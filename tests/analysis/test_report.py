@@ -112,9 +112,9 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     }
     np.testing.assert_array_equal(images(plots.plot_encoding(table))[0], encoding)
     clock = plots.plot_clock_hands(encoding, positions=5, pairs=2)
-    hand = clock.axes[0].lines[7]  # Of the quickest pair, at position 3, after its circle.
-    assert np.diff(hand.get_xdata()) == pytest.approx(np.sin(3))
-    assert np.diff(hand.get_ydata()) == pytest.approx(np.cos(3))
+    _, hands = clock.axes[0].collections  # After the circles.
+    hand = hands.get_segments()[3]  # Of the quickest pair, at position 3.
+    np.testing.assert_allclose(np.diff(hand, axis=0), [[np.sin(3), np.cos(3)]])
     similarity = images(plots.plot_similarity(encoding, offset=3))
     np.testing.assert_allclose(similarity[0], encoding @ encoding.T)
     np.testing.assert_allclose(similarity[2], positions.rotation(8, 3))

@@ -65,6 +65,17 @@ def test_bleu_is_measured_after_each_removal(program, folder):
     assert [row["bleu"] == 100 for row in rows] == [True, True, False]
 
 
+def test_the_rate_begins_and_ends_with_zero_and_rises_to_the_last_of_the_training(program, folder):
+    recipe = folder.recipe()
+    rate = program.falling_rate(folder.model(), recipe, steps_per_epoch=20, epochs=2)
+    training = recipe.training
+    width, steps = folder.model().config.model_dim, 20 * training.epochs + 1
+    growth = min(steps**-0.5, steps * training.warmup_steps**-1.5)
+    last = training.learning_rate_scale * width**-0.5 * growth
+    values = [float(rate(step)) for step in (0, 2, 4, 22, 40)]
+    np.testing.assert_allclose(values, [0, last / 2, last, last / 2, 0], atol=1e-9)
+
+
 def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "order.json").write_text(
         json.dumps([{"without": []}, {"without": ["cross.0.1", "encoder.0.0", "decoder.0.0"]}])
