@@ -92,15 +92,11 @@ def export_run(
     """
     from keras_transformer.export import export_classifier, export_saved_model
 
-    if RunFolder.existing(run).recipe().kind == "classifier":
-        options = {"beam_size": beam_size, "length_penalty": length_penalty}
-        options = {name: each for name, each in options.items() if each is not None}
-        options |= {} if signatures is None else {"signatures": signatures}
-        return _exported(export_classifier, run, output, verify_with, overwrite, options)
     folder, texts, search = _read_run(run, verify_with)
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "signatures": signatures}
     search |= {name: value for name, value in given.items() if value is not None}
-    report = export_saved_model(
+    is_classifier = folder.recipe().kind == "classifier"
+    report = (export_classifier if is_classifier else export_saved_model)(
         folder.engine(), output, verification_texts=texts, overwrite=overwrite, **search
     )
     return {

@@ -50,10 +50,13 @@ class Translator:
             raise InputError(f"{path}: no such run or export folder.")
         from keras_transformer.export.manifest import is_classifier
 
-        if is_classifier(path):
+        exported = path.parent if path.suffix == ".tflite" else path
+        if is_classifier(exported):
             from keras_transformer.export.classifier.engine import ExportedClassifier
 
-            return cls(ExportedClassifier(path, threads or 2))
+            if threads is not None and (exported / "saved_model.pb").exists():
+                _give_tensorflow(threads)
+            return cls(ExportedClassifier(exported, threads or 2))
         if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
             from keras_transformer.export import LiteRTEngine
 

@@ -33,7 +33,7 @@ class MaskedPooling(keras.layers.Layer):
         super().__init__(**kwargs)
         check_choice("way", way, POOLINGS)
         self.way = way
-        self.score = None
+        self.score: Any = None
         if way == "attention":
             self.score = keras.layers.Dense(
                 1, use_bias=False, dtype=self.dtype_policy, name="score"

@@ -138,8 +138,9 @@ class Tokenizer:
         """
         from sentencepiece import sentencepiece_model_pb2
 
+        schema: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
         labels = sorted(set(labels))
-        model = sentencepiece_model_pb2.ModelProto()
+        model = schema.ModelProto()
         kinds = model.SentencePiece
         special = ("<pad>", kinds.CONTROL), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)
         for piece, kind in (*special, ("<unk>", kinds.UNKNOWN)):
@@ -241,7 +242,8 @@ class Tokenizer:
     @property
     def names(self) -> list[str]:
         """Each token's text, but those of the special ones: of a vocabulary of labels, these."""
-        return self.detokenize([[id] for id in range(len(_SPECIAL_IDS), self.vocabulary_size)])
+        ids = range(len(_SPECIAL_IDS), self.vocabulary_size)
+        return [self._detokenize_row([id]) for id in ids]
 
     @property
     def vocabulary_size(self) -> int:

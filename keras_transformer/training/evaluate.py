@@ -15,8 +15,7 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
 
     Returns:
         A dict fit for JSON, shares in [0, 1]: `texts`; `accuracy`; `macro_f1`, the mean of the
-        labels'; `labels`, for each right or found one its `precision`, `recall`, `f1` and number
-        of `texts`; `confusion`, for each right label how often each was found.
+        labels'; `labels`, for each its `precision`, `recall`, `f1` and number of `texts`.
 
     Raises:
         InputError: The counts differ or are zero.
@@ -24,26 +23,23 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
     if len(found) != len(references) or not references:
         received = f"{len(found)} found, {len(references)} right ones"
         raise InputError(f"Evaluation needs as many labels as texts. Received: {received}.")
-    counts = collections.Counter(zip(references, found, strict=True))
     right, given = collections.Counter(references), collections.Counter(found)
-    labels = {}
-    for label in sorted({*right, *given}):
-        hits, both = counts[label, label], right[label] + given[label]
-        labels[label] = {
-            "precision": round(hits / max(given[label], 1), 4),
-            "recall": round(hits / max(right[label], 1), 4),
-            "f1": round(2 * hits / both, 4),
+    pairs = zip(references, found, strict=True)
+    hits = collections.Counter(label for label, other in pairs if label == other)
+    labels = {
+        label: {
+            "precision": round(hits[label] / max(given[label], 1), 4),
+            "recall": round(hits[label] / max(right[label], 1), 4),
+            "f1": round(2 * hits[label] / (right[label] + given[label]), 4),
             "texts": right[label],
         }
+        for label in sorted({*right, *given})
+    }
     return {
         "texts": len(references),
-        "accuracy": round(sum(counts[label, label] for label in labels) / len(references), 4),
+        "accuracy": round(hits.total() / len(references), 4),
         "macro_f1": round(sum(each["f1"] for each in labels.values()) / len(labels), 4),
         "labels": labels,
-        "confusion": {
-            one: {other: counts[one, other] for other in labels if counts[one, other]}
-            for one in labels
-        },
     }
 
 

@@ -270,8 +270,9 @@ class Recipe:
         if problem:
             raise InputError(f"{where}: {problem}")
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, where=where)
-        if config.positions == "learned" and not trained:
-            recipe = _with_positions(recipe, config.max_length, values, where)
+        learned = getattr(config, "max_length", 0) if config.positions == "learned" else 0
+        if learned and not trained:
+            recipe = _with_positions(recipe, learned, values, where)
         return recipe
 
     @classmethod

@@ -11,8 +11,6 @@ from keras_transformer.export.manifest import check_files, read_manifest
 from keras_transformer.files import MANIFEST
 from keras_transformer.labelling import LabelEngine
 
-_WANTED = ("runtime", "labels", "files", "max_source_length")
-
 
 class ExportedClassifier(LabelEngine):
     """Gives labels with a folder that `export_classifier` wrote; no model code is needed.
@@ -21,9 +19,6 @@ class ExportedClassifier(LabelEngine):
         folder: Path of the folder.
         threads: Of LiteRT.
 
-    Attributes:
-        manifest: The content of its `export.json`.
-
     Raises:
         InputError: The folder is incomplete, damaged or no such export.
     """
@@ -31,17 +26,17 @@ class ExportedClassifier(LabelEngine):
     long_inputs = ("truncate",)
 
     def __init__(self, folder: str | os.PathLike, threads: int = 2):
-        folder = Path(folder)
+        folder, wanted = Path(folder), ("runtime", "labels", "files")
         expected = f"{folder}: expected a classifier that this package exported."
         missing = f"a folder without {MANIFEST}"
-        self.manifest = read_manifest(folder, ("classifier",), _WANTED, expected, missing)
+        self.manifest = read_manifest(folder, ("classifier",), wanted, expected, missing)
         check_files(folder, self.manifest["files"])
         self.labels = self.manifest["labels"]
         if self.manifest["runtime"] == "litert":
             from keras_transformer.export.litert.engine import load_interpreter
 
-            runner = load_interpreter(folder / TEXT_FILE, True, threads).get_signature_runner()
-            self._run = lambda texts: runner(text=np.array(texts, dtype=object))
+            interpreter = load_interpreter(folder / TEXT_FILE, True, threads)
+            self._run = interpreter.get_signature_runner()
         else:
             from keras_transformer.export.saved_model.engine import load_saved_model
 
@@ -51,11 +46,12 @@ class ExportedClassifier(LabelEngine):
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
         given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]
         for start in range(0, len(given), batch_size):
-            found.append(self._run(given[start : start + batch_size])["probabilities"])
+            batch = np.array(given[start : start + batch_size], dtype=object)
+            found.append(self._run(text=batch)["probabilities"])
         return np.concatenate(found)
 
-    def _run_saved_model(self, texts):
+    def _run_saved_model(self, text):
         import tensorflow as tf
 
-        found = self._module.signatures["serving_default"](text=tf.constant(texts))
+        found = self._module.signatures["serving_default"](text=tf.constant(text, tf.string))
         return {name: values.numpy() for name, values in found.items()}

@@ -20,8 +20,6 @@ from keras_transformer.export.manifest import (
 from keras_transformer.export.progress import phase
 from keras_transformer.files import staged_folder
 
-_PACKAGES = {"litert": ("ai-edge-litert",), "saved_model": ()}
-
 
 def export_classifier(
     engine: ClassifierEngine,
@@ -43,40 +41,35 @@ def export_classifier(
         engine: `ClassifierEngine`.
         output: Path of the folder to make.
         runtime: A SavedModel, or `model.tflite` for LiteRT.
-        quantize: How LiteRT's weights are stored, as for `export_litert`.
+        quantize: As for `export_litert`, of LiteRT alone.
         verification_texts: Texts to verify with; by default some of random tokens.
         overwrite: Whether an earlier export of that name is replaced.
-        **options: None: no search is made.
+        **options: Those of other exports mean nothing here.
 
     Raises:
-        InputError: An option means nothing here, `output` exists, or the backend is another than
-            TensorFlow.
-        ImportError: `ai-edge-litert` is not installed; it comes with the extra `litert`.
+        InputError: As `export_litert`, or an option means nothing here.
+        ImportError: As `export_litert`.
         VerificationError: The export does not give what the live model does.
     """
     start = time.perf_counter()
-    if options or (runtime == "saved_model" and quantize != "none"):
-        name = next(iter({**options, "quantize": quantize}))
-        raise InputError(f"The export of a classifier has no `{name}`.")
+    if options:
+        raise InputError(f"The export of a classifier has no `{next(iter(options))}`.")
     if runtime == "litert":
         from keras_transformer.export.litert.export import check_exportable
 
         check_exportable(engine, quantize, kind="classifier")
     elif keras.backend.backend() != "tensorflow":
-        raise InputError(
-            "A SavedModel is exported on Keras' TensorFlow backend. "
-            f"Received: backend={keras.backend.backend()!r}."
-        )
+        rule = "A SavedModel is exported on Keras' TensorFlow backend."
+        raise InputError(f"{rule} Received: backend={keras.backend.backend()!r}.")
     with staged_folder(output, overwrite) as folder:
-        more = _write_litert(engine, folder, quantize) if runtime == "litert" else {}
-        more = more or _write_saved_model(engine, folder)
-        packages = *_PACKAGES[runtime], "tensorflow", "tensorflow-text", "keras"
+        with phase("signature traced and saved"):
+            found = _write(engine, folder, runtime, quantize)
+        packages = ["tensorflow", "tensorflow-text", "keras"]
+        packages += ["ai-edge-litert"] if runtime == "litert" else []
         manifest = {
             **common_fields("classifier", 1, engine, packages),
-            "runtime": runtime,
-            "labels": engine.labels,
-            "quantize": quantize,
-            **more,
+            **{"runtime": runtime, "labels": engine.labels, "quantize": quantize},
+            **found,
             "files": file_digests(folder),
         }
         verification = describe_and_verify(
@@ -86,25 +79,22 @@ def export_classifier(
     return ExportReport(os.fspath(output), manifest, verification, seconds)
 
 
-def _write_saved_model(engine, folder: Path):
+def _write(engine, folder: Path, runtime, quantize):
+    """Writes the graph; gives what the manifest says of it."""
     import tensorflow as tf
 
-    from keras_transformer.export.classifier.graphs import saved_model_function
+    from keras_transformer.export.classifier import graphs
+    from keras_transformer.export.litert.file import convert, custom_operations, join
     from keras_transformer.export.saved_model import operations_of, trackable_variables
     from keras_transformer.export.saved_model.batches import write_warmup
 
+    if runtime == "litert":
+        functions = [("serving_default", graphs.litert_function(engine))]
+        content = join(convert(functions, custom_operations=True), quantize)
+        (folder / TEXT_FILE).write_bytes(content)
+        return {"custom_ops": custom_operations(content)}
     module = tf.Module()
     module.weights = trackable_variables(engine.model)
-    with phase("signature traced and saved"):
-        functions = {"serving_default": saved_model_function(engine)}
-        tf.saved_model.save(module, os.fspath(folder), functions)
+    functions = {"serving_default": graphs.saved_model_function(engine)}
+    tf.saved_model.save(module, os.fspath(folder), functions)
     return {"warmup": write_warmup(folder, engine, functions), **operations_of(folder, functions)}
-
-
-def _write_litert(engine, folder: Path, quantize):
-    from keras_transformer.export.classifier.graphs import litert_function
-    from keras_transformer.export.litert.file import convert, join
-
-    parts = convert([("serving_default", litert_function(engine))], custom_operations=True)
-    (folder / TEXT_FILE).write_bytes(join(parts, quantize))
-    return {"custom_ops": ["TFText>FastSentencepieceTokenize"]}

@@ -1,6 +1,7 @@
 """Proof that an exported classifier gives the live model's probabilities, on its own."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,85 +19,60 @@ from keras_transformer.export.verification import (
 )
 
 _SECONDS = 600
-# How far a probability may be off, where the weights are stored in fewer bits than they had.
+# How far a probability may be off where weights are stored in fewer bits than they had.
 _OF_QUANTIZED = {"float16": 0.02, "int8": 0.2}
 
 
 def verify(
     folder: Path, engine: ClassifierEngine, manifest: dict, texts: Sequence[str] | None = None
 ) -> dict:
-    """Calls an export in a fresh process, through both loaders of a SavedModel.
+    """Calls an export in a fresh process; of a SavedModel through both loaders.
 
-    Every probability must be the live model's, but for rounding, and each label the one that the
-    export itself finds most probable.
-
-    Raises:
-        VerificationError: It does not load or run there, or answers differently.
+    Every probability must be the live model's but for rounding, and each label the one that the
+    export itself finds most probable. Raises `VerificationError` otherwise.
     """
     texts = sample_texts(engine.source_tokenizer) if texts is None else list(texts)
     batches = verification_batches(texts, engine.source_tokenizer, engine.max_source_length)
-    if manifest["runtime"] == "litert":
-        program = "litert_classifier"
-        request = {"folder": os.fspath(folder), "batches": batches}
-    else:
-        calls = [{"signature": "serving_default", "inputs": {"text": batch}} for batch in batches]
-        program = "saved_model"
-        request = {
-            "folder": os.fspath(folder),
-            "load_operations": True,
-            "custom_ops": manifest["custom_ops"],
-            "calls": calls,
-            "rewrite_graph": engine.model.compute_dtype == "float32",
-        }
-    whole = FLOAT32 if engine.model.compute_dtype == "float32" else SIXTEEN_BIT
-    tolerance = _OF_QUANTIZED.get(manifest["quantize"], whole.score)
+    exact = engine.model.compute_dtype == "float32"
+    request = {"folder": os.fspath(folder), "batches": batches}
+    program, loaders = "litert_classifier", ("litert",)
+    if manifest["runtime"] == "saved_model":
+        program, loaders = "saved_model", ("session", "module")
+        del request["batches"]
+        request |= {"load_operations": True, "custom_ops": manifest["custom_ops"]}
+        request |= {"rewrite_graph": exact}
+        request["calls"] = [
+            {"signature": "serving_default", "inputs": {"text": batch}} for batch in batches
+        ]
+    tolerance = (FLOAT32 if exact else SIXTEEN_BIT).score
+    tolerance = _OF_QUANTIZED.get(manifest["quantize"], tolerance)
     with child_process(program, request, _SECONDS) as wait:
         with phase("the live model's answers, while a fresh process gives the export's"):
-            live = [_probabilities(engine, batch) for batch in batches]
+            with warnings.catch_warnings(action="ignore"):
+                live = [engine.probabilities(batch, long_input="truncate") for batch in batches]
         answers = wait()
-    report = {"tolerance": tolerance}
-    for loader in ("session", "module") if program == "saved_model" else ("litert",):
-        answer = answers[loader]
-        if answer.get("uninitialized"):
-            first = answer["uninitialized"][0]
-            raise VerificationError(f"{loader}: every variable must be initialized, not {first}.")
-        pairs = zip(live, answer["results"], strict=True)
-        largest = max(_checked(one, other, engine.labels) for one, other in pairs)
+    report = {"texts": sum(map(len, batches)), "tolerance": tolerance}
+    for loader in loaders:
+        if unready := answers[loader].get("uninitialized"):
+            raise VerificationError(f"{loader}: {len(unready)} variables are uninitialized.")
+        pairs = zip(live, answers[loader]["results"], strict=True)
+        largest = max(_difference(*pair, engine.labels) for pair in pairs)
         if not largest <= tolerance:
             raise VerificationError(
                 f"{loader}: probabilities must be the live model's up to {tolerance}. Received: "
-                f"one that differs by {largest:.4f}."
+                f"one that is {largest:.4f} off."
             )
-        report[loader] = {
-            "texts": sum(map(len, batches)),
-            "largest_difference": round(largest, 7),
-            "call_seconds": answer["call_seconds"],
-        }
+        report[loader] = {"largest_difference": round(largest, 7)}
     return report
 
 
-def _probabilities(engine, texts):
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if not texts:
-            return np.zeros((0, len(engine.labels)), "float32")
-        return engine.probabilities(texts, long_input="truncate")
-
-
-def _checked(live, received, labels):
-    """The largest difference of two batches, after the shapes and the labels have been checked."""
+def _difference(live, received, labels):
+    """The largest of a batch's probabilities, after the labels have been checked."""
     found = np.array(received["probabilities"], "float32").reshape(-1, len(labels))
-    if found.shape != live.shape or len(received["label"]) != len(live):
+    expected = [labels[int(np.argmax(row))] if row.any() else "" for row in found]
+    if found.shape != live.shape or received["label"] != expected:
         raise VerificationError(
-            f"There must be {live.shape} probabilities and a label for each text. Received: "
-            f"{found.shape}, {len(received['label'])} labels."
+            "There must be a row of probabilities for each text, and the label of the largest one. "
+            f"Received: {found.shape} for {live.shape}, {received['label']!r:.200}."
         )
-    for row, label in zip(found, received["label"], strict=True):
-        expected = labels[int(np.argmax(row))] if row.any() else ""
-        if label != expected:
-            raise VerificationError(
-                f"The label must be the most probable one, {expected!r}. Received: {label!r}."
-            )
     return float(np.abs(live - found).max(initial=0.0))
