@@ -201,6 +201,18 @@ def check_positive(name: str, value: Any) -> None:
     check_integer(name, value, 1)
 
 
+def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:
+    """Raises `InputError` for tokenizers of other sizes than a model's vocabularies."""
+    sizes = config.vocabulary_size, config.output_vocabulary_size
+    sides = zip(("source", "target"), (source_tokenizer, target_tokenizer), sizes, strict=True)
+    for side, tokenizer, size in sides:
+        if tokenizer.vocabulary_size != size:
+            raise InputError(
+                f"The {side} tokenizer has {tokenizer.vocabulary_size} ids, the model {size}: "
+                "they must come from the same run."
+            )
+
+
 def length_buckets(max_length: int) -> list[int]:
     """The lengths that sources are padded to: 16, 32, 48, 64, 96, 128, 192, … up to `max_length`.
 

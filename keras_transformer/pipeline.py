@@ -10,7 +10,10 @@ from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_whole
+from keras_transformer.text import Tokenizer
 from keras_transformer.training import RunFolder, evaluate
+from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
+from keras_transformer.training.evaluate import evaluate_labels
 from keras_transformer.translator import Translator
 
 _VERIFICATION_SENTENCES = 300
@@ -20,35 +23,43 @@ FilePath = str | os.PathLike
 def evaluate_model(
     model: FilePath,
     source: FilePath,
-    reference: FilePath,
+    reference: FilePath | None = None,
     save: FilePath | None = None,
     tokenize: Literal["13a", "none"] = "13a",
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates a file and scores the translations.
+    """Translates a file and scores the translations; or classifies it and counts the right ones.
 
     Args:
         model: FilePath of a run folder or an export.
         source: FilePath of the source text, UTF-8, plain or `.gz`.
-        reference: FilePath of its translation, aligned line by line.
+        reference: FilePath of its translation (or labels), aligned line by line; by default
+            `source` has both, as a recipe's file without `target`.
         save: FilePath to write the translations to.
         tokenize: As for `evaluate`.
         **options: As `Translator.translate`.
 
     Returns:
-        The dict of `evaluate`.
+        The dict of `evaluate`, or of `evaluate_labels`.
 
     Raises:
         InputError: A file or the model is not what it must be.
     """
-    sources, references = read_pairs(source, reference)
-    translations = Translator.load(model).translate(sources, **options)
+    translator = Translator.load(model)
+    if translator.labels is None:
+        sources, references = read_pairs(source, reference)
+    else:
+        labels = Tokenizer.of_labels(translator.labels)
+        sources, references = labelled_texts(labels, source, reference)
+    translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
         try:
             write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
         except OSError as error:
             raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
+    if translator.labels is not None:
+        return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
 
 
@@ -79,12 +90,13 @@ def export_run(
     Raises:
         InputError: The run or an option is not what it must be.
     """
-    from keras_transformer.export import export_saved_model
+    from keras_transformer.export import export_classifier, export_saved_model
 
     folder, texts, search = _read_run(run, verify_with)
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "signatures": signatures}
     search |= {name: value for name, value in given.items() if value is not None}
-    report = export_saved_model(
+    is_classifier = folder.recipe().kind == "classifier"
+    report = (export_classifier if is_classifier else export_saved_model)(
         folder.engine(), output, verification_texts=texts, overwrite=overwrite, **search
     )
     return {
@@ -106,8 +118,11 @@ def export_litert(
     The other options are those of `export.export_litert`. Raises `InputError` also where the extra
     `litert` is not installed.
     """
-    from keras_transformer.export import export_litert
+    from keras_transformer.export import export_classifier, export_litert
 
+    if RunFolder.existing(run).recipe().kind == "classifier":
+        options["runtime"] = "litert"
+        return _exported(export_classifier, run, output, verify_with, overwrite, options)
     return _exported(export_litert, run, output, verify_with, overwrite, options)
 
 
@@ -232,7 +247,7 @@ def inspect_run(
         inputs["other"] = RunFolder.existing(other_positions).model()
     if corpus is not None:
         inputs["pairs"] = read_pairs(*corpus)
-    elif all(map(os.path.isfile, filter(None, (files := _validation_files(recipe))))):
+    elif all(map(os.path.isfile, filter(None, (files := text_files(recipe, "validation"))))):
         inputs["pairs"] = read_pairs(*files)
     search: dict[str, Any] = {"beam_size": beam_size or recipe.decoding.beam_size}
     search["length_penalty"] = recipe.decoding.length_penalty
@@ -255,19 +270,14 @@ def _read_run(run, verify_with):
     recipe = folder.recipe()
     decoding = recipe.decoding
     search = {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty}
+    if recipe.kind == "classifier":
+        search = {}  # None is made.
     return folder, _verification_texts(recipe, verify_with), search
 
 
 def _verification_texts(recipe, verify_with):
     if verify_with is not None:
         return read_lines(verify_with)[:_VERIFICATION_SENTENCES]
-    source, target = _validation_files(recipe)
-    if not source.is_file():
+    if not text_files(recipe, "validation")[0].is_file():
         return None  # the export then makes texts up from the vocabulary
-    return read_pairs(source, target)[0][:_VERIFICATION_SENTENCES]
-
-
-def _validation_files(recipe):
-    """Paths of the validation text; the second is None where both sides are in the first."""
-    files, folder = recipe.data.validation, pathlib.Path(recipe.data.folder)
-    return folder / files.source, None if files.target is None else folder / files.target
+    return [source for source, _ in texts_of(recipe, "validation")][:_VERIFICATION_SENTENCES]

@@ -48,6 +48,15 @@ class Translator:
             check_positive("threads", threads)
         if not path.exists():
             raise InputError(f"{path}: no such run or export folder.")
+        from keras_transformer.export.manifest import is_classifier
+
+        exported = path.parent if path.suffix == ".tflite" else path
+        if is_classifier(exported):
+            from keras_transformer.export.classifier.engine import ExportedClassifier
+
+            if threads is not None and (exported / "saved_model.pb").exists():
+                _give_tensorflow(threads)
+            return cls(ExportedClassifier(exported, threads or 2))
         if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
             from keras_transformer.export import LiteRTEngine
 
@@ -62,11 +71,9 @@ class Translator:
             from keras_transformer.training import RunFolder
 
             folder = RunFolder(path)
-            decoding = folder.recipe().decoding
-            return cls(
-                folder.engine(),
-                {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty},
-            )
+            recipe = folder.recipe()
+            search = {key: getattr(recipe.decoding, key) for key in ("beam_size", "length_penalty")}
+            return cls(folder.engine(), None if recipe.kind == "classifier" else search)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb) nor a "
             "LiteRT export (model_ids.tflite)."
@@ -106,6 +113,11 @@ class Translator:
         return self._of_a_run("warmup")(**self._with_defaults(options))
 
     @property
+    def labels(self) -> list[str] | None:
+        """The labels of a classifier, in the order of their ids; None of what writes text."""
+        return getattr(self.engine, "labels", None)
+
+    @property
     def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
         return self._of_a_run("compilations")
@@ -115,6 +127,8 @@ class Translator:
         return {**self.defaults, **given}
 
     def _of_a_run(self, name):
+        if not hasattr(self.engine, name) and self.labels is not None:
+            raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
         if not hasattr(self.engine, name):
             raise InputError(f"`{name}` needs a run folder: an export does not have it.")
         return getattr(self.engine, name)

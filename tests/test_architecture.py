@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 BASE = {"config", "errors", "files"}
-GIVEN = {"inputs", "translation"}
+GIVEN = {"inputs", "translation", "labelling"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
 MODELS = CORE | {"layers", "models"}
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "files": BASE,
     "inputs": BASE,
     "translation": BASE,
+    "labelling": BASE | {"inputs", "translation"},
     "selection": BASE,
     "masks": CORE,
     "cache": CORE,

@@ -1,7 +1,9 @@
 """Each kind of model goes the same way: train, translate, evaluate, score, export."""
 
+import io
 import json
 import pathlib
+from importlib.util import find_spec
 
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
@@ -10,7 +12,9 @@ from keras_transformer import Translator
 from keras_transformer.cli import run
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.scheduler import Scheduler
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export import export_classifier
+from keras_transformer.export.classifier.verification import verify
 from keras_transformer.export.saved_model.signatures import SIGNATURES, check_signatures
 from keras_transformer.models import model_of
 from keras_transformer.training import Recipe, RunFolder
@@ -119,3 +123,87 @@ def test_the_recipes_to_compare_have_equally_many_parameters(override):
     transformer = Recipe.load(recipes / "multi30k_en_de.yaml")
     counts = [model_of(each.model_config(8000)).count_params() for each in (recurrent, transformer)]
     assert counts[0] == pytest.approx(counts[1], rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def labelling(tmp_path_factory):
+    """A run of a classifier that tells dogs from people, through the command line."""
+    base = tmp_path_factory.mktemp("labelling")
+    lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
+    (base / "texts.tsv").write_text("".join(lines), encoding="utf-8")
+    options = dict(epochs=25, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
+    values = recipe_values(base, **options, early_stopping_patience=5, sample_translations=1)
+    values["data"] |= {part: {"source": "texts.tsv"} for part in ("train", "validation")}
+    values["model"] = {"kind": "classifier", "model_dim": 32, "dropout": 0.0, "pooling": "max"}
+    recipe = write_recipe(base / "recipe.yaml", values)
+    assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
+    return base
+
+
+def evaluated(model, base, capsys):
+    capsys.readouterr()
+    assert run(["evaluate", "--model", str(model), "--source", str(base / "texts.tsv")]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
+    labelling, capsys, tmp_path, monkeypatch
+):
+    scores = evaluated(labelling / "run", labelling, capsys)
+    assert scores["accuracy"] == 1.0 and scores["labels"]["dog"]["texts"] == 3
+    live = Translator.load(labelling / "run")
+    assert live.labels == ["dog", "other"]
+    found = live.translate([*SOURCES, " "], n_best=2)
+    assert found[-1].text == "" and found[-1].score == 0
+    for each in found[:-1]:
+        (other,) = each.alternatives
+        assert each.score > 0.5 and each.score + other.score == pytest.approx(1)
+    exporting = ["export", "--model", str(labelling / "run"), "--output"]
+    formats = ["saved_model", *(["tflite"] if find_spec("ai_edge_litert") else [])]
+    for format in formats:
+        folder = tmp_path / format
+        assert run([*exporting, str(folder), "--format", format]) == 0
+        exported = Translator.load(folder).translate([*SOURCES, " "], n_best=2)
+        assert [each.text for each in exported] == [each.text for each in found]
+        assert [each.score for each in exported] == pytest.approx(
+            [each.score for each in found], abs=1e-4
+        )
+        assert evaluated(folder, labelling, capsys) == scores
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
+    assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["translation"] == "dog" and 0.5 < answer["score"] <= 1
+
+
+@pytest.mark.slow
+def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
+    model, output = ["--model", str(labelling / "run")], ["--output", str(tmp_path / "export")]
+    for command, message in (
+        (["translate", *model, "--beam-size", "4"], "A classifier has no `beam_size`"),
+        (["translate", *model, "--alignment", "--json"], "A classifier has no `alignment`"),
+        (
+            ["translate", *model, "--n-best", "3"],
+            "`n_best` must be at most 2, the number of labels",
+        ),
+        (["translate", *model, "--long-input", "split"], "`long_input` must be one of refuse"),
+        (["translate", *model, "--stream"], "`stream` needs a model that writes text"),
+        (["export", *model, *output, "--format", "ctranslate2"], "needs a Transformer"),
+        (["export", *model, *output, "--format", "web"], "needs a Transformer"),
+        (["export", *model, *output, "--format", "saved_model", "--beam-size", "2"], "`beam_size`"),
+        (["inspect", *model, *output, "--source", "A dog."], "`inspect` needs a Transformer"),
+    ):
+        assert run(command) == 2
+        assert message in capsys.readouterr().err.strip().splitlines()[-1]
+        assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.slow
+def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_path):
+    engine = RunFolder(labelling / "run").engine()
+    texts = SOURCES[:4]
+    report = export_classifier(engine, tmp_path / "export", verification_texts=texts)
+    weights = engine.model.get_weights()
+    engine.model.set_weights([*weights[:-1], weights[-1] + [0, 0, 0, 0, 9, 0]])
+    with pytest.raises(VerificationError, match="probabilities must be the live model's"):
+        verify(tmp_path / "export", engine, report.manifest, texts)

@@ -7,6 +7,7 @@ import sys
 from keras_transformer.commands.arguments import (
     add_decoding,
     add_model,
+    add_options,
     add_progress,
     add_scoring,
     given,
@@ -30,12 +31,15 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     command = commands.add_parser(
         "evaluate",
-        help="BLEU and chrF of a model's translations, as JSON",
-        description="Translates a source file and scores it against a reference with sacreBLEU.",
+        help="BLEU and chrF of a model's translations, a classifier's accuracy, as JSON",
+        description="Translates a source file and scores it against a reference with sacreBLEU; "
+        "or gives its lines labels and counts the right ones.",
     )
     add_model(command)
     command.add_argument("--source", required=True, metavar="FILE")
-    command.add_argument("--reference", required=True, metavar="FILE")
+    add_options(
+        command, ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV")
+    )
     command.add_argument(
         "--tokenize",
         choices=("13a", "none"),

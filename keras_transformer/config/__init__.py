@@ -1,6 +1,7 @@
 """The configurations of the models: sizes, rates and switches, checked once."""
 
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
+from keras_transformer.config.classifier import POOLINGS, ClassifierConfig
 from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
 from keras_transformer.config.transformer import PRESETS, TransformerConfig
 from keras_transformer.errors import InputError
@@ -8,11 +9,16 @@ from keras_transformer.errors import InputError
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids that every tokenizer, loss and search of this package agrees on."""
 
-CONFIGURATIONS = {each.kind: each for each in (TransformerConfig, RecurrentConfig)}
+ModelConfig = TransformerConfig | RecurrentConfig | ClassifierConfig
+"""A configuration of any kind."""
+
+CONFIGURATIONS = {
+    each.kind: each for each in (TransformerConfig, RecurrentConfig, ClassifierConfig)
+}
 """The configurations by their kind, which a recipe names."""
 
 
-def check_transformer(config: TransformerConfig | RecurrentConfig, what: str) -> None:
+def check_transformer(config: ModelConfig, what: str) -> None:
     """Raises `InputError` unless it is a Transformer's, for what no other model has."""
     if config.kind != "transformer":
         raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
@@ -31,8 +37,11 @@ __all__ = [
     "ATTENTION_SCORES",
     "BOS_ID",
     "CONFIGURATIONS",
+    "ClassifierConfig",
     "EOS_ID",
+    "ModelConfig",
     "PAD_ID",
+    "POOLINGS",
     "PRESETS",
     "UNK_ID",
     "RecurrentConfig",

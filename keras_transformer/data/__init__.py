@@ -1,13 +1,14 @@
 """From files to checked pairs to batches of few static shapes."""
 
 from keras_transformer.data.batching import choose_shapes
-from keras_transformer.data.dataset import ParallelDataset
+from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
 from keras_transformer.data.encoding import PairReport, encode_files, encode_pairs
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
 from keras_transformer.files import read_lines
 
 __all__ = [
     "EncodedPairs",
+    "LabelledDataset",
     "PairReport",
     "ParallelDataset",
     "choose_shapes",

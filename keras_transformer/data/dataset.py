@@ -1,7 +1,7 @@
 """Batches of parallel ids for `model.fit`: few static shapes, a new order every epoch."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class ParallelDataset:
     array([[1, 9, 0, 0]], dtype=int32)
     """
 
+    _inputs = 2  # arrays that a model reads
+
     def __init__(
         self,
         pairs: EncodedPairs,
@@ -119,26 +121,35 @@ class ParallelDataset:
         first = step // self.accumulation_steps * self.accumulation_steps
         together = plan[first : first + self.accumulation_steps]
         rows = np.concatenate([rows for _, rows in together])
-        offsets = self.pairs.target_offsets
-        tokens = self.copies * int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
+        tokens = self.copies * self._predictions(rows)
         return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
 
+    def _predictions(self, rows):
+        """How many tokens of some pairs the model predicts."""
+        offsets = self.pairs.target_offsets
+        return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
+
     def _fill(self, rows, shape):
-        pairs, (batch, length) = self.pairs, shape
-        batch = -(-batch // self.shards) * self.shards
-        source_ids = np.full((batch, length), PAD_ID, np.int32)
+        pairs, source_ids = self.pairs, self._sources(rows, shape)
         target_in_ids, target_out_ids = source_ids.copy(), source_ids.copy()
-        _copy_rows(source_ids, pairs.source_flat, pairs.source_offsets, rows)
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
         target_in_ids[: len(rows), 0] = BOS_ID
         _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
-        source_ids, target_in_ids, target_out_ids = (
-            np.split(np.tile(each, (self.copies, 1)), self.hosts)[self.host]
-            for each in (source_ids, target_in_ids, target_out_ids)
-        )
-        return (source_ids, target_in_ids), target_out_ids
+        every = self._of_this_host(source_ids, target_in_ids, target_out_ids)
+        return every[:2], every[2]
+
+    def _sources(self, rows, shape):
+        batch, length = shape
+        batch = -(-batch // self.shards) * self.shards
+        ids = np.full((batch, length), PAD_ID, np.int32)
+        _copy_rows(ids, self.pairs.source_flat, self.pairs.source_offsets, rows)
+        return ids
+
+    def _of_this_host(self, *arrays):
+        copied = (np.tile(each, (self.copies, 1)) for each in arrays)
+        return tuple(np.split(each, self.hosts)[self.host] for each in copied)
 
     def to_tf_dataset(self, start: int = 0) -> "tf.data.Dataset":
         """A `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.
@@ -162,7 +173,7 @@ class ParallelDataset:
 
         ids = tf.TensorSpec((None, None), tf.int32)
         weights = (tf.TensorSpec((None,), tf.float32),) if self.accumulation_steps > 1 else ()
-        signature = ((ids, ids), ids, *weights)
+        signature = ((ids,) * self._inputs, ids, *weights)
         dataset = tf.data.Dataset.from_generator(one_epoch, output_signature=signature)
         dataset = dataset.apply(
             tf.data.experimental.assert_cardinality(self.steps_per_epoch - start)
@@ -192,6 +203,33 @@ class ParallelDataset:
                 dataset.epoch += 1
 
         return Batches()
+
+
+class LabelledDataset(ParallelDataset):
+    """As `ParallelDataset`, of texts with labels: batches `((source_ids,), label_ids)`.
+
+    Both are int32, `label_ids` `(batch, 1)` with `PAD_ID` for a row of padding; an end of a target
+    is not predicted, and real tokens are those of the texts.
+    """
+
+    _inputs = 1
+
+    def __init__(self, pairs: EncodedPairs, *arguments: Any, **options: Any):
+        super().__init__(pairs, *arguments, **options)
+        tokens = int(np.sum(pairs.source_lengths))
+        # Of the positions of one side, where those of two were counted.
+        self.real_token_share *= 2 * tokens / self.real_tokens
+        self.real_tokens = tokens
+
+    def _predictions(self, rows):
+        return len(rows)
+
+    def _fill(self, rows, shape):
+        source_ids = self._sources(rows, shape)
+        label_ids = np.full((len(source_ids), 1), PAD_ID, np.int32)
+        _copy_rows(label_ids, self.pairs.target_flat, self.pairs.target_offsets, rows)
+        source_ids, label_ids = self._of_this_host(source_ids, label_ids)
+        return (source_ids,), label_ids
 
 
 def _copy_rows(grid, flat, offsets, rows):

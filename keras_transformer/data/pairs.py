@@ -29,8 +29,8 @@ def iterate_pairs(
             row = line.split("\t")
             if len(row) != 2:
                 raise InputError(
-                    f"{source}, line {number}: expected exactly two columns, source and target, "
-                    f"with one tab between them. Received: columns={len(row)}."
+                    f"{source}, line {number}: expected exactly two columns with one tab "
+                    f"between them. Received: columns={len(row)}."
                 )
             yield row[0], row[1]
         return

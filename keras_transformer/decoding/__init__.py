@@ -1,6 +1,9 @@
 """Decoding: one compiled loop on `keras.ops`, its strategies and constraints."""
 
+import keras
+
 from keras_transformer.decoding.beam import Beam
+from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.engine import ModelEngine
 from keras_transformer.decoding.loop import decode
@@ -16,6 +19,7 @@ from keras_transformer.translation import Translation
 
 __all__ = [
     "Beam",
+    "ClassifierEngine",
     "Constraints",
     "DecodingOptions",
     "Greedy",
@@ -25,6 +29,13 @@ __all__ = [
     "Translation",
     "coverage_penalty",
     "decode",
+    "engine_of",
     "length_penalty",
     "search",
 ]
+
+
+def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
+    """The engine of a model of any kind; the arguments are those of `ModelEngine`."""
+    is_classifier = model.config.kind == "classifier"
+    return (ClassifierEngine if is_classifier else ModelEngine)(model, *arguments, **options)

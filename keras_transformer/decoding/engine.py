@@ -45,14 +45,7 @@ class ModelEngine:
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
         self._tokenizers = self.source_tokenizer, self.target_tokenizer
-        sizes = config.vocabulary_size, config.output_vocabulary_size
-        sides = zip(("source", "target"), self._tokenizers, sizes, strict=True)
-        for side, tokenizer, size in sides:
-            if tokenizer.vocabulary_size != size:
-                raise InputError(
-                    f"The {side} tokenizer has {tokenizer.vocabulary_size} ids, the model {size}: "
-                    "they must come from the same run."
-                )
+        inputs.check_tokenizers(config, *self._tokenizers)
         # Not a length that the model has no position for.
         longest = max(max_source_length, max_target_length)
         longest = config.max_length if config.positions == "learned" else longest

@@ -9,9 +9,11 @@ import importlib
 from keras_transformer.errors import VerificationError
 
 _MODULES = {
+    "ExportedClassifier": "classifier.engine",
     "ExportReport": "manifest",
     "LiteRTEngine": "litert.engine",
     "SavedModelEngine": "saved_model.engine",
+    "export_classifier": "classifier.export",
     "export_litert": "litert.export",
     "export_saved_model": "saved_model",
 }

@@ -246,22 +246,41 @@ def litert_ids(folder, manifest):
 
 def litert_text(folder):
     """The same with the file of texts and tensorflow-text's operations; it gives no ids."""
-    import numpy as np
+    interpreter = _text_interpreter(folder)
+
+    def translate(texts, search, length):
+        found = interpreter.get_signature_runner(search)(text=_bytes(texts))
+        translations = _decoded(_best(found["translation"], len(texts)))
+        return translations, _best(found["score"], len(texts)), None
+
+    return translate
+
+
+def _text_interpreter(folder):
     from ai_edge_litert.interpreter import InterpreterWithCustomOps
 
-    interpreter = InterpreterWithCustomOps(
+    return InterpreterWithCustomOps(
         custom_op_registerers=tokenizer_operations(),
         model_path=os.path.join(folder, TEXT_FILE),
         num_threads=2,
     )
 
-    def translate(texts, search, length):
-        encoded = np.array([text.encode("utf-8") for text in texts], dtype=object)
-        found = interpreter.get_signature_runner(search)(text=encoded)
-        translations = _decoded(_best(found["translation"], len(texts)))
-        return translations, _best(found["score"], len(texts)), None
 
-    return translate
+def _bytes(texts):
+    import numpy as np
+
+    return np.array([text.encode("utf-8") for text in texts], dtype=object)
+
+
+def classify_with_litert(folder, batches):
+    """What the file of a classifier gives for each batch of texts, and the times of the calls."""
+    run, results, seconds = _text_interpreter(folder).get_signature_runner(), [], []
+    for batch in batches:
+        with _timed(seconds):
+            found = run(text=_bytes(batch)) if batch else {}
+        results.append({name: _decoded(values.tolist()) for name, values in found.items()})
+    nothing = {"label": [], "probabilities": []}
+    return {"litert": {"results": [each or nothing for each in results], "call_seconds": seconds}}
 
 
 def _best(values, rows):
@@ -319,6 +338,7 @@ PROGRAMS = {
     # A server has none of these, and `import tensorflow` takes Keras where it finds it.
     "saved_model": (call_saved_model, _KERAS),
     "litert": (translate_with_litert, _KERAS + _TENSORFLOW),
+    "litert_classifier": (classify_with_litert, _KERAS + _TENSORFLOW),
     "ctranslate2": (translate_with_ctranslate2, _KERAS + _TENSORFLOW),
     "conversion": (convert_to_litert, ()),
 }

@@ -114,6 +114,15 @@ def read_manifest(
     return manifest
 
 
+def is_classifier(folder: Path) -> bool:
+    """Whether `export.json` of a folder says that it is an exported classifier."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return manifest["format"] == "keras_transformer.classifier"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def check_files(folder: Path, digests: dict[str, str]) -> None:
     """Raises `InputError` for the first file that is missing or has another digest.
 
@@ -127,6 +136,6 @@ def check_files(folder: Path, digests: dict[str, str]) -> None:
         if found.get(name) != digest:
             what = "is missing" if name not in found else "is not the file that was exported"
             raise InputError(
-                f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. "
+                f"{os.fspath(folder)}: the export is incomplete or damaged. "
                 f"Received: {name} {what}."
             )

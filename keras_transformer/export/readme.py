@@ -18,6 +18,7 @@ def readme(manifest: dict) -> str:
         "litert": _litert,
         "ctranslate2": _ctranslate2,
         "web": _web,
+        "classifier": _classifier,
     }
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     return make[manifest["format"].split(".")[1]]({**manifest, "versions": versions})
@@ -76,6 +77,49 @@ def _web(values):
     more = {"files": "\n".join(files), "npm": npm, "length": values["source_lengths"][-1]}
     return _WEB.format(**{**values, **more})
 
+
+def _classifier(values):
+    labels = [f"`{label}`" for label in values["labels"]]
+    load = _LOAD_LITERT if values["runtime"] == "litert" else _LOAD_SAVED_MODEL
+    return _CLASSIFIER.format(**{**values, "load": load, "labels": ", ".join(labels)})
+
+
+_LOAD_SAVED_MODEL = """\
+import tensorflow as tf
+import tensorflow_text  # registers the tokenizer's operations
+
+classify = tf.saved_model.load(".").signatures["serving_default"]  # this folder
+result = classify(text=tf.constant(["A text."]))\
+"""
+
+_LOAD_LITERT = """\
+import numpy as np
+from ai_edge_litert.interpreter import InterpreterWithCustomOps
+from tensorflow_text.core.pybinds import tflite_registrar
+
+operations = [tflite_registrar.AddFastSentencepieceTokenize]
+interpreter = InterpreterWithCustomOps(operations, "model.tflite", num_threads=2)
+result = interpreter.get_signature_runner()(text=np.array(["A text.".encode()], dtype=object))\
+"""
+
+_CLASSIFIER = """\
+# A classifier
+
+Text in, label out: the tokenizer is inside.
+
+```python
+{load}
+print(result["label"], result["probabilities"])
+```
+
+`text` is any number of UTF-8 strings; `label` has a string for each and `probabilities` a row of
+numbers in the order of the labels: {labels}. A blank text gives "" and 0; one of more than
+{max_source_length} tokens, its end included, is cut there.
+
+Made with {versions}.
+`export.json` holds all this for programs, `verification.json` how the answers compared with the
+live model's.
+"""
 
 _IDS = """
 `ids/` is the signature `serving_ids` as a SavedModel of its own, with the same weights, for servers

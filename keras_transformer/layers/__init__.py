@@ -6,6 +6,7 @@ from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.learned_positional_embedding import LearnedPositionalEmbedding
+from keras_transformer.layers.masked_pooling import MaskedPooling
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.sinusoidal_positional_encoding import SinusoidalPositionalEncoding
 from keras_transformer.layers.token_embedding import TokenEmbedding
@@ -17,6 +18,7 @@ __all__ = [
     "EncoderBlock",
     "FeedForward",
     "LearnedPositionalEmbedding",
+    "MaskedPooling",
     "MultiHeadAttention",
     "SinusoidalPositionalEncoding",
     "TokenEmbedding",

@@ -122,6 +122,45 @@ class Tokenizer:
         return cls(model)
 
     @classmethod
+    def of_labels(cls, labels: Iterable[str]) -> "Tokenizer":
+        """A vocabulary of labels, each a token whatever characters it has.
+
+        Args:
+            labels: Strings; of equal ones there is one, and they are in order.
+
+        Raises:
+            InputError: One is empty, or cannot be a token.
+
+        Example:
+
+        >>> Tokenizer.of_labels(["spam", "no spam"]).tokenize(["no spam", "spam"])
+        [[4], [5]]
+        """
+        from sentencepiece import sentencepiece_model_pb2
+
+        schema: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
+        labels = sorted(set(labels))
+        model = schema.ModelProto()
+        kinds = model.SentencePiece
+        special = ("<pad>", kinds.CONTROL), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)
+        for piece, kind in (*special, ("<unk>", kinds.UNKNOWN)):
+            model.pieces.add(piece=piece, score=0.0, type=kind)
+        for label in labels:
+            # Below 0, so that one label is more probable than two which spell the same.
+            piece = "\u2581" + label.replace(" ", "\u2581")
+            model.pieces.add(piece=piece, score=-1.0, type=kinds.NORMAL)
+        model.trainer_spec.model_type = model.trainer_spec.UNIGRAM
+        for name, id in _SPECIAL_IDS.items():
+            setattr(model.trainer_spec, f"{name}_id", id)
+        model.normalizer_spec.name = "identity"
+        model.normalizer_spec.remove_extra_whitespaces = False
+        tokenizer = cls(model.SerializeToString())
+        for id, label in enumerate(labels, start=len(_SPECIAL_IDS)):
+            if tokenizer.tokenize(label) != [id] or tokenizer.detokenize([id]) != label:
+                raise InputError(f"A label must be some text on one line. Received: {label!r:.80}.")
+        return tokenizer
+
+    @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
         """Reads a model file; raises `InputError` as the constructor does, naming the file."""
         try:
@@ -199,6 +238,12 @@ class Tokenizer:
                 f"Received: smallest={row.min()}, largest={row.max()}."
             )
         return self._processor.decode(row.tolist()) if row.size else ""
+
+    @property
+    def names(self) -> list[str]:
+        """Each token's text, but those of the special ones: of a vocabulary of labels, these."""
+        ids = range(len(_SPECIAL_IDS), self.vocabulary_size)
+        return [self._detokenize_row([id]) for id in ids]
 
     @property
     def vocabulary_size(self) -> int:

@@ -1,13 +1,23 @@
 """From a recipe to its texts, tokenizers and batches; only validation texts are held in memory."""
 
+import functools
 import itertools
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from keras_transformer.data import PairReport, ParallelDataset, encode_files, iterate_pairs
+from keras_transformer.config import UNK_ID
+from keras_transformer.data import (
+    LabelledDataset,
+    PairReport,
+    ParallelDataset,
+    encode_files,
+    iterate_pairs,
+)
+from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
@@ -19,12 +29,44 @@ def text_files(recipe: Recipe, part: str) -> tuple[pathlib.Path, pathlib.Path | 
     """The source's and the target's file; None for the second if both are in the first."""
     base = pathlib.Path(recipe.data.folder)
     files = getattr(recipe.data, part)
+    if not files.source:
+        files = recipe.data.train  # some of whose pairs are held out
     return base / files.source, None if files.target is None else base / files.target
 
 
 def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
     """The pairs of `"train"` or `"validation"`, as they are read."""
-    return iterate_pairs(*text_files(recipe, part))
+    return _read(recipe, part, *text_files(recipe, part))
+
+
+def _read(recipe, part, source, target):
+    pairs = iterate_pairs(source, target)
+    if recipe.kind == "classifier" and target is None:
+        pairs = ((text, label) for label, text in pairs)
+    held_out = recipe.data.hold_out_every
+    for number, pair in enumerate(pairs, start=1):
+        if held_out is None or (number % held_out == 0) == (part == "validation"):
+            yield pair
+
+
+def labelled_texts(
+    labels: Tokenizer, source: str | os.PathLike, target: str | os.PathLike | None = None
+) -> tuple[list[str], list[str]]:
+    """Texts and their labels from `label<TAB>text` in `source`, or from two files.
+
+    Raises:
+        InputError: A label is none of `labels`, those of the training texts.
+    """
+    pairs = list(iterate_pairs(source, target))
+    texts, found = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
+    for number, ids in enumerate(labels.tokenize(found), start=1):
+        if len(ids) != 1 or ids[0] <= UNK_ID:
+            known = ", ".join(labels.names)
+            raise InputError(
+                f"{target or source}, line {number}: expected a label of the training texts "
+                f"({known:.200}). Received: {found[number - 1]!r:.80}."
+            )
+    return list(texts), list(found)
 
 
 def train_tokenizers(recipe: Recipe) -> Tokenizers:
@@ -37,6 +79,10 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
         normalization=text.normalization,
     )
     sources, targets = _side(recipe, 0), _side(recipe, 1)
+    if recipe.kind == "classifier":
+        lines = _sample(sources, text.sample_sentences)
+        texts = Tokenizer.train_from_texts(lines, text.vocabulary_size, **options)
+        return texts, Tokenizer.of_labels(targets)
     if text.joint:
         lines = _sample(itertools.chain(sources, targets), text.sample_sentences)
         joint = Tokenizer.train_from_texts(lines, text.vocabulary_size, **options)
@@ -77,18 +123,22 @@ def make_datasets(
     """
     datasets, reports = {}, {}
     data, training = recipe.data, recipe.training
+    is_classifier = recipe.kind == "classifier"
     for part in ("train", "validation"):
-        is_training = part == "train"
+        is_training, files = part == "train", text_files(recipe, part)
+        if is_classifier and not is_training:
+            labelled_texts(tokenizers[1], *files)  # Checks them.
         pairs, reports[part] = encode_files(
-            *text_files(recipe, part),
+            *files,
             *tokenizers,
             max_length=data.max_length,
-            max_length_ratio=data.max_length_ratio,
+            max_length_ratio=None if is_classifier else data.max_length_ratio,
             drop_duplicates=data.drop_duplicates and is_training,
             cache=data.cache,
             known_digests=None if digests is None else digests[part],
+            read=functools.partial(_read, recipe, part),
         )
-        datasets[part] = ParallelDataset(
+        datasets[part] = (LabelledDataset if is_classifier else ParallelDataset)(
             pairs,
             batch_tokens=training.batch_tokens,
             # Each shape costs seconds of compilation, more than padding costs on a small set.

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding import engine_of
 from keras_transformer.errors import InputError, TrainingError
 
 _CONNECTION = re.compile(r"Gloo|NCCL")
@@ -67,10 +67,10 @@ class Host:
 
         return bool(multihost_utils.broadcast_one_to_all(np.array(answer)))
 
-    def engine(self, model: keras.Model, *arguments: Any) -> ModelEngine:
-        """A `ModelEngine` of a model in training, for this host alone."""
+    def engine(self, model: keras.Model, *arguments: Any) -> Any:
+        """What translates, or classifies, with a model in training, for this host alone."""
         is_whole = keras.distribution.distribution() is None
-        return (ModelEngine if is_whole else _OwnEngine)(model, *arguments)
+        return (engine_of if is_whole else _OwnEngine)(model, *arguments)
 
     @contextlib.contextmanager
     def errors_of_others(self):
@@ -112,18 +112,20 @@ class Host:
 ALONE = Host()
 
 
-class _OwnEngine(ModelEngine):
+class _OwnEngine:
     """Searches with a copy of the model, whose weights are on this host's devices alone."""
 
     def __init__(self, model, *arguments):
         self._trained = model
         with _on_this_host():
-            super().__init__(type(model)(model.config, dtype=model.dtype_policy), *arguments)
+            own = type(model)(model.config, dtype=model.dtype_policy)
+            self._engine = engine_of(own, *arguments)
+        self.source_tokenizer, self.target_tokenizer = arguments[:2]
 
     def translate(self, *arguments, **options):
         with _on_this_host():
-            self.model.set_weights(self._trained.get_weights())
-            return super().translate(*arguments, **options)
+            self._engine.model.set_weights(self._trained.get_weights())
+            return self._engine.translate(*arguments, **options)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pydantic
 
 from keras_transformer.config import (
     CONFIGURATIONS,
-    RecurrentConfig,
+    ModelConfig,
     TransformerConfig,
     check_choice,
 )
@@ -44,9 +44,16 @@ class DataSection:
     train: Files = pydantic.Field(
         Files(),
         description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
-        "two columns: {source: pairs.tsv}. Both parts are required.",
+        "two columns: {source: pairs.tsv}; a classifier's has the label first. Both parts are "
+        "required, but with `hold_out_every`.",
     )
     validation: Files = Files()
+    hold_out_every: int | None = option(
+        None,
+        "Every so many-th pair of `train` is not trained on but is the validation set, where "
+        "`validation` names no files; null: none.",
+        ge=2,
+    )
     max_length: int = option(
         128,
         "Pairs with a longer side are dropped; in tokens, the end of the sentence included.",
@@ -145,10 +152,11 @@ class TrainingSection:
         ge=0,
         lt=1,
     )
-    select_by: Literal["loss", "bleu"] = option(
+    select_by: Literal["loss", "accuracy", "bleu"] = option(
         "loss",
-        "The best model is that of the lowest validation loss, or of the highest BLEU of greedy "
-        "translations of the validation set (its first 2,000 sentences), made after each epoch.",
+        "The best model is that of the lowest validation loss, of the highest share of tokens (or "
+        "labels) predicted right, or of the highest BLEU of greedy translations of the validation "
+        "set (its first 2,000 sentences), made after each epoch.",
         strict=None,
     )
     early_stopping_patience: int | None = option(
@@ -226,7 +234,7 @@ class Recipe:
     Attributes:
         data: `DataSection`.
         text: `TextSection`.
-        model: Dict: `kind`, `transformer` by default or `recurrent`; fields of its
+        model: Dict: `kind`, `transformer` by default, `recurrent` or `classifier`; fields of its
             configuration but the vocabulary's sizes, which the tokenizer decides; and for a
             Transformer a `preset`.
         training: `TrainingSection`.
@@ -256,14 +264,15 @@ class Recipe:
             values = {key: {} if value is None else value for key, value in values.items()}
         with checked(cls, f"{where}: "):
             recipe = pydantic.TypeAdapter(cls).validate_python(values)
-        check_choice("model.kind", recipe.model.get("kind", "transformer"), tuple(CONFIGURATIONS))
+        check_choice("model.kind", recipe.kind, tuple(CONFIGURATIONS))
         check_keys(recipe.model, _model_keys(recipe.model), f"{where}: ", "model")
         problem = _contradiction(recipe, trained)
         if problem:
             raise InputError(f"{where}: {problem}")
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, where=where)
-        if isinstance(config, TransformerConfig) and config.positions == "learned" and not trained:
-            recipe = _with_positions(recipe, config.max_length, values, where)
+        learned = getattr(config, "max_length", 0) if config.positions == "learned" else 0
+        if learned and not trained:
+            recipe = _with_positions(recipe, learned, values, where)
         return recipe
 
     @classmethod
@@ -285,6 +294,11 @@ class Recipe:
             _apply(values, override)
         return cls.from_dict(values, where=str(path), trained=trained)
 
+    @property
+    def kind(self) -> str:
+        """The kind of the model, a key of `CONFIGURATIONS`."""
+        return self.model.get("kind", "transformer")
+
     def to_dict(self) -> dict:
         """Plain values alone, every default written out."""
         return pydantic.TypeAdapter(type(self)).dump_python(self)
@@ -294,18 +308,19 @@ class Recipe:
         vocabulary_size: int,
         target_vocabulary_size: int | None = None,
         where: str = "recipe",
-    ) -> TransformerConfig | RecurrentConfig:
+    ) -> ModelConfig:
         """The model's configuration for vocabularies of these sizes."""
         fields = {key: value for key, value in self.model.items() if key not in ("kind", "preset")}
         if target_vocabulary_size is not None:
             fields["target_vocabulary_size"] = target_vocabulary_size
             # Two vocabularies cannot share one table, so "all" means what they can share.
-            fields.setdefault("tie_embeddings", "decoder")
+            if self.kind != "classifier":
+                fields.setdefault("tie_embeddings", "decoder")
         try:
             if "preset" in self.model:
                 preset = self.model["preset"]
                 return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
-            kind = CONFIGURATIONS[self.model.get("kind", "transformer")]
+            kind = CONFIGURATIONS[self.kind]
             return kind(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
@@ -320,7 +335,15 @@ def _model_keys(model):
 
 def _contradiction(recipe, trained):
     """What is wrong between sections, as the end of an error; None if nothing is."""
-    for part in ("train", "validation"):
+    if recipe.data.hold_out_every and recipe.data.validation.source:
+        return "`data.hold_out_every` and `data.validation` are two validation sets: give one."
+    if recipe.kind == "classifier" and recipe.training.attention_images:
+        return (
+            "`training.attention_images` needs attention to a source, which a classifier has not."
+        )
+    if recipe.kind == "classifier" and recipe.training.select_by == "bleu":
+        return "`training.select_by: bleu` needs a model that writes text: set loss or accuracy."
+    for part in ("train",) if recipe.data.hold_out_every else ("train", "validation"):
         if not getattr(recipe.data, part).source:
             return f"`data.{part}` must name its files: {{source: FILE, target: FILE}}."
     if recipe.text.joint and recipe.text.target_vocabulary_size is not None:

@@ -28,7 +28,8 @@ from collections.abc import Callable
 
 import keras
 
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding import ModelEngine, engine_of
+from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.errors import InputError
 from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
@@ -151,12 +152,12 @@ class RunFolder:
         """
         return load_model(self.model_file, compile=False)
 
-    def engine(self) -> ModelEngine:
-        """A `ModelEngine` with the run's model, tokenizers and limits."""
+    def engine(self) -> ModelEngine | ClassifierEngine:
+        """What translates, or classifies, with the run's model, tokenizers and limits."""
         decoding = self.recipe().decoding
         model = self.model()
         try:
-            return ModelEngine(
+            return engine_of(
                 model,
                 *self.tokenizers(),
                 max_source_length=decoding.max_source_length,
@@ -281,7 +282,7 @@ class RunFolder:
 
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:
-    """The first line of a history with the lowest `val_loss` or the highest `val_bleu`."""
+    """The first line of a history with the lowest `val_loss` or the highest of another measure."""
     return _from_the_best(rows, select_by)[0]
 
 
@@ -295,8 +296,9 @@ def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> 
 
 
 def _from_the_best(rows, select_by):
-    sign = -1 if select_by == "bleu" else 1
-    return sorted(rows, key=lambda row: sign * row[f"val_{select_by}"])
+    sign = 1 if select_by == "loss" else -1
+    column = "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
+    return sorted(rows, key=lambda row: sign * row[column])
 
 
 def load_model(path: str | os.PathLike, compile: bool) -> keras.Model:

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.data import EncodedPairs, ParallelDataset, encode_pairs, read_pairs
+from keras_transformer.data import (
+    EncodedPairs,
+    LabelledDataset,
+    ParallelDataset,
+    encode_pairs,
+    read_pairs,
+)
 from keras_transformer.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -221,3 +227,17 @@ def test_the_rows_of_all_hosts_together_are_the_batch(copies):
             size = len(expected) // copies
             np.testing.assert_array_equal(together[:, :size].reshape(expected.shape), expected)
             assert not together[:, size:].any()
+
+
+def test_a_label_is_a_target_of_one_token_and_padding_has_none():
+    pairs = EncodedPairs.from_lists([[7, 8, 2], [9, 2]], [[5], [4]])
+    options = dict(shapes=[(3, 4)], shuffle=False, accumulation_steps=2)
+    dataset = LabelledDataset(pairs, **options)
+    ((source_ids,), labels, weights), (_, empty, _) = dataset.batches(0)
+    assert source_ids.tolist() == [[7, 8, 2, 0], [9, 2, 0, 0], [0, 0, 0, 0]]
+    assert labels.tolist() == [[5], [4], [0]] and not empty.any()
+    # The sum of two losses times 1 / 2 is the mean over two labels.
+    np.testing.assert_allclose(weights, [0.5, 0.5, 0.5])
+    assert (dataset.real_tokens, dataset.real_token_share) == (5, 5 / 12)
+    (given,), *_ = next(iter(dataset.to_tf_dataset()))
+    np.testing.assert_array_equal(given, source_ids)

@@ -343,3 +343,15 @@ def test_character_coverage_leaves_rare_characters_out():
     texts = ["the same line again and again"] * 100 + ["ж"]
     assert UNK_ID not in Tokenizer.train_from_texts(texts, 19).tokenize("ж")
     assert UNK_ID in Tokenizer.train_from_texts(texts, 18, character_coverage=0.99).tokenize("ж")
+
+
+def test_each_label_is_one_token_whatever_it_is_made_of():
+    labels = ["1", "0", "01", "no spam", "spam", "no", "ENTY:animal", "grün", "0"]
+    tokenizer = Tokenizer.of_labels(labels)
+    assert tokenizer.names == sorted(set(labels))
+    for label in labels:
+        assert tokenizer.tokenize(label) == [4 + tokenizer.names.index(label)]
+    assert all(3 in tokenizer.tokenize(other) for other in ("2", "Spam", "x"))
+    for label in ("", " a", "a\u2581b"):
+        with pytest.raises(InputError, match="A label must be some text on one line"):
+            Tokenizer.of_labels(["a", label])

@@ -5,6 +5,7 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.training import evaluate
+from keras_transformer.training.evaluate import evaluate_labels
 
 
 def test_a_perfect_translation_has_100_of_everything():
@@ -47,3 +48,15 @@ def test_signatures_say_how_each_was_counted():
 def test_counts_that_do_not_fit_are_refused(hypotheses, references):
     with pytest.raises(InputError, match="as many translations as references"):
         evaluate(hypotheses, references)
+
+
+def test_labels_are_counted_as_done_by_hand():
+    found, right = list("aabbbc"), list("aabaab")
+    scores = evaluate_labels(found, right)
+    assert (scores["texts"], scores["accuracy"]) == (6, 0.5)
+    assert scores["labels"]["a"] == {"precision": 1.0, "recall": 0.5, "f1": 0.6667, "texts": 4}
+    assert scores["labels"]["b"] == {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2}
+    assert scores["labels"]["c"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0}
+    assert scores["macro_f1"] == 0.3556
+    with pytest.raises(InputError, match="as many labels as texts. Received: 0 found"):
+        evaluate_labels([], [])

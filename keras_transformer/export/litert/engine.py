@@ -208,7 +208,7 @@ class LiteRTEngine:
     def _interpreters_of(self, count, threads):
         kept = self._interpreters.setdefault(threads, [])
         while len(kept) < count:
-            kept.append(_load(self.path, self._takes_text, threads))
+            kept.append(load_interpreter(self.path, self._takes_text, threads))
         return kept[:count]
 
 
@@ -218,7 +218,8 @@ def _whole(parts):
     return parts[0] if len(parts) == 1 else Translation.joined(parts)
 
 
-def _load(path, takes_text, threads):
+def load_interpreter(path: Path, takes_text: bool, threads: int):
+    """LiteRT's interpreter of a file, with tensorflow-text's operations where it takes text."""
     try:
         from ai_edge_litert import interpreter
     except ImportError as error:

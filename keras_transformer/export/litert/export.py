@@ -109,11 +109,12 @@ def export_litert(
     return ExportReport(os.fspath(output), manifest, verification, seconds)
 
 
-def check_exportable(engine, quantize):
+def check_exportable(engine, quantize, kind="transformer"):
     """Raises what `export_litert` does for a model that LiteRT cannot have."""
     import keras
 
-    check_transformer(engine.model.config, "A LiteRT model")
+    if kind == "transformer":
+        check_transformer(engine.model.config, "A LiteRT model")
     check_plain_positions(engine.model.config, "A LiteRT model")
     try:
         importlib.metadata.version("ai-edge-litert")

@@ -128,12 +128,20 @@ def residual(norm, first, rows, sublayer):
 def encode(model, source_ids, positions):
     """The encoder over int32 `(batch, source)`, padded with 0.
 
-    `positions` has as many rows as any search of the file needs. Gives for each decoder block the
-    keys and values of the source, and the bias that hides its padding, `(batch, 1, 1, source)`.
+    Gives for each decoder block the keys and values of the source, and the bias that hides its
+    padding, as `encoded_rows`.
     """
-    config, length = model.config, source_ids.shape[1]
-    if length is None:
-        length = tf.shape(source_ids)[1]
+    rows, bias = encoded_rows(model, source_ids, positions)
+    crossed = [each.cross_attention for each in model.decoder.blocks]
+    return [keys_and_values(each, rows, _length(source_ids)) for each in crossed], bias
+
+
+def encoded_rows(model, source_ids, positions):
+    """The encoder's output as rows, and the bias that hides padding, `(batch, 1, 1, source)`.
+
+    `positions` has as many rows as any search of the file needs.
+    """
+    config, length = model.config, _length(source_ids)
     rows = embed(model.source_embedding, source_ids)
     # Looked up by what is no constant for the converter: one table, and in as few bits as the
     # weights, instead of an array for each length.
@@ -148,8 +156,12 @@ def encode(model, source_ids, positions):
         rows = _encoder_block(block, config.normalize_first, rows, length, seen)
     if config.normalize_first:
         rows = normalize(model.encoder.final_norm, rows)
-    crossed = [each.cross_attention for each in model.decoder.blocks]
-    return [keys_and_values(each, rows, length) for each in crossed], bias
+    return rows, bias
+
+
+def _length(source_ids):
+    length = source_ids.shape[1]
+    return tf.shape(source_ids)[1] if length is None else length
 
 
 def within_window(config, bias, queries, keys):

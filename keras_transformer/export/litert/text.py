@@ -39,7 +39,7 @@ def text_to_text(
     Raises:
         InputError: A tokenizer falls back to bytes, which these operations do not.
     """
-    source, target = _TextOperations(source_tokenizer), _TextOperations(target_tokenizer)
+    source, target = TextOperations(source_tokenizer), TextOperations(target_tokenizer)
 
     def translate(text):
         found = search(source.ids(text, max_source_length))
@@ -48,7 +48,7 @@ def text_to_text(
     return translate
 
 
-class _TextOperations:
+class TextOperations:
     """One side's tokenizer in the graph."""
 
     def __init__(self, tokenizer):

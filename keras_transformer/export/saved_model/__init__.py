@@ -83,7 +83,7 @@ def export_saved_model(
             "length_penalty": length_penalty,
             "n_best": 1,
             **_sizes(engine),
-            **_operations(folder, functions),
+            **operations_of(folder, functions),
             "warmup": warmed,
             "files": file_digests(folder),
         }
@@ -148,8 +148,8 @@ def _sizes(engine):
     }
 
 
-def _operations(folder, functions):
-    """The manifest's signatures, and the operations in the folder."""
+def operations_of(folder: Path, functions: dict) -> dict:
+    """The manifest's signatures, of concrete functions, and the operations in the folder."""
     custom, used = _custom_ops(), operations_in(folder)
     if (folder / IDS).exists() and (wrong := operations_in(folder / IDS) & custom):
         raise VerificationError(

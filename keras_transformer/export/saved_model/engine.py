@@ -49,7 +49,7 @@ class SavedModelEngine:
     def __init__(self, folder: str | os.PathLike):
         self.manifest = _checked_manifest(folder)
         # Held: the signatures alone do not keep the variables alive.
-        self._module = _load(folder)
+        self._module = load_saved_model(folder)
         self._signatures = _signatures(folder, self._module, self.manifest)
 
     def translate(
@@ -249,7 +249,8 @@ def _is_signature(value):
     )
 
 
-def _load(folder):
+def load_saved_model(folder: str | os.PathLike):
+    """`tf.saved_model.load` with tensorflow-text's operations; an `InputError` where it fails."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
     from tensorflow.python.framework import op_def_registry

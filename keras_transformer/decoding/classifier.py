@@ -1,0 +1,59 @@
+"""Text to label with a model in memory."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer import inputs
+from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.labelling import FIRST_LABEL, LabelEngine
+
+
+class ClassifierEngine(LabelEngine):
+    """Gives labels with a `Classifier` and its tokenizers; made as `ModelEngine` is."""
+
+    max_target_length = 2  # a label and the end
+
+    def __init__(
+        self,
+        model: keras.Model,
+        source_tokenizer,
+        target_tokenizer,
+        max_source_length: int = 512,
+        max_target_length: int = 2,
+        frozen: bool = False,
+    ):
+        inputs.check_tokenizers(model.config, source_tokenizer, target_tokenizer)
+        self.model = model
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.labels = target_tokenizer.names
+        learned = model.config.positions == "learned"
+        longest = model.config.max_length if learned else max_source_length
+        self.max_source_length = min(max_source_length, longest)
+        self._buckets = inputs.length_buckets(self.max_source_length)
+        self._run = Compiled(model, lambda ids: label_probabilities(model, ids))
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far: one for each of the few shapes."""
+        return self._run.compilations
+
+    def probabilities(self, texts, batch_size=32, long_input="refuse"):
+        limit, results = self.max_source_length, np.zeros((len(texts), len(self.labels)), "float32")
+        ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
+        # A text that is not split has one part, a blank one none.
+        owners = [place for place, part in enumerate(parts) for _ in part]
+        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
+        rows = inputs.row_count(min(len(ids), batch_size))
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            columns = inputs.bucket(len(ids[chosen[0]]), self._buckets)
+            found = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
+            results[[owners[place] for place in chosen]] = np.asarray(found)[: len(chosen)]
+        return results
+
+
+def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> keras.KerasTensor:
+    """From int32 `(batch, source)` the probability of each label, float32 `(batch, labels)`."""
+    logits = ops.cast(model(source_ids)[:, 0, FIRST_LABEL:], "float32")
+    return ops.softmax(logits)

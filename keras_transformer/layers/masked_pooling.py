@@ -1,0 +1,67 @@
+"""One vector of a sequence of vectors."""
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.config import POOLINGS, check_choice
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MaskedPooling(keras.layers.Layer):
+    """The mean, the largest, or a learned weighted sum of the vectors of real tokens.
+
+    Args:
+        way: `"mean"`, `"max"` (of each feature by itself) or `"attention"`: weights are the
+            softmax of one learned product with each vector.
+
+    Call arguments:
+        inputs: Float `(batch, length, features)`.
+        padding_mask: Bool `(batch, length)`, True = a real token; by default all are. Padding has
+            no effect; without a real token the result is 0.
+
+    Returns:
+        Float `(batch, features)` in the compute dtype. Sums are made in float32.
+
+    References: Kim 2014 (arXiv:1408.5882), the largest; Lin et al. 2017 (arXiv:1703.03130),
+    attention with one hop.
+    """
+
+    def __init__(self, way: Literal["mean", "max", "attention"] = "mean", **kwargs: Any):
+        super().__init__(**kwargs)
+        check_choice("way", way, POOLINGS)
+        self.way = way
+        self.score: Any = None
+        if way == "attention":
+            self.score = keras.layers.Dense(
+                1, use_bias=False, dtype=self.dtype_policy, name="score"
+            )
+
+    def build(self, input_shape):
+        if self.score is not None:
+            self.score.build(input_shape)
+
+    def call(
+        self, inputs: keras.KerasTensor, padding_mask: keras.KerasTensor | None = None
+    ) -> keras.KerasTensor:
+        if padding_mask is None:
+            padding_mask = ops.ones(ops.shape(inputs)[:2], "bool")
+        is_real = ops.expand_dims(padding_mask, 2)  # --> [batch, length, 1]
+        # float32: a bfloat16 sum over a long text keeps two digits.
+        values = ops.where(is_real, ops.cast(inputs, "float32"), 0.0)
+        if self.way == "max":
+            pooled = ops.max(ops.where(is_real, values, -float("inf")), axis=1)
+            pooled = ops.where(ops.any(is_real, axis=1), pooled, 0.0)
+        elif self.way == "attention":
+            scores = ops.transpose(self.score(inputs), (0, 2, 1))  # --> [batch, 1, length]
+            weights = masks.masked_softmax(scores, ops.expand_dims(padding_mask, 1))
+            pooled = ops.matmul(weights, values)[:, 0]
+        else:
+            count = ops.sum(ops.cast(is_real, "float32"), axis=1)
+            pooled = ops.divide_no_nan(ops.sum(values, axis=1), count)
+        return ops.cast(pooled, self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "way": self.way}

@@ -1,0 +1,71 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.config import POOLINGS, ClassifierConfig
+from keras_transformer.models import Classifier, model_of
+
+TEXT = [5, 9, 7, 11, 2]
+
+
+def classifier(dtype="float32", **fields):
+    keras.utils.set_random_seed(3)
+    sizes = dict(model_dim=14, num_heads=2, intermediate_dim=11, num_encoder_layers=2)
+    config = ClassifierConfig(13, 4 + 3, **{**sizes, **fields})
+    return model_of(config, dtype=keras.dtype_policies.DTypePolicy(dtype))
+
+
+def logits(model, *rows, length=5):
+    ids = np.zeros((len(rows), length), "int32")
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = row
+    return ops.convert_to_numpy(ops.cast(model((ids,)), "float32"))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-5), ("mixed_bfloat16", 2e-2)])
+def test_neither_padding_nor_batch_mates_change_a_label(pooling, dtype, error):
+    model = classifier(dtype, pooling=pooling)
+    alone = logits(model, TEXT)
+    assert alone.shape == (1, 1, 7)
+    among_others = logits(model, [4] * 16 + [2], TEXT, [8, 2], length=17)
+    np.testing.assert_allclose(among_others[1], alone[0], rtol=error, atol=error)
+    other = logits(model, [*TEXT[:2], 8, *TEXT[3:]])  # which the model does see
+    assert np.abs(other - alone).max() > 2 * error
+
+
+def test_whole_words_are_dropped_in_training_alone():
+    model = classifier(word_dropout=0.5, dropout=0.0)
+    np.testing.assert_array_equal(logits(model, TEXT), logits(model, TEXT))
+    embedded = ops.convert_to_numpy(model.word_dropout(ops.ones((40, 9, 14)), training=True))
+    kept = embedded[..., 0] > 0
+    assert 0.4 < kept.mean() < 0.6
+    np.testing.assert_allclose(embedded, 2.0 * kept[..., None] * np.ones(14), rtol=1e-6)
+
+
+def test_a_saved_model_gives_the_same(tmp_path):
+    model = classifier(pooling="attention", positions="learned", max_length=19)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    assert isinstance(loaded, Classifier) and loaded.config == model.config
+    np.testing.assert_allclose(logits(loaded, TEXT), logits(model, TEXT), rtol=1e-6)
+
+
+def test_a_configuration_is_checked_as_a_transformers():
+    for fields, message in (
+        ({"num_heads": 3}, "`num_heads` must divide `model_dim`"),
+        ({"pooling": "sum"}, "`pooling` must be one of mean, max, attention"),
+        ({"word_dropout": 1.0}, "`word_dropout` must be in"),
+        ({"activation": "reul"}, "`activation` must be the name of a Keras activation"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classifier(**fields)
+
+
+def test_the_operations_are_those_of_its_matrix_products():
+    config = classifier().config
+    # Two blocks over 5 tokens: four projections, two products of attention, the feed-forward part.
+    block = 5 * (4 * 14 * 14 + 2 * 14 * 11) + 2 * 5 * 5 * 14
+    assert config.multiply_adds(5, 1) == 2 * block + 14 * 7
+    assert (config.heads_of("encoder"), config.heads_of("cross")) == ((2, 2), ())
