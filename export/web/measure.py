@@ -155,21 +155,8 @@ def make(preset, tokenizer, folder):
     print(json.dumps(report.verification, indent=2))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--artifact", required=True, metavar="FOLDER")
-    parser.add_argument("--source", metavar="FILE")
-    parser.add_argument("--sentences", type=int, default=200, metavar="N")
-    parser.add_argument("--model", metavar="RUN", help="what the folder was exported from")
-    parser.add_argument("--make", metavar="PRESET", help="write the folder, and measure nothing")
-    parser.add_argument("--tokenizer", metavar="FILE", help="of the folder to make")
-    options = parser.parse_args()
-    if options.make:
-        return make(options.make, options.tokenizer, options.artifact)
-    texts = read_lines(options.source)[: options.sentences]
-    words = sum(len(text.split()) for text in texts)
-    script = _SCRIPT % base64.b64encode(json.dumps(texts).encode()).decode()
-    folder = pathlib.Path(options.artifact)
+def visited(folder, script):
+    """What a script gives on the page, twice, the second time without its server; and the visit."""
     server = served(folder)
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(profile)
@@ -194,7 +181,7 @@ def main():
         browser.open(address)
         browser.wait(lambda: browser.text("#status") == "Ready.")
         again = evaluate(browser, script)
-        report = {
+        visit = {
             "first_visit_bytes": [sum(column) for column in zip(*size.values(), strict=True)],
             "files": dict(sorted(size.items(), key=lambda item: -item[1][0])),
             "page_ready_seconds": round(first, 2),
@@ -204,37 +191,63 @@ def main():
             "complaints": browser.complaints,
         }
         browser.close()
-    live = Translator.load(options.model).engine if options.model else None
+    return found, again, visit
+
+
+def beside_python(folder, texts, beam_size, here, offline, live):
+    """One search in the browser, beside LiteRT in Python and the live model, if that is given."""
+    seconds, expected = python(folder, texts, beam_size)
+    control = without_xnnpack(folder, texts, beam_size) if live else None
     penalty = json.loads((folder / "export.json").read_text("utf-8"))["length_penalty"]
-    for beam_size, here in found.items():
-        seconds, expected = python(folder, texts, int(beam_size))
-        different = []
-        for place, each in enumerate(expected):
-            if here["texts"][place] != each.text:
-                pair = {"browser": [here["texts"][place], here["scores"][place]]}
-                pair |= {"python": [each.text, each.score], "source": texts[place]}
-                if live:
-                    ids = [here["ids"][place], list(each.ids)]
-                    pair["live"] = opinion(live, texts[place], ids, penalty)
-                different.append(pair)
-        rates = [words / (ms / 1000) for ms in here["ms"]], [words / each for each in seconds]
-        report[f"beam_size={beam_size}"] = {
-            "sentences": len(texts),
-            "tokens_a_sentence": round(here["tokens"] / len(texts), 1),
-            "python": compared(here, expected),
-            "equal_offline": sum(map(str.__eq__, here["texts"], again[beam_size]["texts"])),
-            "equal_in_batches": sum(map(str.__eq__, here["texts"], here["others"])),
-            "tokens_a_second": round(here["tokens"] / (here["ms"][0] / 1000)),
-            "ms_a_sentence": round(here["ms"][0] / len(texts), 1),
-            "words_a_second": {
-                name: {"alone": round(alone), "batches of 4": round(batches)}
-                for name, (alone, batches) in zip(("browser", "python"), rates, strict=True)
-            },
-            "different": different,
-        }
+    different = []
+    for place, each in enumerate(expected):
+        if here["texts"][place] == each.text:
+            continue
+        pair = {"source": texts[place], "browser": [here["texts"][place], here["scores"][place]]}
+        pair["python"] = [each.text, each.score]
         if live:
-            control = without_xnnpack(folder, texts, int(beam_size))
-            report[f"beam_size={beam_size}"]["python_without_xnnpack"] = compared(here, control)
+            pair["python_without_xnnpack"] = [control[place].text, control[place].score]
+            ids = [here["ids"][place], list(each.ids)]
+            pair["live"] = opinion(live, texts[place], ids, penalty)
+        different.append(pair)
+    words = sum(len(text.split()) for text in texts)
+    rates = [words / (ms / 1000) for ms in here["ms"]], [words / each for each in seconds]
+    report = {
+        "sentences": len(texts),
+        "tokens_a_sentence": round(here["tokens"] / len(texts), 1),
+        "python": compared(here, expected),
+        "equal_offline": sum(map(str.__eq__, here["texts"], offline["texts"])),
+        "equal_in_batches": sum(map(str.__eq__, here["texts"], here["others"])),
+        "tokens_a_second": round(here["tokens"] / (here["ms"][0] / 1000)),
+        "ms_a_sentence": round(here["ms"][0] / len(texts), 1),
+        "words_a_second": {
+            name: {"alone": round(alone), "batches of 4": round(batches)}
+            for name, (alone, batches) in zip(("browser", "python"), rates, strict=True)
+        },
+        "different": different,
+    }
+    return report | ({"python_without_xnnpack": compared(here, control)} if live else {})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--artifact", required=True, metavar="FOLDER")
+    parser.add_argument("--source", metavar="FILE")
+    parser.add_argument("--sentences", type=int, default=200, metavar="N")
+    parser.add_argument("--model", metavar="RUN", help="what the folder was exported from")
+    parser.add_argument("--make", metavar="PRESET", help="write the folder, and measure nothing")
+    parser.add_argument("--tokenizer", metavar="FILE", help="of the folder to make")
+    options = parser.parse_args()
+    if options.make:
+        return make(options.make, options.tokenizer, options.artifact)
+    texts = read_lines(options.source)[: options.sentences]
+    script = _SCRIPT % base64.b64encode(json.dumps(texts).encode()).decode()
+    folder = pathlib.Path(options.artifact)
+    found, again, report = visited(folder, script)
+    live = Translator.load(options.model).engine if options.model else None
+    for beam_size, here in found.items():
+        given = folder, texts, int(beam_size), here, again[beam_size], live
+        report[f"beam_size={beam_size}"] = beside_python(*given)
     print(json.dumps(report, indent=2, ensure_ascii=False))
 
 
