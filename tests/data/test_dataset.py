@@ -236,8 +236,8 @@ def test_a_label_is_a_target_of_one_token_and_padding_has_none():
     ((source_ids,), labels, weights), (_, empty, _) = dataset.batches(0)
     assert source_ids.tolist() == [[7, 8, 2, 0], [9, 2, 0, 0], [0, 0, 0, 0]]
     assert labels.tolist() == [[5], [4], [0]] and not empty.any()
-    # The sum of two losses times 1 / 2 is the mean over two labels.
-    np.testing.assert_allclose(weights, [0.5, 0.5, 0.5])
-    assert (dataset.real_tokens, dataset.real_token_share) == (5, 5 / 12)
+    # The mean over two batches of the sums of two losses in all is the mean over two labels.
+    np.testing.assert_allclose(weights, [1, 1, 1])
+    assert (dataset.real_tokens, dataset.real_token_share) == (5, pytest.approx(5 / 12))
     (given,), *_ = next(iter(dataset.to_tf_dataset()))
     np.testing.assert_array_equal(given, source_ids)

@@ -20,7 +20,9 @@ def test_defaults_are_written_out_and_read_back(tmp_path):
     assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 
-@pytest.mark.parametrize("name", ["multi30k_en_de.yaml", "tatoeba_en_es.yaml"])
+@pytest.mark.parametrize(
+    "name", ["multi30k_en_de.yaml", "tatoeba_en_es.yaml", "trec.yaml", "sst2.yaml"]
+)
 def test_the_shipped_recipes_are_recipes(name):
     recipe = Recipe.load(RECIPES / name)
     assert recipe.model_config(8000).vocabulary_size == 8000

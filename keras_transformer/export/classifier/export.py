@@ -52,6 +52,8 @@ def export_classifier(
         VerificationError: The export does not give what the live model does.
     """
     start = time.perf_counter()
+    if runtime == "saved_model" and quantize != "none":
+        options["quantize"] = quantize
     if options:
         raise InputError(f"The export of a classifier has no `{next(iter(options))}`.")
     if runtime == "litert":

@@ -84,7 +84,7 @@ def test_given_translations_are_scored(engine, exported, texts):
 
 
 def test_the_translator_reaches_it(report, exported, texts, monkeypatch):
-    monkeypatch.setattr(module, "_load", lambda folder: exported._module)
+    monkeypatch.setattr(module, "load_saved_model", lambda folder: exported._module)
     translator = Translator.load(report.folder)
     (best,) = translator.translate(texts[:1], n_best=3)
     assert len(best.alternatives) == 2
@@ -140,7 +140,7 @@ def older(report, exported, tmp_path_factory):
         del manifest[name]
     (folder / "export.json").write_text(json.dumps(manifest | {"format_version": 1}))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(module, "_load", lambda folder: exported._module)
+        monkeypatch.setattr(module, "load_saved_model", lambda folder: exported._module)
         return SavedModelEngine(folder)
 
 
