@@ -16,6 +16,9 @@ def check_transformer(config: TransformerConfig | RecurrentConfig, what: str) ->
     """Raises `InputError` unless it is a Transformer's, for what no other model has."""
     if config.kind != "transformer":
         raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
+    if config.turn_layers:
+        given = f"model.turn_layers={config.turn_layers}"
+        raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
 
 
 __all__ = [

@@ -62,6 +62,10 @@ class TransformerConfig:
             `None`: `num_heads` in each. A head is `model_dim / num_heads` wide all the same.
         decoder_heads: The same of the decoder's self-attention.
         cross_heads: The same of the decoder's attention to the source.
+        turn_layers: Blocks over the turns of a source that is a conversation: a token attends
+            within its own turn alone, and gets what these blocks make of the turns' means. 0: a
+            source is one sequence.
+        turn_id: Id of the token between two turns, which no target has; None without turns.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -91,6 +95,8 @@ class TransformerConfig:
     encoder_heads: tuple[int, ...] | None = None
     decoder_heads: tuple[int, ...] | None = None
     cross_heads: tuple[int, ...] | None = None
+    turn_layers: int = 0
+    turn_id: int | None = None
 
     kind: ClassVar[str] = "transformer"
 
@@ -120,6 +126,13 @@ class TransformerConfig:
         for name in ("encoder_heads", "decoder_heads", "cross_heads"):
             self._check_heads(name)
         check_vocabularies(self)
+        if self.turn_layers != 0:
+            check("turn_layers", self.turn_layers, "0 or a positive integer", int)
+            if self.turn_id is None:
+                raise ValueError(
+                    "`turn_layers` needs sources whose turns a token separates: "
+                    f"`text.turn_separator` of a recipe. Received: turn_layers={self.turn_layers}."
+                )
 
     def _check_heads(self, name):
         heads = getattr(self, name)
@@ -166,7 +179,9 @@ class TransformerConfig:
         )
         feed_forward = 2 * width * self.intermediate_dim
         # Query, key, value and output of each token; scores and weighted sums of each pair.
-        encoder = source * (4 * width * features + self.num_encoder_layers * feed_forward)
+        blocks = self.num_encoder_layers + self.turn_layers
+        features += self.turn_layers * width
+        encoder = source * (4 * width * features + blocks * feed_forward)
         encoder = encoder + 2 * source**2 * features
         # Self-attention as above; of cross-attention the query and the output, and the keys and
         # values of the source.
@@ -177,7 +192,7 @@ class TransformerConfig:
 
     def activations(self, length: int) -> int:
         """Numbers that a position of sequences of a length keeps for the way back, roughly."""
-        blocks = self.num_encoder_layers + self.num_decoder_layers
+        blocks = self.num_encoder_layers + self.turn_layers + self.num_decoder_layers
         block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
         # And logits with their gradient.
         return blocks * block + 3 * self.output_vocabulary_size

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,7 @@ def encode_files(
     drop_duplicates: bool = True,
     cache: str | os.PathLike | None = None,
     known_digests: dict[str, str] | None = None,
+    read: Callable[..., Iterator[tuple[str, str]]] = iterate_pairs,
 ) -> tuple[EncodedPairs, PairReport]:
     """As `encode_pairs`, of files that need not fit in memory.
 
@@ -114,6 +115,7 @@ def encode_files(
             options. They are then mapped from there, not held in memory, where about 60 bytes a
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
         known_digests: The files' `digests`, which are computed otherwise to find the ids again.
+        read: What reads the pairs from `source` and `target`.
 
     Raises:
         InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
@@ -121,13 +123,13 @@ def encode_files(
     options = _Options(max_length, max_length_ratio, drop_duplicates)
     tokenizers = source_tokenizer, target_tokenizer
     if cache is None:
-        return _encode(iterate_pairs(source, target), tokenizers, options, None)
+        return _encode(read(source, target), tokenizers, options, None)
     folder = pathlib.Path(cache) / _key(
-        known_digests or digests(iterate_pairs(source, target)), tokenizers, options
+        known_digests or digests(read(source, target)), tokenizers, options
     )
     if not (folder / "report.json").exists():
         with staged_folder(folder) as staging:
-            pairs, report = _encode(iterate_pairs(source, target), tokenizers, options, staging)
+            pairs, report = _encode(read(source, target), tokenizers, options, staging)
             np.save(staging / "source_offsets.npy", pairs.source_offsets)
             np.save(staging / "target_offsets.npy", pairs.target_offsets)
             np.save(staging / "lines.npy", pairs.lines)

@@ -1,6 +1,7 @@
 """Text to text with a model in memory: tokenize, batch by length, search, detokenize."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import keras
@@ -12,6 +13,7 @@ from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import Job, Scheduler
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.translation import Translation, translation_of
@@ -29,6 +31,7 @@ class ModelEngine:
         frozen: Whether the model's weights will not change any more. Those of the decoder are
             then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
+        turns: How the turns of a source are joined, where sources are conversations.
     """
 
     def __init__(
@@ -40,7 +43,9 @@ class ModelEngine:
         max_target_length: int = 256,
         frozen: bool = False,
         workers: int = 2,
+        turns: Turns | None = None,
     ):
+        self.turns = turns
         config, self.model = model.config, model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
@@ -62,6 +67,8 @@ class ModelEngine:
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
             if value < 2:
                 raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
+        # An answer is as long as it likes, whatever was asked.
+        self.max_length_ratio = DecodingOptions.max_length_ratio if turns is None else math.inf
         self._scheduler = Scheduler(model, lengths, frozen, workers)
 
     @property
@@ -240,6 +247,7 @@ class ModelEngine:
         return self.compilations - before
 
     def _options(self, **options):
+        options = {"max_length_ratio": self.max_length_ratio, **options}
         options, config = DecodingOptions.of(**options), self.model.config
         options.check_ids(config.output_vocabulary_size)
         options.check_attention(config.heads_of("cross"))

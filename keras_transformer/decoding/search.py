@@ -98,6 +98,11 @@ class Search:
             diversity_penalty=arguments.diversity_penalty,
         )
 
+    @property
+    def _forbidden_ids(self):
+        turn_id = getattr(getattr(self.model, "config", None), "turn_id", None)
+        return Constraints._field_defaults["forbidden_ids"] + ((turn_id,) if turn_id else ())
+
     def _constraints(self, arguments):
         lengths = _token_counts(arguments.source_ids)  # --> [batch]
         min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
@@ -111,6 +116,7 @@ class Search:
             arguments.prefixes,
             arguments.logit_bias,
             self.options.no_repeat_ngram_size,
+            forbidden_ids=self._forbidden_ids,
         )
 
 

@@ -45,6 +45,7 @@ def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iter
         "max_target_length": engine.max_target_length,
         "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
         "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
+        **({"turns": list(engine.turns)} if engine.turns else {}),
         "versions": {
             "keras_transformer": keras_transformer.__version__,
             **{name: importlib.metadata.version(name) for name in packages},

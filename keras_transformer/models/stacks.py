@@ -73,6 +73,7 @@ class Encoder(Stack):
         inputs: Float `(batch, source, model_dim)`, embedded tokens.
         padding_mask: Bool `(batch, source)`, True = a real token.
         training: Whether dropout is active.
+        attention_mask: As of `EncoderBlock`.
 
     Returns:
         Float `(batch, source, model_dim)` in the compute dtype.
@@ -90,10 +91,11 @@ class Encoder(Stack):
         inputs: keras.KerasTensor,
         padding_mask: keras.KerasTensor | None = None,
         training: bool | None = None,
+        attention_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         hidden = inputs
         for block in self.blocks:
-            hidden = block(hidden, padding_mask=padding_mask, training=training)
+            hidden = block(hidden, padding_mask, attention_mask, training=training)
         return self._finish(hidden)
 
 

@@ -17,6 +17,7 @@ from keras_transformer.layers import (
 from keras_transformer.models.inputs import two_sequences
 from keras_transformer.models.stacks import Decoder, Encoder
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
+from keras_transformer.models.turns import TurnEncoder, same_turn, turn_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -73,6 +74,7 @@ class Transformer(keras.Model):
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=policy)
         self.encoder = Encoder(config, dtype=policy, name="encoder")
         self.decoder = Decoder(config, dtype=policy, name="decoder")
+        self.turns = TurnEncoder(config, dtype=policy, name="turns") if config.turn_layers else None
         self.build()
 
     def _position_layer(self, name):
@@ -103,6 +105,8 @@ class Transformer(keras.Model):
         for layer in (self.source_positions, self.target_positions, self.encoder):
             layer.build(shape)
         self.decoder.build(shape, shape)
+        if self.turns is not None:
+            self.turns.build(shape)
         if self.output_projection is not None:
             self.output_projection.build(shape)
         self.built = True
@@ -125,7 +129,11 @@ class Transformer(keras.Model):
         """The encoder's output, float `(batch, source, model_dim)`, and the mask of real tokens."""
         mask = masks.padding_mask(source_ids)
         embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
-        return self.encoder(embedded, padding_mask=mask, training=training), mask
+        if self.turns is None:
+            return self.encoder(embedded, padding_mask=mask, training=training), mask
+        turn = turn_numbers(source_ids, self.config.turn_id)
+        encoded = self.encoder(embedded, mask, training, attention_mask=same_turn(turn))
+        return self.turns(encoded, turn, mask, training=training), mask
 
     def _embed(self, ids, embedding, positions, training=None, start_index=0):
         embedded = positions(embedding(ids), start_index=start_index)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.data import PairReport, ParallelDataset, encode_files, iterate_pairs
+from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
@@ -24,7 +25,25 @@ def text_files(recipe: Recipe, part: str) -> tuple[pathlib.Path, pathlib.Path | 
 
 def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
     """The pairs of `"train"` or `"validation"`, as they are read."""
-    return iterate_pairs(*text_files(recipe, part))
+    return _reader(recipe)(*text_files(recipe, part))
+
+
+def _reader(recipe):
+    """The function that reads pairs from files."""
+    turns = recipe.turns
+    if turns is None:
+        return iterate_pairs
+
+    def read(source, target):
+        for number, (context, response) in enumerate(iterate_pairs(source, target), start=1):
+            if turns.are_in(response):
+                raise InputError(
+                    f"{target or source}, line {number}: a target is one turn, without the "
+                    f"separator. Received: {turns.separator!r} in it."
+                )
+            yield turns.join(turns.split(context)), response
+
+    return read
 
 
 def train_tokenizers(recipe: Recipe) -> Tokenizers:
@@ -35,6 +54,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
         split_digits=text.split_digits,
         character_coverage=text.character_coverage,
         normalization=text.normalization,
+        turn_separator=text.turn_separator,
     )
     sources, targets = _side(recipe, 0), _side(recipe, 1)
     if text.joint:
@@ -87,6 +107,7 @@ def make_datasets(
             drop_duplicates=data.drop_duplicates and is_training,
             cache=data.cache,
             known_digests=None if digests is None else digests[part],
+            read=_reader(recipe),
         )
         datasets[part] = ParallelDataset(
             pairs,

@@ -16,6 +16,7 @@ from keras_transformer.config import (
     check_choice,
 )
 from keras_transformer.declaration import STRICT, check_keys, checked, option, received
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
 
@@ -56,6 +57,12 @@ class DataSection:
         4.0,
         "Pairs whose sides differ more than this in length are dropped, once the longer one has "
         "more than 10 tokens; null keeps them all.",
+        ge=1,
+    )
+    context_turns: int | None = option(
+        None,
+        "Of a source that `text.turn_separator` divides so many turns are kept, the last ones; "
+        "null keeps all.",
         ge=1,
     )
     drop_duplicates: bool = option(True, "Of equal training pairs only the first is kept.")
@@ -99,6 +106,12 @@ class TextSection:
     )
     normalization: Normalization = option(
         "nmt_nfkc", "SentencePiece's normalization; those with `cf` fold case.", strict=None
+    )
+    turn_separator: str | None = option(
+        None,
+        "Word between the turns of a conversation, which is the source, such as </s>: a token of "
+        "its own, which no target may have.",
+        pattern=r"^[^\s\x00,]+$",
     )
 
 
@@ -261,7 +274,8 @@ class Recipe:
         problem = _contradiction(recipe, trained)
         if problem:
             raise InputError(f"{where}: {problem}")
-        config = recipe.model_config(1000, None if recipe.text.joint else 1000, where=where)
+        turn_id = None if recipe.text.turn_separator is None else 4
+        config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         if isinstance(config, TransformerConfig) and config.positions == "learned" and not trained:
             recipe = _with_positions(recipe, config.max_length, values, where)
         return recipe
@@ -285,6 +299,12 @@ class Recipe:
             _apply(values, override)
         return cls.from_dict(values, where=str(path), trained=trained)
 
+    @property
+    def turns(self) -> Turns | None:
+        """How the turns of a source are joined, where sources are conversations."""
+        separator = self.text.turn_separator
+        return None if separator is None else Turns(separator, self.data.context_turns)
+
     def to_dict(self) -> dict:
         """Plain values alone, every default written out."""
         return pydantic.TypeAdapter(type(self)).dump_python(self)
@@ -293,6 +313,7 @@ class Recipe:
         self,
         vocabulary_size: int,
         target_vocabulary_size: int | None = None,
+        turn_id: int | None = None,
         where: str = "recipe",
     ) -> TransformerConfig | RecurrentConfig:
         """The model's configuration for vocabularies of these sizes."""
@@ -301,6 +322,8 @@ class Recipe:
             fields["target_vocabulary_size"] = target_vocabulary_size
             # Two vocabularies cannot share one table, so "all" means what they can share.
             fields.setdefault("tie_embeddings", "decoder")
+        if turn_id is not None and self.model.get("kind", "transformer") == "transformer":
+            fields["turn_id"] = turn_id
         try:
             if "preset" in self.model:
                 preset = self.model["preset"]
@@ -315,7 +338,8 @@ def _model_keys(model):
     kind = CONFIGURATIONS[model.get("kind", "transformer")]
     names = [field.name for field in dataclasses.fields(kind)]
     own = ("kind", "preset") if kind is TransformerConfig else ("kind",)
-    return (*own, *(each for each in names if "vocabulary_size" not in each))
+    known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
+    return (*own, *known)
 
 
 def _contradiction(recipe, trained):
@@ -323,6 +347,8 @@ def _contradiction(recipe, trained):
     for part in ("train", "validation"):
         if not getattr(recipe.data, part).source:
             return f"`data.{part}` must name its files: {{source: FILE, target: FILE}}."
+    if recipe.data.context_turns is not None and recipe.text.turn_separator is None:
+        return "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
     if recipe.text.joint and recipe.text.target_vocabulary_size is not None:
         return (
             "`text.target_vocabulary_size` needs `text.joint: false`: a joint vocabulary has one "

@@ -153,8 +153,8 @@ class RunFolder:
 
     def engine(self) -> ModelEngine:
         """A `ModelEngine` with the run's model, tokenizers and limits."""
-        decoding = self.recipe().decoding
-        model = self.model()
+        recipe = self.recipe()
+        decoding, model = recipe.decoding, self.model()
         try:
             return ModelEngine(
                 model,
@@ -162,6 +162,7 @@ class RunFolder:
                 max_source_length=decoding.max_source_length,
                 max_target_length=decoding.max_target_length,
                 frozen=True,
+                turns=recipe.turns,
             )
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None

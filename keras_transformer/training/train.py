@@ -321,7 +321,7 @@ def _new_model(recipe, tokenizers):
     source, target = tokenizers
     keras.utils.set_random_seed(recipe.training.seed)
     target_size = None if source == target else target.vocabulary_size
-    config = recipe.model_config(source.vocabulary_size, target_size)
+    config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
     model = model_of(config, dtype=recipe.training.dtype_policy)
     compile_model(model, recipe.training)
     return model
