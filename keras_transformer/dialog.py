@@ -94,7 +94,7 @@ class Conversation:
             InputError: As `reply`.
         """
         turns, engine = self.translator.turns, self.translator.engine
-        tokenizer, limit = engine.source_tokenizer, engine.max_source_length
+        tokenizer, limit = getattr(engine, "source_tokenizer", None), engine.max_source_length
 
         def ids(text):
             # Without a tokenizer at hand no text has more tokens than this.

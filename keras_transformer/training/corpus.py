@@ -121,5 +121,6 @@ def make_datasets(
             host=host.index,
             hosts=host.count,
             shards=host.shards,
+            short_targets=training.short_targets,
         )
     return datasets, reports

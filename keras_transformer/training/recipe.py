@@ -130,6 +130,11 @@ class TrainingSection:
     max_shapes: int = option(
         8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
     )
+    short_targets: bool = option(
+        False,
+        "Batches have targets of similar length, too, which are padded by themselves: for those "
+        "that are much shorter than their sources. There are up to three times as many shapes.",
+    )
     warmup_steps: int = option(
         4000,
         "The learning rate is learning_rate_scale · model_dim^-0.5 · min(step^-0.5, step · "
