@@ -10,7 +10,7 @@ from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_whole
-from keras_transformer.training import RunFolder, evaluate
+from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.translator import Translator
 
 _VERIFICATION_SENTENCES = 300
@@ -19,30 +19,50 @@ FilePath = str | os.PathLike
 
 def evaluate_model(
     model: FilePath,
-    source: FilePath,
+    source: FilePath | None,
     reference: FilePath,
     save: FilePath | None = None,
     tokenize: Literal["13a", "none"] = "13a",
+    of_references: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates a file and scores the translations.
+    """Translates a file and scores the translations; or says how probable the references are.
 
     Args:
         model: FilePath of a run folder or an export.
-        source: FilePath of the source text, UTF-8, plain or `.gz`.
+        source: FilePath of the source text, UTF-8, plain or `.gz`; None for a language model,
+            whose texts are in `reference`.
         reference: FilePath of its translation, aligned line by line.
         save: FilePath to write the translations to.
         tokenize: As for `evaluate`.
-        **options: As `Translator.translate`.
+        of_references: Whether the references' perplexity is given, not BLEU; without `source` it
+            always is.
+        **options: As `Translator.translate`, or `Translator.score`.
 
     Returns:
-        The dict of `evaluate`.
+        The dict of `evaluate` or of `perplexity`.
 
     Raises:
         InputError: A file or the model is not what it must be.
     """
-    sources, references = read_pairs(source, reference)
-    translations = Translator.load(model).translate(sources, **options)
+    translator = Translator.load(model)
+    continues = getattr(getattr(translator, "engine", None), "continues_source", False)
+    if source is None and not continues:
+        raise InputError(
+            f"{model}: needs a `source` to be evaluated on; a language model has none."
+        )
+    if source is not None and continues:
+        raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
+    if source is None:
+        references = read_lines(reference)
+        sources = [""] * len(references)
+    else:
+        sources, references = read_pairs(source, reference)
+    if continues or of_references:
+        if wrong := [name for name in options if name != "batch_size"]:
+            raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
+        return perplexity(translator.score(sources, references, **options))
+    translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
         try:

@@ -133,6 +133,8 @@ def test_round_trip_through_json_keeps_every_field():
         encoder_heads=(7, 1),
         decoder_heads=(1, 2, 3),
         cross_heads=(7, 6, 5),
+        turn_layers=2,
+        turn_id=4,
     )
     default = TransformerConfig(1)
     for field in dataclasses.fields(TransformerConfig):

@@ -7,6 +7,7 @@ import sys
 from keras_transformer.commands.arguments import (
     add_decoding,
     add_model,
+    add_options,
     add_progress,
     add_scoring,
     given,
@@ -30,12 +31,16 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     command = commands.add_parser(
         "evaluate",
-        help="BLEU and chrF of a model's translations, as JSON",
+        help="BLEU and chrF of a model's translations, or perplexity, as JSON",
         description="Translates a source file and scores it against a reference with sacreBLEU.",
     )
     add_model(command)
-    command.add_argument("--source", required=True, metavar="FILE")
+    command.add_argument("--source", metavar="FILE", help="of all but a language model")
     command.add_argument("--reference", required=True, metavar="FILE")
+    add_options(
+        command,
+        ("perplexity", None, None, "of the references, a word and a token, instead of BLEU"),
+    )
     command.add_argument(
         "--tokenize",
         choices=("13a", "none"),
@@ -64,4 +69,6 @@ def _score(options):
 def _evaluate(options):
     from keras_transformer.pipeline import evaluate_model
 
-    print(json.dumps(evaluate_model(**given(options)), indent=2))
+    values = given(options)
+    values["of_references"] = values.pop("perplexity", False)
+    print(json.dumps(evaluate_model(**values), indent=2))

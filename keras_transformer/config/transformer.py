@@ -106,7 +106,7 @@ class TransformerConfig:
             "model_dim",
             "num_heads",
             "intermediate_dim",
-            "num_encoder_layers",
+            *(("num_encoder_layers",) if self.kind == "transformer" else ()),
             "num_decoder_layers",
             "max_length",
         ):

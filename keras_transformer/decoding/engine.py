@@ -63,12 +63,16 @@ class ModelEngine:
         longest = config.max_length if config.positions == "learned" else longest
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
+        self.continues_source = getattr(model, "continues_source", False)
+        if self.continues_source:  # And at least one token more.
+            self.max_source_length = min(self.max_source_length, self.max_target_length)
         lengths = self.max_source_length, self.max_target_length
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
             if value < 2:
                 raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
-        # An answer is as long as it likes, whatever was asked.
-        self.max_length_ratio = DecodingOptions.max_length_ratio if turns is None else math.inf
+        # What answers or continues a text is as long as it likes.
+        is_free = self.continues_source or turns is not None
+        self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         self._scheduler = Scheduler(model, lengths, frozen, workers)
 
     @property
@@ -258,6 +262,11 @@ class ModelEngine:
         return options
 
     def _prefixes(self, prefixes, count, options):
+        if self.continues_source and any(prefixes or ()):
+            raise InputError(
+                "A language model's texts begin with what they continue: `target_prefixes` is not "
+                f"for them. Received: {list(prefixes)!r:.60}."
+            )
         limit = options.longest(self.max_target_length)
         return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
 

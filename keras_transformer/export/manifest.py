@@ -41,6 +41,7 @@ def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iter
     return {
         "format": f"keras_transformer.{kind}",
         "format_version": version,
+        "kind": engine.model.config.kind,
         "max_source_length": engine.max_source_length,
         "max_target_length": engine.max_target_length,
         "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,

@@ -1,12 +1,17 @@
 """Whole models."""
 
-from keras_transformer.config import RecurrentConfig, TransformerConfig
+from keras_transformer.config import LanguageModelConfig, RecurrentConfig, TransformerConfig
+from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.recurrent import RecurrentTranslator
 from keras_transformer.models.transformer import Transformer
 
-__all__ = ["KINDS", "RecurrentTranslator", "Transformer", "model_of"]
+__all__ = ["KINDS", "LanguageModel", "RecurrentTranslator", "Transformer", "model_of"]
 
-KINDS = {TransformerConfig: Transformer, RecurrentConfig: RecurrentTranslator}
+KINDS = {
+    TransformerConfig: Transformer,
+    RecurrentConfig: RecurrentTranslator,
+    LanguageModelConfig: LanguageModel,
+}
 """The model of each kind of configuration."""
 
 

@@ -12,7 +12,7 @@ from keras_transformer.layers import SinusoidalPositionalEncoding
 from keras_transformer.models.stacks import Encoder
 
 
-def turn_numbers(source_ids: keras.KerasTensor, turn_id: int) -> keras.KerasTensor:
+def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:
     """The turn of each token, int32 `(batch, source)`: a separator begins the one after it.
 
     Counted from the last turn, 0, back to the first: the turn that is answered has one number,

@@ -213,10 +213,7 @@ class Tokenizer:
     @property
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, if there is one."""
-        from sentencepiece import sentencepiece_model_pb2
-
-        model = sentencepiece_model_pb2.ModelProto.FromString(self.model_bytes)
-        symbols = model.trainer_spec.user_defined_symbols
+        symbols = _parsed(self.model_bytes).trainer_spec.user_defined_symbols
         return self._processor.piece_to_id(symbols[0]) if symbols else None
 
     def __eq__(self, other):
@@ -244,6 +241,12 @@ def _load_processor(model_bytes):
             f"rely on. Received: {received}."
         )
     return processor
+
+
+def _parsed(model_bytes):
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
 
 
 def _check_model(model_bytes):

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.data import PairReport, ParallelDataset, encode_files, iterate_pairs
 from keras_transformer.errors import InputError
+from keras_transformer.files import iterate_lines
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
@@ -31,6 +32,8 @@ def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
 def _reader(recipe):
     """The function that reads pairs from files."""
     turns = recipe.turns
+    if not recipe.with_sources:
+        return lambda file, _: (("", line) for line in iterate_lines(file))
     if turns is None:
         return iterate_pairs
 
@@ -108,6 +111,7 @@ def make_datasets(
             cache=data.cache,
             known_digests=None if digests is None else digests[part],
             read=_reader(recipe),
+            with_sources=recipe.with_sources,
         )
         datasets[part] = ParallelDataset(
             pairs,

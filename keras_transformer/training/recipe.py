@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
-import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,10 +13,11 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.declaration import STRICT, check_keys, checked, option, received
+from keras_transformer.declaration import STRICT, check_keys, checked, option
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
+from keras_transformer.training.recipe_file import apply, load_yaml
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -30,7 +29,9 @@ class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
     source: str = option(
-        "", "The source's lines, or both sides with a tab between them.", **_NO_NULL
+        "",
+        "The source's lines, or both sides with a tab between them; of a language model its text.",
+        **_NO_NULL,
     )
     target: str | None = option(None, "The target's lines.", **_NO_NULL)
 
@@ -244,7 +245,7 @@ class Recipe:
     Attributes:
         data: `DataSection`.
         text: `TextSection`.
-        model: Dict: `kind`, `transformer` by default or `recurrent`; fields of its
+        model: Dict: `kind`, `transformer` by default, `recurrent`, `language_model`; fields of its
             configuration but the vocabulary's sizes, which the tokenizer decides; and for a
             Transformer a `preset`.
         training: `TrainingSection`.
@@ -299,10 +300,15 @@ class Recipe:
         Raises:
             InputError: The file cannot be read, or what it says is not a recipe.
         """
-        values = _load_yaml(path)
+        values = load_yaml(path)
         for override in overrides:
-            _apply(values, override)
+            apply(values, override)
         return cls.from_dict(values, where=str(path), trained=trained)
+
+    @property
+    def with_sources(self) -> bool:
+        """Whether the model reads sources; a language model knows targets alone."""
+        return self.model.get("kind") != "language_model"
 
     @property
     def turns(self) -> Turns | None:
@@ -342,13 +348,15 @@ class Recipe:
 def _model_keys(model):
     kind = CONFIGURATIONS[model.get("kind", "transformer")]
     names = [field.name for field in dataclasses.fields(kind)]
-    own = ("kind", "preset") if kind is TransformerConfig else ("kind",)
+    own = ("kind", "preset") if kind.kind == "transformer" else ("kind",)
     known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
     return (*own, *known)
 
 
 def _contradiction(recipe, trained):
     """What is wrong between sections, as the end of an error; None if nothing is."""
+    if not recipe.with_sources and (problem := _problem_of_a_language_model(recipe)):
+        return problem
     for part in ("train", "validation"):
         if not getattr(recipe.data, part).source:
             return f"`data.{part}` must name its files: {{source: FILE, target: FILE}}."
@@ -365,6 +373,21 @@ def _contradiction(recipe, trained):
             "`text.joint: false` gives a vocabulary each: set model.tie_embeddings to decoder or "
             "none."
         )
+    return None
+
+
+def _problem_of_a_language_model(recipe):
+    for part in ("train", "validation"):
+        if getattr(recipe.data, part).target is not None:
+            return f"A language model learns from one text: `data.{part}` is {{source: FILE}}."
+    for name, wrong in (
+        ("text.joint: false", not recipe.text.joint),
+        ("text.turn_separator", recipe.text.turn_separator is not None),
+        ("training.select_by: bleu", recipe.training.select_by == "bleu"),
+        ("training.attention_images", recipe.training.attention_images is not None),
+    ):
+        if wrong:
+            return f"`{name}` needs a source and a target, which a language model has none of."
     return None
 
 
@@ -387,62 +410,3 @@ def _with_positions(recipe, positions, values, where):
             )
         limits[key] = min(limit, positions)
     return dataclasses.replace(recipe, decoding=dataclasses.replace(recipe.decoding, **limits))
-
-
-def _load_yaml(path):
-    path = pathlib.Path(path)
-    try:
-        values = _yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
-    except _NotYAML as error:
-        raise InputError(f"{path}{error}.") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
-    return values
-
-
-class _NotYAML(Exception):
-    """The line, where it is known, and the problem."""
-
-
-def _yaml(text):
-    """The value of a YAML text, with `1e-3` a number as in YAML 1.2 and not a text as in 1.1."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise _NotYAML(f"{line}: not valid YAML: {problem}") from None
-    except (ValueError, RecursionError) as error:  # As for 2026-99-99, or 5,000 brackets.
-        raise _NotYAML(f": not valid YAML: {error}") from None
-
-
-def _apply(values, override):
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise InputError(f"--set must be section.key=value. Received: {override!r}.")
-    try:
-        value = _yaml(text)
-    except _NotYAML:
-        raise InputError(
-            f"--set {key}: the value must be YAML. Received: {received(text)}."
-        ) from None
-    for part in parts[:-1]:
-        if values.get(part) is None:
-            values[part] = {}
-        values = values[part]
-        if not isinstance(values, dict):
-            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
-    values[parts[-1]] = value

@@ -52,6 +52,7 @@ class SavedModelEngine:
     def __init__(self, folder: str | os.PathLike):
         self.manifest = _checked_manifest(folder)
         self.turns = Turns.of_manifest(self.manifest)
+        self.continues_source = self.manifest.get("kind") == "language_model"
         self.max_source_length = self.manifest["max_source_length"]
         self._folder = Path(folder)
         # Held: the signatures alone do not keep the variables alive.
