@@ -15,7 +15,16 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from keras_transformer.commands import benchmark, evaluate, export, inspect, serve, train, translate
+from keras_transformer.commands import (
+    benchmark,
+    chat,
+    evaluate,
+    export,
+    inspect,
+    serve,
+    train,
+    translate,
+)
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError
 
@@ -116,6 +125,7 @@ def _parser(arguments):
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train.add_commands(commands)
     translate.add_command(commands)
+    chat.add_command(commands)
     evaluate.add_commands(commands)
     export.add_command(commands)
     inspect.add_command(commands)

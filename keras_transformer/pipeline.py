@@ -11,7 +11,7 @@ from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_whole
 from keras_transformer.text import Tokenizer
-from keras_transformer.training import RunFolder, evaluate
+from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
 from keras_transformer.training.evaluate import evaluate_labels
 from keras_transformer.translator import Translator
@@ -22,35 +22,42 @@ FilePath = str | os.PathLike
 
 def evaluate_model(
     model: FilePath,
-    source: FilePath,
+    source: FilePath | None,
     reference: FilePath | None = None,
     save: FilePath | None = None,
     tokenize: Literal["13a", "none"] = "13a",
+    of_references: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates a file and scores the translations; or classifies it and counts the right ones.
+    """Translates a file and scores the translations; or says how probable the references are.
+
+    A classifier's labels are counted instead.
 
     Args:
         model: FilePath of a run folder or an export.
-        source: FilePath of the source text, UTF-8, plain or `.gz`.
+        source: FilePath of the source text, UTF-8, plain or `.gz`; None for a language model,
+            whose texts are in `reference`.
         reference: FilePath of its translation (or labels), aligned line by line; by default
             `source` has both, as a recipe's file without `target`.
         save: FilePath to write the translations to.
         tokenize: As for `evaluate`.
-        **options: As `Translator.translate`.
+        of_references: Whether the references' perplexity is given, not BLEU; without `source` it
+            always is.
+        **options: As `Translator.translate`, or `Translator.score`.
 
     Returns:
-        The dict of `evaluate`, or of `evaluate_labels`.
+        The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
 
     Raises:
         InputError: A file or the model is not what it must be.
     """
     translator = Translator.load(model)
-    if translator.labels is None:
-        sources, references = read_pairs(source, reference)
-    else:
-        labels = Tokenizer.of_labels(translator.labels)
-        sources, references = labelled_texts(labels, source, reference)
+    sources, references = _texts_to_evaluate(translator, model, source, reference)
+    continues = getattr(translator.engine, "continues_source", False)
+    if continues or of_references:
+        if wrong := [name for name in options if name != "batch_size"]:
+            raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
+        return perplexity(translator.score(sources, references, **options))
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
@@ -61,6 +68,24 @@ def evaluate_model(
     if translator.labels is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
+
+
+def _texts_to_evaluate(translator, model, source, reference):
+    """Sources and references, whatever a model reads of them."""
+    if translator.labels is not None:
+        if source is None:
+            raise InputError(f"{model}: needs a `source`, the texts that get labels.")
+        return labelled_texts(Tokenizer.of_labels(translator.labels), source, reference)
+    if getattr(translator.engine, "continues_source", False):
+        if source is not None or reference is None:
+            raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
+        references = read_lines(reference)
+        return [""] * len(references), references
+    if source is None:
+        raise InputError(
+            f"{model}: needs a `source` to be evaluated on; a language model has none."
+        )
+    return read_pairs(source, reference)
 
 
 def export_run(

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_positive
 from keras_transformer.translation import Translation
@@ -18,6 +19,10 @@ class Translator:
             `export.LiteRTEngine`.
         defaults: Options of `translate` that differ from the engine's own.
 
+    Attributes:
+        turns: How the turns of a source are joined, where sources are conversations. Of each
+            source the turns that the model was trained on are read, the others left out.
+
     Example:
 
         translator = Translator.load("runs/en-de")
@@ -27,6 +32,7 @@ class Translator:
     def __init__(self, engine: Any, defaults: Mapping[str, Any] | None = None):
         self.engine = engine
         self.defaults = dict(defaults or {})
+        self.turns: Turns | None = engine.turns if hasattr(engine, "turns") else None
 
     @classmethod
     def load(cls, path: str | os.PathLike, threads: int | None = None) -> "Translator":
@@ -95,18 +101,19 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        return self.engine.translate(texts, **self._with_defaults(options))
+        return self.engine.translate(self._read(texts), **self._with_defaults(options))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], **options: Any
     ) -> list[Translation]:
         """How probable the model holds given translations; see `ModelEngine.score`."""
         defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
-        return self._of_a_run("score")(sources, targets, **{**defaults, **options})
+        score = self._of_a_run("score")
+        return score(self._read(sources), targets, **{**defaults, **options})
 
     def stream(self, text: str, **options: Any) -> Iterator[str]:
         """An iterator over one translation as it grows; see `ModelEngine.stream`."""
-        return self._of_a_run("stream")(text, **options)
+        return self._of_a_run("stream")(*self._read([text]), **options)
 
     def warmup(self, **options: Any) -> Any:
         """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
@@ -121,6 +128,13 @@ class Translator:
     def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
         return self._of_a_run("compilations")
+
+    def _read(self, texts):
+        """The sources as the model was trained on them; what is none is left to the engine."""
+        turns = self.turns
+        if turns is None or turns.kept is None or isinstance(texts, str):
+            return texts
+        return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
 
     def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}

@@ -15,7 +15,7 @@ import keras_transformer
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
-BASE = {"config", "errors", "files"}
+BASE = {"config", "dialog", "errors", "files"}
 GIVEN = {"inputs", "translation", "labelling"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "config": BASE,
     "errors": BASE,
     "files": BASE,
+    "dialog": BASE,
     "inputs": BASE,
     "translation": BASE,
     "labelling": BASE | {"inputs", "translation"},

@@ -32,10 +32,10 @@ def test_help_names_the_commands_that_exist_and_no_other(capsys):
         run(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    names = "demo train translate score evaluate export inspect serve benchmark".split()
+    names = "demo train translate chat score evaluate export inspect serve benchmark".split()
     for name in names:
         assert re.search(rf"^    {name}( |$)", text, re.MULTILINE)
-    assert "chat" not in text
+    assert "summarize" not in text
 
 
 def test_progress_goes_to_stderr_and_the_result_to_stdout(tmp_path, capsys):

@@ -143,6 +143,8 @@ def test_round_trip_through_json_keeps_every_field():
         combine_positions="concatenate",
         attention_window=37,
         max_distance=41,
+        turn_layers=2,
+        turn_id=4,
     )
     # Heads are either shared or pruned.
     shared = TransformerConfig(1, num_kv_heads=2)

@@ -3,6 +3,7 @@
 import io
 import json
 import pathlib
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -101,6 +102,8 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
 def test_a_recipe_takes_the_options_of_its_kind_alone(tmp_path):
     for model, message in (
         ({"kind": "recurent"}, "`model.kind` must be one of transformer, recurrent"),
+        ({"turn_layers": 1, "kind": "transformer"}, "`turn_layers` needs sources whose turns"),
+        ({"kind": "language_model", "num_encoder_layers": 2}, "A language model has no encoder"),
         ({"num_heads": 4}, "num_heads"),
         ({"preset": "transformer_tiny"}, "preset"),
         ({"attention": "self"}, "`attention` must be one of none, bahdanau, luong"),
@@ -207,3 +210,111 @@ def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_pat
     engine.model.set_weights([*weights[:-1], weights[-1] + [0, 0, 0, 0, 9, 0]])
     with pytest.raises(VerificationError, match="probabilities must be the live model's"):
         verify(tmp_path / "export", engine, report.manifest, texts)
+
+
+@pytest.fixture
+def converse(monkeypatch, capsys):
+    """`converse(model, text, …)`: the replies of `chat`."""
+
+    def converse(model, text, *arguments):
+        stdin = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stdin)
+        capsys.readouterr()
+        assert run(["chat", "--model", str(model), *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return converse
+
+
+@pytest.mark.slow
+def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tmp_path, converse):
+    values = recipe_values(tmp_path, epochs=2, short_targets=True)
+    turns = zip(SOURCES, SOURCES[1:], strict=False)
+    lines = [f"{one} </s> {two}\t{one} {two[:9]}\n" for one, two in turns]
+    (tmp_path / "dialog.tsv").write_text("".join(lines), encoding="utf-8")
+    for part in ("train", "validation"):
+        values["data"][part] = {"source": "dialog.tsv"}
+    values["data"]["context_turns"] = 3
+    values["text"]["turn_separator"] = "</s>"
+    values["model"] |= {"turn_layers": 1, "num_encoder_layers": 1}
+    folder, exported = tmp_path / "run", tmp_path / "export"
+    recipe = write_recipe(tmp_path / "recipe.yaml", values)
+    assert run(["train", str(recipe), "--output", str(folder)]) == 0
+    tokenizer = RunFolder(folder).tokenizers()[0]
+    assert RunFolder(folder).model().config.turn_id == tokenizer.turn_id == 4
+    command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
+    assert run([*command, str(exported), "--signatures", "sample", "serving_ids"]) == 0
+    said = "A dog.\nTwo dogs play.\nThe old man sleeps.\n"
+    for options in (("--seed", "3"), ("--beam-size", "2")):
+        replies = converse(folder, said, *options)
+        assert len(replies) == 3
+        assert converse(exported, said, *options) == replies
+    assert converse(folder, said, "--seed", "4") != converse(folder, said, "--seed", "3")
+    # More turns than it was trained on are not read.
+    both = [Translator.load(each) for each in (folder, exported)]
+    joined = "A cat. </s> A dog. </s> Two dogs. </s> The snow."
+    for translator in both:
+        far, near = translator.translate([joined, joined.removeprefix("A cat. </s> ")])
+        assert far == near
+
+
+@pytest.mark.slow
+def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_path, capsys):
+    corpus = write_corpus(tmp_path)
+    text = (corpus / "train.en").read_text(encoding="utf-8")
+    (corpus / "many.en").write_text(text * 12, encoding="utf-8")
+    values = values_of(corpus, {}, epochs=6)
+    values["data"] |= {"train": {"source": "many.en"}, "validation": {"source": "train.en"}}
+    values["data"]["drop_duplicates"] = False
+    values["model"] = {"kind": "language_model", "num_decoder_layers": 1, "model_dim": 64}
+    values["model"] |= {"num_heads": 2, "intermediate_dim": 128, "dropout": 0.0}
+    folder, recipe = tmp_path / "run", write_recipe(tmp_path / "recipe.yaml", values)
+    assert run(["train", str(recipe), "--output", str(folder)]) == 0
+    translator, prompts = Translator.load(folder), ["A musician", "The market is", "Two"]
+    found = translator.translate(prompts)
+    for prompt, each in zip(prompts, found, strict=True):
+        assert each.text.startswith(prompt) and len(each.text) > len(prompt)
+    scored = translator.score([""] * 3, [each.text for each in found])
+    for each, again in zip(found, scored, strict=True):
+        assert again.log_probability == pytest.approx(each.log_probability, abs=1e-3)
+    *_, streamed = translator.stream("A musician")
+    assert streamed == translator.translate(["A musician"], beam_size=1)[0].text
+    exported = tmp_path / "export"
+    command = ["export", "--model", str(folder), "--format", "saved_model", "--output"]
+    assert run([*command, str(exported), "--signatures", "score"]) == 0
+    again = Translator.load(exported).translate(prompts)
+    assert [each.text for each in again] == [each.text for each in found]
+    capsys.readouterr()
+    values = []
+    for model in (folder, exported):
+        command = ["evaluate", "--model", str(model), "--reference", str(corpus / "train.en")]
+        assert run(command) == 0
+        values.append(json.loads(capsys.readouterr().out))
+    assert 1 < values[0]["perplexity_per_token"] < 20
+    assert values[0]["perplexity_per_word"] == values[1]["perplexity_per_word"]
+    assert run([*command, "--source", str(corpus / "train.en")]) == 2
+    assert "is evaluated on a `reference` alone" in capsys.readouterr().err
+    with pytest.raises(InputError, match="`target_prefixes` is not for them"):
+        translator.translate(["A"], target_prefixes=["A man"])
+    with pytest.raises(InputError, match="`alignment` needs attention"):
+        translator.translate(["A"], alignment=True)
+
+
+def test_what_needs_two_sides_is_refused_of_a_language_model(tmp_path):
+    values = values_of(tmp_path, {})
+    values["model"] = {"kind": "language_model"}
+    with pytest.raises(InputError, match=r"`data.train` is {source: FILE}"):
+        Recipe.from_dict(values)
+    for part in ("train", "validation"):
+        values["data"][part] = {"source": "text.txt"}
+    for section, key, value in (
+        ("text", "joint", False),
+        ("text", "turn_separator", "</s>"),
+        ("training", "select_by", "bleu"),
+        ("training", "attention_images", 1),
+    ):
+        wrong = {**values, section: {**values[section], key: value}}
+        with pytest.raises(InputError, match=f"`{section}.{key}.*` needs a source and a target"):
+            Recipe.from_dict(wrong)
+    with pytest.raises(InputError, match="`data.context_turns` needs `text.turn_separator`"):
+        Recipe.from_dict({"data": {**values["data"], "context_turns": 1}})

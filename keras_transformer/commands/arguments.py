@@ -156,6 +156,12 @@ def add_decoding(command: Any) -> None:
     )
 
 
+def add_sampling(command: Any, *names: str, **defaults: str) -> None:
+    """Adds some options of decoding, with what is said of some defaults."""
+    declared = {name: each for name, each in _decoding_options().items() if name in names}
+    add_declared(command, declared, {}, _KINDS, {**_DEFAULTS, **defaults})
+
+
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
     names = ("length_penalty", "attention_layer", "attention_heads")

@@ -31,14 +31,16 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     command = commands.add_parser(
         "evaluate",
-        help="BLEU and chrF of a model's translations, a classifier's accuracy, as JSON",
+        help="BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
         description="Translates a source file and scores it against a reference with sacreBLEU; "
         "or gives its lines labels and counts the right ones.",
     )
     add_model(command)
-    command.add_argument("--source", required=True, metavar="FILE")
+    command.add_argument("--source", metavar="FILE", help="of all but a language model")
     add_options(
-        command, ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV")
+        command,
+        ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV"),
+        ("perplexity", None, None, "of the references, a word and a token, instead of BLEU"),
     )
     command.add_argument(
         "--tokenize",
@@ -68,4 +70,6 @@ def _score(options):
 def _evaluate(options):
     from keras_transformer.pipeline import evaluate_model
 
-    print(json.dumps(evaluate_model(**given(options)), indent=2))
+    values = given(options)
+    values["of_references"] = values.pop("perplexity", False)
+    print(json.dumps(evaluate_model(**values), indent=2))

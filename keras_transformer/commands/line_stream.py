@@ -92,18 +92,24 @@ def translate_incrementally(
         return [translator.stream(line.text, **given)]
 
     def write(pair, texts):
-        shown = ""
-        for text in map(one_line, texts):
-            if rewrite and not text.startswith(shown):
-                output.write(_BACK_TO_AN_EMPTY_LINE + text)
-            else:
-                output.write(text[len(os.path.commonprefix([shown, text])) :])
-            output.flush()
-            shown = text
-        output.write("\n")
+        write_growing(texts, output, rewrite)
 
     chunks = with_prefixes(read_chunks(input, 1), target_prefixes)
     _write_each(stream, chunks, write, output, "stdin", progress)
+
+
+def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -> None:
+    """Writes a text as it grows, on one line; `rewrite` as of `translate_incrementally`."""
+    shown = ""
+    for text in map(one_line, texts):
+        if rewrite and not text.startswith(shown):
+            output.write(_BACK_TO_AN_EMPTY_LINE + text)
+        else:
+            output.write(text[len(os.path.commonprefix([shown, text])) :])
+        output.flush()
+        shown = text
+    output.write("\n")
+    output.flush()
 
 
 def score_lines(

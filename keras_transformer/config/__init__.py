@@ -2,6 +2,7 @@
 
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
 from keras_transformer.config.classifier import POOLINGS, ClassifierConfig
+from keras_transformer.config.language_model import LanguageModelConfig
 from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
 from keras_transformer.config.transformer import PRESETS, TransformerConfig
 from keras_transformer.errors import InputError
@@ -9,11 +10,12 @@ from keras_transformer.errors import InputError
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids that every tokenizer, loss and search of this package agrees on."""
 
-ModelConfig = TransformerConfig | RecurrentConfig | ClassifierConfig
+ModelConfig = TransformerConfig | RecurrentConfig | ClassifierConfig | LanguageModelConfig
 """A configuration of any kind."""
 
 CONFIGURATIONS = {
-    each.kind: each for each in (TransformerConfig, RecurrentConfig, ClassifierConfig)
+    each.kind: each
+    for each in (TransformerConfig, RecurrentConfig, ClassifierConfig, LanguageModelConfig)
 }
 """The configurations by their kind, which a recipe names."""
 
@@ -22,6 +24,9 @@ def check_transformer(config: ModelConfig, what: str) -> None:
     """Raises `InputError` unless it is a Transformer's, for what no other model has."""
     if config.kind != "transformer":
         raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
+    if turn_layers := getattr(config, "turn_layers", 0):
+        given = f"model.turn_layers={turn_layers}"
+        raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
 
 
 def check_plain_positions(config: TransformerConfig, what: str) -> None:
@@ -44,6 +49,7 @@ __all__ = [
     "POOLINGS",
     "PRESETS",
     "UNK_ID",
+    "LanguageModelConfig",
     "RecurrentConfig",
     "TransformerConfig",
     "check_choice",

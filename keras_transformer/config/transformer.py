@@ -70,6 +70,10 @@ class TransformerConfig:
         num_kv_heads: Heads of keys and values in every attention; `None`: `num_heads`.
         attention_window: Tokens that self-attention sees to each side; `None`: all.
         max_distance: Farthest distance that relative positions tell apart, in tokens.
+        turn_layers: Blocks over the turns of a source that is a conversation: a token attends
+            within its own turn alone, and gets what these blocks make of the turns' means. 0: a
+            source is one sequence.
+        turn_id: Id of the token between two turns, which no target has; None without turns.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -103,6 +107,8 @@ class TransformerConfig:
     num_kv_heads: int | None = None
     attention_window: int | None = None
     max_distance: int = 16
+    turn_layers: int = 0
+    turn_id: int | None = None
 
     kind: ClassVar[str] = "transformer"
 
@@ -112,7 +118,7 @@ class TransformerConfig:
             "model_dim",
             "num_heads",
             "intermediate_dim",
-            "num_encoder_layers",
+            *(("num_encoder_layers",) if self.kind == "transformer" else ()),
             "num_decoder_layers",
             "max_length",
             "max_distance",
@@ -155,6 +161,13 @@ class TransformerConfig:
         for name in ("encoder_heads", "decoder_heads", "cross_heads"):
             self._check_heads(name)
         check_vocabularies(self)
+        if self.turn_layers != 0:
+            check("turn_layers", self.turn_layers, "0 or a positive integer", int)
+            if self.turn_id is None:
+                raise ValueError(
+                    "`turn_layers` needs sources whose turns a token separates: "
+                    f"`text.turn_separator` of a recipe. Received: turn_layers={self.turn_layers}."
+                )
 
     def _check_heads(self, name):
         heads = getattr(self, name)
@@ -215,7 +228,9 @@ class TransformerConfig:
         projections, of_source = 2 * (width + shared), 2 * shared
         # Scores and weighted sums of each pair; relative positions have scores of their own.
         pair = 2 + (self.positions == "relative")
-        encoder = source * (projections * features + self.num_encoder_layers * feed_forward)
+        blocks = self.num_encoder_layers + self.turn_layers
+        features += self.turn_layers * width
+        encoder = source * (projections * features + blocks * feed_forward)
         encoder = encoder + pair * (2 * self._pairs(source) - source) * features
         # Of cross-attention the query and the output, and the keys and values of the source.
         step = projections * own + 2 * width * cross + 2 * source * cross
@@ -233,7 +248,7 @@ class TransformerConfig:
 
     def activations(self, length: int) -> int:
         """Numbers that a position of sequences of a length keeps for the way back, roughly."""
-        blocks = self.num_encoder_layers + self.num_decoder_layers
+        blocks = self.num_encoder_layers + self.turn_layers + self.num_decoder_layers
         block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
         # And logits with their gradient.
         return blocks * block + 3 * self.output_vocabulary_size

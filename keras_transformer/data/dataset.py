@@ -26,7 +26,8 @@ class ParallelDataset:
 
     `target_in_ids` is BOS and the target, `target_out_ids` the target and EOS: column `t` of the
     second is what the model predicts after reading column `t` of the first. All three are int32
-    and of one shape, one of `shapes`; padding is `PAD_ID`, an incomplete batch ends in rows of it.
+    and of one shape, one of `shapes` (targets see `short_targets`); padding is `PAD_ID`, an
+    incomplete batch ends in rows of it.
 
     Args:
         pairs: `EncodedPairs`.
@@ -38,6 +39,8 @@ class ParallelDataset:
             validation compiles nothing new. `batch_tokens` and `max_shapes` then do nothing.
         copies: How many times all rows of a batch stand in it, one copy below the other. The
             attributes count one.
+        short_targets: Whether batches have targets of similar length, too, which get a quarter or
+            half of the shape's length where that holds them: three times as many shapes in all.
         accumulation_steps: How many batches make one step of the optimizer. If more than one, a
             batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
             gradients of the *sums* of so many batches is that of the mean over all their tokens.
@@ -82,6 +85,7 @@ class ParallelDataset:
         host: int = 0,
         hosts: int = 1,
         shards: int = 1,
+        short_targets: bool = False,
     ):
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise InputError(f"`seed` must be an integer of at least 0. Received: seed={seed!r}.")
@@ -89,14 +93,19 @@ class ParallelDataset:
         self.copies, self.accumulation_steps = copies, accumulation_steps
         self.host, self.hosts, self.shards = host, hosts, shards
         self._lengths = pairs.lengths
+        self._target_lengths = pairs.target_lengths if short_targets else None
         if shapes is None:
             shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
         # The shapes of a plan do not depend on its order, so any plan tells them.
-        plan = plan_batches(self._lengths, self.shapes)
+        plan = plan_batches(self._lengths, self.shapes, None, self._target_lengths)
         self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
         self.real_tokens = int(np.sum(pairs.source_lengths) + np.sum(pairs.target_lengths + 1))
-        positions = 2 * sum(self.shapes[index][0] * self.shapes[index][1] for index, _ in plan)
+        positions = sum(
+            rows * (length + self._target_columns(chosen, length))
+            for index, chosen in plan
+            for rows, length in [self.shapes[index]]
+        )
         self.real_token_share = self.real_tokens / positions
         self.epoch = 0
 
@@ -111,7 +120,7 @@ class ParallelDataset:
 
     def _plan(self, epoch):
         rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
-        plan = plan_batches(self._lengths, self.shapes, rng)
+        plan = plan_batches(self._lengths, self.shapes, rng, self._target_lengths)
         return plan + [(0, np.zeros(0, np.int64))] * (self.steps_per_epoch - len(plan))
 
     def _batch(self, plan, step):
@@ -129,9 +138,17 @@ class ParallelDataset:
         offsets = self.pairs.target_offsets
         return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
 
+    def _target_columns(self, rows, length):
+        if self._target_lengths is None:
+            return length
+        longest = 1 + np.max(self._target_lengths[rows], initial=0)
+        return next(each for each in (-(-length // 4), -(-length // 2), length) if longest <= each)
+
     def _fill(self, rows, shape):
         pairs, source_ids = self.pairs, self._sources(rows, shape)
-        target_in_ids, target_out_ids = source_ids.copy(), source_ids.copy()
+        columns = self._target_columns(rows, shape[1])
+        target_in_ids = np.full((len(source_ids), columns), PAD_ID, np.int32)
+        target_out_ids = target_in_ids.copy()
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
         target_in_ids[: len(rows), 0] = BOS_ID
         _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)

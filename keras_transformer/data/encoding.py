@@ -105,6 +105,7 @@ def encode_files(
     cache: str | os.PathLike | None = None,
     known_digests: dict[str, str] | None = None,
     read: Callable[..., Iterator[tuple[str, str]]] = iterate_pairs,
+    with_sources: bool = True,
 ) -> tuple[EncodedPairs, PairReport]:
     """As `encode_pairs`, of files that need not fit in memory.
 
@@ -116,11 +117,12 @@ def encode_files(
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
         known_digests: The files' `digests`, which are computed otherwise to find the ids again.
         read: What reads the pairs from `source` and `target`.
+        with_sources: Whether pairs have a source; False: it is empty, the targets alone count.
 
     Raises:
         InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
     """
-    options = _Options(max_length, max_length_ratio, drop_duplicates)
+    options = _Options(max_length, max_length_ratio, drop_duplicates, with_sources)
     tokenizers = source_tokenizer, target_tokenizer
     if cache is None:
         return _encode(read(source, target), tokenizers, options, None)
@@ -143,6 +145,7 @@ class _Options:
     max_length: int
     max_length_ratio: float | None
     drop_duplicates: bool
+    with_sources: bool = True
 
     def __post_init__(self):
         length, ratio = self.max_length, self.max_length_ratio
@@ -290,6 +293,8 @@ def _tokenize(texts, tokenizer, add_eos):
 
 def _reasons(source_tokens, target_tokens, options):
     """uint8 `(pairs,)`: why a pair is dropped, or 0."""
+    if not options.with_sources:
+        source_tokens = target_tokens
     shorter = np.minimum(source_tokens, target_tokens)
     longer = np.maximum(source_tokens, target_tokens)
     conditions = [shorter == 0, longer + 1 > options.max_length]

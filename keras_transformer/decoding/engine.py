@@ -1,6 +1,7 @@
 """Text to text with a model in memory: tokenize, batch by length, search, detokenize."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import keras
@@ -12,6 +13,7 @@ from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import Job, Scheduler
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.translation import Translation, translation_of
@@ -29,6 +31,7 @@ class ModelEngine:
         frozen: Whether the model's weights will not change any more. Those of the decoder are
             then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
+        turns: How the turns of a source are joined, where sources are conversations.
     """
 
     def __init__(
@@ -40,7 +43,9 @@ class ModelEngine:
         max_target_length: int = 256,
         frozen: bool = False,
         workers: int = 2,
+        turns: Turns | None = None,
     ):
+        self.turns = turns
         config, self.model = model.config, model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
@@ -51,10 +56,16 @@ class ModelEngine:
         longest = config.max_length if config.positions == "learned" else longest
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
+        self.continues_source = getattr(model, "continues_source", False)
+        if self.continues_source:  # And at least one token more.
+            self.max_source_length = min(self.max_source_length, self.max_target_length)
         lengths = self.max_source_length, self.max_target_length
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
             if value < 2:
                 raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
+        # What answers or continues a text is as long as it likes.
+        is_free = self.continues_source or turns is not None
+        self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         self._scheduler = Scheduler(model, lengths, frozen, workers)
 
     @property
@@ -233,6 +244,7 @@ class ModelEngine:
         return self.compilations - before
 
     def _options(self, **options):
+        options = {"max_length_ratio": self.max_length_ratio, **options}
         options, config = DecodingOptions.of(**options), self.model.config
         options.check_ids(config.output_vocabulary_size)
         options.check_attention(config.heads_of("cross"))
@@ -243,6 +255,11 @@ class ModelEngine:
         return options
 
     def _prefixes(self, prefixes, count, options):
+        if self.continues_source and any(prefixes or ()):
+            raise InputError(
+                "A language model's texts begin with what they continue: `target_prefixes` is not "
+                f"for them. Received: {list(prefixes)!r:.60}."
+            )
         limit = options.longest(self.max_target_length)
         return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
 

@@ -8,6 +8,7 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer import masks
+from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
@@ -29,7 +30,8 @@ class SearchModel(Protocol):
 
     Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` for stages;
     `step_function(attention_layer, attention_heads, weights)` and `step_weights(layout)` to lay
-    weights out before the loop; `cache.attention`, float32 `(batch, beams, source)`, for coverage.
+    weights out before the loop; `cache.attention`, float32 `(batch, beams, source)`, for coverage;
+    `continues_source`, whether each target begins with the tokens of its source.
     """
 
     def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any: ...
@@ -98,19 +100,28 @@ class Search:
             diversity_penalty=arguments.diversity_penalty,
         )
 
+    @property
+    def _forbidden_ids(self):
+        turn_id = getattr(getattr(self.model, "config", None), "turn_id", None)
+        return Constraints._field_defaults["forbidden_ids"] + ((turn_id,) if turn_id else ())
+
     def _constraints(self, arguments):
         lengths = _token_counts(arguments.source_ids)  # --> [batch]
         min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
-        margin = arguments.max_length_margin
-        if arguments.prefixes is not None:
+        margin, prefixes = arguments.max_length_margin, arguments.prefixes
+        if getattr(self.model, "continues_source", False):
+            ids = arguments.source_ids
+            prefixes = ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)
+        if prefixes is not None:
             # What is forced comes on top of what may follow, up to the absolute limit.
-            margin = margin + ops.cast(_token_counts(arguments.prefixes), "float32")  # --> [batch]
+            margin = margin + ops.cast(_token_counts(prefixes), "float32")  # --> [batch]
         return Constraints(
             length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
             ops.maximum(min_lengths, arguments.min_length),
-            arguments.prefixes,
+            prefixes,
             arguments.logit_bias,
             self.options.no_repeat_ngram_size,
+            forbidden_ids=self._forbidden_ids,
         )
 
 

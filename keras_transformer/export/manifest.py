@@ -41,10 +41,12 @@ def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iter
     return {
         "format": f"keras_transformer.{kind}",
         "format_version": version,
+        "kind": engine.model.config.kind,
         "max_source_length": engine.max_source_length,
         "max_target_length": engine.max_target_length,
         "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
         "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
+        **({"turns": list(engine.turns)} if engine.turns else {}),
         "versions": {
             "keras_transformer": keras_transformer.__version__,
             **{name: importlib.metadata.version(name) for name in packages},

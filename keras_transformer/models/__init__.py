@@ -2,20 +2,30 @@
 
 from keras_transformer.config import (
     ClassifierConfig,
+    LanguageModelConfig,
     ModelConfig,
     RecurrentConfig,
     TransformerConfig,
 )
 from keras_transformer.models.classifier import Classifier
+from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.recurrent import RecurrentTranslator
 from keras_transformer.models.transformer import Transformer
 
-__all__ = ["KINDS", "Classifier", "RecurrentTranslator", "Transformer", "model_of"]
+__all__ = [
+    "KINDS",
+    "Classifier",
+    "LanguageModel",
+    "RecurrentTranslator",
+    "Transformer",
+    "model_of",
+]
 
 KINDS = {
     TransformerConfig: Transformer,
     RecurrentConfig: RecurrentTranslator,
     ClassifierConfig: Classifier,
+    LanguageModelConfig: LanguageModel,
 }
 """The model of each kind of configuration."""
 

@@ -77,6 +77,7 @@ class Encoder(Stack):
         inputs: Float `(batch, source, model_dim)`, embedded tokens.
         padding_mask: Bool `(batch, source)`, True = a real token.
         training: Whether dropout is active.
+        attention_mask: As of `EncoderBlock`.
 
     Returns:
         Float `(batch, source, model_dim)` in the compute dtype.
@@ -94,10 +95,11 @@ class Encoder(Stack):
         inputs: keras.KerasTensor,
         padding_mask: keras.KerasTensor | None = None,
         training: bool | None = None,
+        attention_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         hidden = inputs
         for block in self.blocks:
-            hidden = block(hidden, padding_mask=padding_mask, training=training)
+            hidden = block(hidden, padding_mask, attention_mask, training=training)
         return self._finish(hidden)
 
 
@@ -110,7 +112,7 @@ class Decoder(Stack):
 
     Call arguments:
         inputs: Float `(batch, target, model_dim)`, embedded tokens.
-        encoder_sequence: Float `(batch, source, model_dim)`.
+        encoder_sequence: Float `(batch, source, model_dim)`, or None where there is no encoder.
         decoder_padding_mask: Bool `(batch, target)`, True = a real token.
         encoder_padding_mask: Bool `(batch, source)`, True = a real token.
         training: Whether dropout is active.
@@ -123,17 +125,18 @@ class Decoder(Stack):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
-        both = zip(config.heads_of("decoder"), config.heads_of("cross"), strict=True)
+        own = config.heads_of("decoder")
+        both = zip(own, config.heads_of("cross") or own, strict=True)
         heads = [{"num_heads": own, "num_cross_heads": cross} for own, cross in both]
         super().__init__(config, DecoderBlock, heads, **kwargs)
 
-    def build(self, inputs_shape, encoder_sequence_shape):
+    def build(self, inputs_shape, encoder_sequence_shape=None):
         self._build(inputs_shape, encoder_sequence_shape)
 
     def call(
         self,
         inputs: keras.KerasTensor,
-        encoder_sequence: keras.KerasTensor,
+        encoder_sequence: keras.KerasTensor | None = None,
         decoder_padding_mask: keras.KerasTensor | None = None,
         encoder_padding_mask: keras.KerasTensor | None = None,
         training: bool | None = None,
@@ -155,8 +158,12 @@ class Decoder(Stack):
         outputs = self._finish(hidden)
         return (outputs, tuple(scores)) if return_attention_scores else outputs
 
-    def project_encoder_sequence(self, encoder_sequence: keras.KerasTensor) -> tuple[KeyValue, ...]:
-        """The `KeyValue` of the encoder's sequence for each block, projected once."""
+    def project_encoder_sequence(
+        self, encoder_sequence: keras.KerasTensor | None
+    ) -> tuple[KeyValue, ...]:
+        """The `KeyValue` of the encoder's sequence for each block, projected once; `()` of none."""
+        if encoder_sequence is None:
+            return ()
         return tuple(
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
@@ -180,7 +187,8 @@ class Decoder(Stack):
         """
         hidden, written, scores = inputs, [], []
         sublayers = self.blocks if sublayers is None else sublayers
-        parts = zip(self.blocks, caches, cross_key_values, sublayers, strict=True)
+        crosses = cross_key_values or (None,) * len(self.blocks)
+        parts = zip(self.blocks, caches, crosses, sublayers, strict=True)
         for block, cache, cross_key_value, own in parts:
             hidden, cache, weights = block.step(
                 hidden, cache, position, mask, cross_key_value, cross_mask, own, positions

@@ -66,10 +66,13 @@ def _block_weights(block, layout, dtype):
             inner = [Linear.concat(*inner)]
         return tuple(each.with_layout(layout) for each in inner), outer.with_layout(layout)
 
-    query, _, _, output = block.cross_attention.projections
+    cross = ()
+    if block.cross_attention is not None:
+        query, _, _, output = block.cross_attention.projections
+        cross = laid_out(query, output)
     return BlockWeights(
         laid_out(*block.self_attention.projections, of_one_input=True),
-        laid_out(query, output),
+        cross,
         laid_out(*block.feed_forward.projections),
     )
 

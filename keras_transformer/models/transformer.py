@@ -18,6 +18,7 @@ from keras_transformer.layers import (
 from keras_transformer.models.inputs import two_sequences
 from keras_transformer.models.stacks import Decoder, Encoder
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
+from keras_transformer.models.turns import TurnEncoder, same_turn, turn_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -50,6 +51,8 @@ class Transformer(keras.Model):
     (2, 7, 100)
     """
 
+    config_class = TransformerConfig
+
     def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(**kwargs)
         # Ids must stay integers; every sublayer casts for itself.
@@ -60,7 +63,7 @@ class Transformer(keras.Model):
             config.output_vocabulary_size, config.model_dim, dtype=policy, name="target_embedding"
         )
         self.source_embedding = self.target_embedding
-        if config.tie_embeddings != "all":
+        if config.tie_embeddings != "all" and config.num_encoder_layers:
             self.source_embedding = TokenEmbedding(
                 config.vocabulary_size, config.model_dim, dtype=policy, name="source_embedding"
             )
@@ -69,11 +72,13 @@ class Transformer(keras.Model):
             self.output_projection = keras.layers.Dense(
                 config.output_vocabulary_size, use_bias=False, dtype=policy, name="output"
             )
-        self.source_positions = self._position_layer("source_positions")
         self.target_positions = self._position_layer("target_positions")
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=policy)
-        self.encoder = Encoder(config, dtype=policy, name="encoder")
+        if config.num_encoder_layers:
+            self.source_positions = self._position_layer("source_positions")
+            self.encoder = Encoder(config, dtype=policy, name="encoder")
         self.decoder = Decoder(config, dtype=policy, name="decoder")
+        self.turns = TurnEncoder(config, dtype=policy, name="turns") if config.turn_layers else None
         self.build()
 
     def _position_layer(self, name):
@@ -106,10 +111,14 @@ class Transformer(keras.Model):
         for layer in (self.source_embedding, self.target_embedding):
             if not layer.built:
                 layer.build((None, None))
-        for layer in (self.source_positions, self.target_positions, self.encoder):
+        encodes = self.config.num_encoder_layers > 0
+        encoding = (self.source_positions, self.encoder) if encodes else ()
+        for layer in (*encoding, self.target_positions):
             if layer is not None:
                 layer.build(shape)
-        self.decoder.build(shape, shape)
+        self.decoder.build(shape, shape if encodes else None)
+        if self.turns is not None:
+            self.turns.build(shape)
         if self.output_projection is not None:
             self.output_projection.build(shape)
         self.built = True
@@ -132,7 +141,11 @@ class Transformer(keras.Model):
         """The encoder's output, float `(batch, source, model_dim)`, and the mask of real tokens."""
         mask = masks.padding_mask(source_ids)
         embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
-        return self.encoder(embedded, padding_mask=mask, training=training), mask
+        if self.turns is None:
+            return self.encoder(embedded, padding_mask=mask, training=training), mask
+        turn = turn_numbers(source_ids, self.config.turn_id)
+        encoded = self.encoder(embedded, mask, training, attention_mask=same_turn(turn))
+        return self.turns(encoded, turn, mask, training=training), mask
 
     def _embed(self, ids, embedding, positions, training=None, start_index=0):
         embedded = embedding(ids)
@@ -180,7 +193,7 @@ class Transformer(keras.Model):
         return DecodingCache(
             layers=layers,
             cross_key_values=self.decoder.project_encoder_sequence(encoded),
-            cross_mask=masks.key_mask(source_mask),
+            cross_mask=() if source_mask is None else masks.key_mask(source_mask),
             lineage=ops.zeros((batch, num_beams, slots), "bool"),
             position=ops.zeros((), "int32"),
             attention=attention,
@@ -301,4 +314,4 @@ class Transformer(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
+        return cls(**{**config, "config": cls.config_class.from_dict(config["config"])})

@@ -21,6 +21,7 @@ _THREADS = 4
 # Longer lines are passed over by the trainer. Its own limit of 4,192 bytes drops ordinary
 # paragraphs in scripts of three bytes a character.
 _LONGEST_LINE_BYTES = 65_536
+_SPACE = "\u2581"
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -84,6 +85,7 @@ class Tokenizer:
         split_digits: bool = False,
         character_coverage: float = 1.0,
         normalization: str = "nmt_nfkc",
+        turn_separator: str | None = None,
     ) -> "Tokenizer":
         """Learns a vocabulary; the same texts and options give the same model.
 
@@ -97,6 +99,8 @@ class Tokenizer:
                 for scripts with thousands of characters.
             normalization: A rule set of SentencePiece: `"nmt_nfkc"`, `"nfkc"`, `"nmt_nfkc_cf"`,
                 `"nfkc_cf"` (cf lower-cases) or `"identity"`.
+            turn_separator: A word that becomes one token wherever it begins after a space, such
+                as `"</s>"` between the turns of a conversation. It is not the end of a sentence.
 
         Raises:
             InputError: An option is out of range, a text is no string, there is no text, or the
@@ -118,6 +122,7 @@ class Tokenizer:
             split_digits=split_digits,
             character_coverage=character_coverage,
             normalization_rule_name=normalization,
+            user_defined_symbols=[] if turn_separator is None else [_SPACE + turn_separator],
         )
         return cls(model)
 
@@ -250,6 +255,12 @@ class Tokenizer:
         """Number of ids, the four special ones counted."""
         return self._processor.get_piece_size()
 
+    @property
+    def turn_id(self) -> int | None:
+        """Id of the token between two turns of a conversation, if there is one."""
+        symbols = _parsed(self.model_bytes).trainer_spec.user_defined_symbols
+        return self._processor.piece_to_id(symbols[0]) if symbols else None
+
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes
 
@@ -275,6 +286,12 @@ def _load_processor(model_bytes):
             f"rely on. Received: {received}."
         )
     return processor
+
+
+def _parsed(model_bytes):
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
 
 
 def _check_model(model_bytes):

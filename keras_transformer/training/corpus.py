@@ -18,6 +18,7 @@ from keras_transformer.data import (
     iterate_pairs,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.files import iterate_lines
 from keras_transformer.text import Tokenizer
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
@@ -40,13 +41,30 @@ def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
 
 
 def _read(recipe, part, source, target):
-    pairs = iterate_pairs(source, target)
-    if recipe.kind == "classifier" and target is None:
-        pairs = ((text, label) for label, text in pairs)
     held_out = recipe.data.hold_out_every
-    for number, pair in enumerate(pairs, start=1):
+    for number, pair in enumerate(_pairs(recipe, source, target), start=1):
         if held_out is None or (number % held_out == 0) == (part == "validation"):
             yield pair
+
+
+def _pairs(recipe, source, target):
+    """All pairs of the files, a source and a target each."""
+    if not recipe.with_sources:
+        return (("", line) for line in iterate_lines(source))
+    pairs = iterate_pairs(source, target)
+    if recipe.kind == "classifier" and target is None:
+        return ((text, label) for label, text in pairs)
+    return pairs if recipe.turns is None else _joined(pairs, recipe.turns, target or source)
+
+
+def _joined(pairs, turns, file):
+    for number, (context, response) in enumerate(pairs, start=1):
+        if turns.are_in(response):
+            raise InputError(
+                f"{file}, line {number}: a target is one turn, without the separator. "
+                f"Received: {turns.separator!r} in it."
+            )
+        yield turns.join(turns.split(context)), response
 
 
 def labelled_texts(
@@ -77,6 +95,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
         split_digits=text.split_digits,
         character_coverage=text.character_coverage,
         normalization=text.normalization,
+        turn_separator=text.turn_separator,
     )
     sources, targets = _side(recipe, 0), _side(recipe, 1)
     if recipe.kind == "classifier":
@@ -137,6 +156,7 @@ def make_datasets(
             cache=data.cache,
             known_digests=None if digests is None else digests[part],
             read=functools.partial(_read, recipe, part),
+            with_sources=recipe.with_sources,
         )
         datasets[part] = (LabelledDataset if is_classifier else ParallelDataset)(
             pairs,
@@ -150,5 +170,6 @@ def make_datasets(
             host=host.index,
             hosts=host.count,
             shards=host.shards,
+            short_targets=training.short_targets,
         )
     return datasets, reports

@@ -1,9 +1,12 @@
-"""BLEU and chrF of translations, cased and lower-cased, with sacreBLEU's signatures."""
+"""BLEU and chrF of translations, with sacreBLEU's signatures; perplexity of given texts."""
 
 import collections
-from typing import Literal
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from keras_transformer.errors import InputError
+from keras_transformer.translation import Translation
 
 
 def evaluate_labels(found: list[str], references: list[str]) -> dict:
@@ -80,3 +83,30 @@ def evaluate(
         scores[name] = round(metric.corpus_score(hypotheses, [references]).score, 2)
         signatures[name] = str(metric.get_signature())
     return {**scores, "signatures": signatures}
+
+
+def perplexity(scored: Sequence[Translation]) -> dict[str, Any]:
+    """How many words, all as probable, a model hesitates between on average.
+
+    Args:
+        scored: Texts as `Translator.score` gives them.
+
+    Returns:
+        A dict fit for JSON: `perplexity_per_word`, over what stands between spaces and one end a
+        text, which can be compared across vocabularies; `words`; of a run folder's scores also
+        `perplexity_per_token` and `tokens`, ends included; `sentences`.
+
+    Raises:
+        InputError: There is no text.
+    """
+    if not scored:
+        raise InputError("Perplexity needs at least one text. Received: none.")
+    nats = -sum(each.log_probability for each in scored)
+    counts = {"word": sum(len(each.text.split()) + 1 for each in scored)}
+    if tokens := sum(len(each.token_log_probabilities) for each in scored):
+        counts["token"] = tokens
+    found: dict[str, Any] = {"sentences": len(scored)}
+    for unit, count in counts.items():
+        found[f"perplexity_per_{unit}"] = round(math.exp(min(nats / count, 700)), 2)
+        found[f"{unit}s"] = count
+    return found

@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
-import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,9 +13,11 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.declaration import STRICT, check_keys, checked, option, received
+from keras_transformer.declaration import STRICT, check_keys, checked, option
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
+from keras_transformer.training.recipe_file import apply, load_yaml
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -29,7 +29,9 @@ class Files:
     """Two aligned files, or one TSV as `source` without `target`."""
 
     source: str = option(
-        "", "The source's lines, or both sides with a tab between them.", **_NO_NULL
+        "",
+        "The source's lines, or both sides with a tab between them; of a language model its text.",
+        **_NO_NULL,
     )
     target: str | None = option(None, "The target's lines.", **_NO_NULL)
 
@@ -63,6 +65,12 @@ class DataSection:
         4.0,
         "Pairs whose sides differ more than this in length are dropped, once the longer one has "
         "more than 10 tokens; null keeps them all.",
+        ge=1,
+    )
+    context_turns: int | None = option(
+        None,
+        "Of a source that `text.turn_separator` divides so many turns are kept, the last ones; "
+        "null keeps all.",
         ge=1,
     )
     drop_duplicates: bool = option(True, "Of equal training pairs only the first is kept.")
@@ -107,6 +115,12 @@ class TextSection:
     normalization: Normalization = option(
         "nmt_nfkc", "SentencePiece's normalization; those with `cf` fold case.", strict=None
     )
+    turn_separator: str | None = option(
+        None,
+        "Word between the turns of a conversation, which is the source, such as </s>: a token of "
+        "its own, which no target may have.",
+        pattern=r"^[^\s\x00,]+$",
+    )
 
 
 @_section
@@ -123,6 +137,11 @@ class TrainingSection:
     )
     max_shapes: int = option(
         8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
+    )
+    short_targets: bool = option(
+        False,
+        "Batches have targets of similar length, too, which are padded by themselves: for those "
+        "that are much shorter than their sources. There are up to three times as many shapes.",
     )
     warmup_steps: int = option(
         4000,
@@ -234,7 +253,7 @@ class Recipe:
     Attributes:
         data: `DataSection`.
         text: `TextSection`.
-        model: Dict: `kind`, `transformer` by default, `recurrent` or `classifier`; fields of its
+        model: Dict: `kind`, a key of `CONFIGURATIONS`, `transformer` by default; fields of its
             configuration but the vocabulary's sizes, which the tokenizer decides; and for a
             Transformer a `preset`.
         training: `TrainingSection`.
@@ -269,7 +288,8 @@ class Recipe:
         problem = _contradiction(recipe, trained)
         if problem:
             raise InputError(f"{where}: {problem}")
-        config = recipe.model_config(1000, None if recipe.text.joint else 1000, where=where)
+        turn_id = None if recipe.text.turn_separator is None else 4
+        config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         learned = getattr(config, "max_length", 0) if config.positions == "learned" else 0
         if learned and not trained:
             recipe = _with_positions(recipe, learned, values, where)
@@ -289,15 +309,26 @@ class Recipe:
         Raises:
             InputError: The file cannot be read, or what it says is not a recipe.
         """
-        values = _load_yaml(path)
+        values = load_yaml(path)
         for override in overrides:
-            _apply(values, override)
+            apply(values, override)
         return cls.from_dict(values, where=str(path), trained=trained)
 
     @property
     def kind(self) -> str:
         """The kind of the model, a key of `CONFIGURATIONS`."""
         return self.model.get("kind", "transformer")
+
+    @property
+    def with_sources(self) -> bool:
+        """Whether the model reads sources; a language model knows targets alone."""
+        return self.kind != "language_model"
+
+    @property
+    def turns(self) -> Turns | None:
+        """How the turns of a source are joined, where sources are conversations."""
+        separator = self.text.turn_separator
+        return None if separator is None else Turns(separator, self.data.context_turns)
 
     def to_dict(self) -> dict:
         """Plain values alone, every default written out."""
@@ -307,6 +338,7 @@ class Recipe:
         self,
         vocabulary_size: int,
         target_vocabulary_size: int | None = None,
+        turn_id: int | None = None,
         where: str = "recipe",
     ) -> ModelConfig:
         """The model's configuration for vocabularies of these sizes."""
@@ -316,6 +348,8 @@ class Recipe:
             # Two vocabularies cannot share one table, so "all" means what they can share.
             if self.kind != "classifier":
                 fields.setdefault("tie_embeddings", "decoder")
+        if turn_id is not None and self.kind == "transformer":
+            fields["turn_id"] = turn_id
         try:
             if "preset" in self.model:
                 preset = self.model["preset"]
@@ -329,23 +363,30 @@ class Recipe:
 def _model_keys(model):
     kind = CONFIGURATIONS[model.get("kind", "transformer")]
     names = [field.name for field in dataclasses.fields(kind)]
-    own = ("kind", "preset") if kind is TransformerConfig else ("kind",)
-    return (*own, *(each for each in names if "vocabulary_size" not in each))
+    own = ("kind", "preset") if kind.kind == "transformer" else ("kind",)
+    known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
+    return (*own, *known)
 
 
 def _contradiction(recipe, trained):
     """What is wrong between sections, as the end of an error; None if nothing is."""
+    if not recipe.with_sources and (problem := _problem_of_a_language_model(recipe)):
+        return problem
     if recipe.data.hold_out_every and recipe.data.validation.source:
         return "`data.hold_out_every` and `data.validation` are two validation sets: give one."
     if recipe.kind == "classifier" and recipe.training.attention_images:
         return (
             "`training.attention_images` needs attention to a source, which a classifier has not."
         )
+    if recipe.kind == "classifier" and recipe.text.turn_separator is not None:
+        return "`text.turn_separator` needs a model that answers, which a classifier is not."
     if recipe.kind == "classifier" and recipe.training.select_by == "bleu":
         return "`training.select_by: bleu` needs a model that writes text: set loss or accuracy."
     for part in ("train",) if recipe.data.hold_out_every else ("train", "validation"):
         if not getattr(recipe.data, part).source:
             return f"`data.{part}` must name its files: {{source: FILE, target: FILE}}."
+    if recipe.data.context_turns is not None and recipe.text.turn_separator is None:
+        return "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
     if recipe.text.joint and recipe.text.target_vocabulary_size is not None:
         return (
             "`text.target_vocabulary_size` needs `text.joint: false`: a joint vocabulary has one "
@@ -357,6 +398,21 @@ def _contradiction(recipe, trained):
             "`text.joint: false` gives a vocabulary each: set model.tie_embeddings to decoder or "
             "none."
         )
+    return None
+
+
+def _problem_of_a_language_model(recipe):
+    for part in ("train", "validation"):
+        if getattr(recipe.data, part).target is not None:
+            return f"A language model learns from one text: `data.{part}` is {{source: FILE}}."
+    for name, wrong in (
+        ("text.joint: false", not recipe.text.joint),
+        ("text.turn_separator", recipe.text.turn_separator is not None),
+        ("training.select_by: bleu", recipe.training.select_by == "bleu"),
+        ("training.attention_images", recipe.training.attention_images is not None),
+    ):
+        if wrong:
+            return f"`{name}` needs a source and a target, which a language model has none of."
     return None
 
 
@@ -379,62 +435,3 @@ def _with_positions(recipe, positions, values, where):
             )
         limits[key] = min(limit, positions)
     return dataclasses.replace(recipe, decoding=dataclasses.replace(recipe.decoding, **limits))
-
-
-def _load_yaml(path):
-    path = pathlib.Path(path)
-    try:
-        values = _yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
-    except _NotYAML as error:
-        raise InputError(f"{path}{error}.") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
-    return values
-
-
-class _NotYAML(Exception):
-    """The line, where it is known, and the problem."""
-
-
-def _yaml(text):
-    """The value of a YAML text, with `1e-3` a number as in YAML 1.2 and not a text as in 1.1."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise _NotYAML(f"{line}: not valid YAML: {problem}") from None
-    except (ValueError, RecursionError) as error:  # As for 2026-99-99, or 5,000 brackets.
-        raise _NotYAML(f": not valid YAML: {error}") from None
-
-
-def _apply(values, override):
-    key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise InputError(f"--set must be section.key=value. Received: {override!r}.")
-    try:
-        value = _yaml(text)
-    except _NotYAML:
-        raise InputError(
-            f"--set {key}: the value must be YAML. Received: {received(text)}."
-        ) from None
-    for part in parts[:-1]:
-        if values.get(part) is None:
-            values[part] = {}
-        values = values[part]
-        if not isinstance(values, dict):
-            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
-    values[parts[-1]] = value

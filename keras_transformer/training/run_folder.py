@@ -154,8 +154,9 @@ class RunFolder:
 
     def engine(self) -> ModelEngine | ClassifierEngine:
         """What translates, or classifies, with the run's model, tokenizers and limits."""
-        decoding = self.recipe().decoding
-        model = self.model()
+        recipe = self.recipe()
+        decoding, model = recipe.decoding, self.model()
+        own = {} if recipe.turns is None else {"turns": recipe.turns}
         try:
             return engine_of(
                 model,
@@ -163,6 +164,7 @@ class RunFolder:
                 max_source_length=decoding.max_source_length,
                 max_target_length=decoding.max_target_length,
                 frozen=True,
+                **own,
             )
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None

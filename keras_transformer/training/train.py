@@ -60,6 +60,7 @@ _FREE_ON_RESUME = {
 }
 # Of validation, for BLEU after each epoch.
 _BLEU_SENTENCES = 2000
+_PROMPT_WORDS = 3
 
 
 def train(
@@ -147,6 +148,8 @@ def _train(recipe, folder, resume, overwrite, verbose, recipe_file, dry_run, hos
     limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
     engine = host.engine(model, *tokenizers, *limits)
     texts = list(itertools.islice(texts_of(recipe, "validation"), _BLEU_SENTENCES))
+    if not recipe.with_sources:  # Samples go on from a few words.
+        texts = [(" ".join(text.split()[:_PROMPT_WORDS]), text) for _, text in texts]
     bleu = run_callbacks.ValidationBleu(engine, *map(list, zip(*texts, strict=True)))
     fit = functools.partial(_fit, recipe, folder, model, bleu, datasets, verbose, host)
     if place is not None:
@@ -321,7 +324,7 @@ def _new_model(recipe, tokenizers):
     source, target = tokenizers
     keras.utils.set_random_seed(recipe.training.seed)
     target_size = None if source == target else target.vocabulary_size
-    config = recipe.model_config(source.vocabulary_size, target_size)
+    config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
     model = model_of(config, dtype=recipe.training.dtype_policy)
     compile_model(model, recipe.training)
     return model

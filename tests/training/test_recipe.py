@@ -35,7 +35,7 @@ def test_the_commented_recipe_names_every_option():
     for section in ("data", "text", "training", "decoding"):
         assert set(written[section]) == set(defaults[section]), section
     config = Recipe.load(RECIPES / "multi30k_en_de.yaml").model_config(8000).to_dict()
-    sizes = {"vocabulary_size", "target_vocabulary_size"}
+    sizes = {"vocabulary_size", "target_vocabulary_size", "turn_id"}
     assert set(written["model"]) == set(config) - sizes | {"preset"}
 
 

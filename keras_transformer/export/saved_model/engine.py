@@ -1,5 +1,6 @@
 """Translating with an exported SavedModel."""
 
+import functools
 import math
 import os
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_transformer.decoding import DecodingOptions, Translation
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.export.engine import (
     built_in,
@@ -17,9 +19,10 @@ from keras_transformer.export.engine import (
     with_alternatives,
 )
 from keras_transformer.export.manifest import check_files, read_manifest
-from keras_transformer.export.saved_model import operations_in
+from keras_transformer.export.saved_model import IDS, operations_in
 from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import check_positive, one_for_each
+from keras_transformer.text import Tokenizer
 
 _BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
@@ -48,6 +51,10 @@ class SavedModelEngine:
 
     def __init__(self, folder: str | os.PathLike):
         self.manifest = _checked_manifest(folder)
+        self.turns = Turns.of_manifest(self.manifest)
+        self.continues_source = self.manifest.get("kind") == "language_model"
+        self.max_source_length = self.manifest["max_source_length"]
+        self._folder = Path(folder)
         # Held: the signatures alone do not keep the variables alive.
         self._module = load_saved_model(folder)
         self._signatures = _signatures(folder, self._module, self.manifest)
@@ -144,6 +151,14 @@ class SavedModelEngine:
             Translation(text, float(row["score"]), float(row["log_probability"]))
             for text, row in zip(targets, rows, strict=True)
         ]
+
+    @functools.cached_property
+    def source_tokenizer(self) -> Tokenizer | None:
+        """The source's tokenizer, where the export was made with `serving_ids`."""
+        names = (
+            self._folder / IDS / name for name in ("source_tokenizer.model", "tokenizer.model")
+        )
+        return next((Tokenizer.load(name) for name in names if name.exists()), None)
 
     def _signature_for(self, beam_size, length_penalty, checked, n_best, alignment, sampling):
         """The name of the signature that does what is asked for."""

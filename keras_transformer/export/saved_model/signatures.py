@@ -74,6 +74,7 @@ class CompiledSearches:
     def __init__(self, engine, beam_size, length_penalty):
         self._model, self._max_length = engine.model, engine.max_target_length
         self._beam_size, self._length_penalty = beam_size, length_penalty
+        self._ratio = engine.max_length_ratio
 
     def _search(self, source_ids, **options):
         found = search(
@@ -81,6 +82,7 @@ class CompiledSearches:
             source_ids,
             length_penalty=self._length_penalty,
             max_length=self._max_length,
+            max_length_ratio=self._ratio,
             **options,
         )
         return found.ids, found.scores, found.log_probabilities

@@ -1,0 +1,112 @@
+"""Turns of a conversation as one text: what a model that answers reads."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from keras_transformer.errors import InputError
+
+
+class Turns(NamedTuple):
+    """How turns are joined to a source, the oldest first.
+
+    Attributes:
+        separator: What stands between two turns, with a space on either side; a token by itself.
+        kept: The last turns that the model reads; None: all.
+    """
+
+    separator: str
+    kept: int | None = None
+
+    @classmethod
+    def of_manifest(cls, manifest: dict[str, Any]) -> "Turns | None":
+        """Those that an export's manifest names, if any."""
+        return cls(*manifest["turns"]) if manifest.get("turns") else None
+
+    def split(self, text: str) -> list[str]:
+        """The turns of a source."""
+        return text.split(f" {self.separator} ")
+
+    def join(self, turns: Sequence[str]) -> str:
+        """One source, of the turns that are kept.
+
+        >>> Turns("</s>", kept=2).join(["Hello.", "Hi!", "How are you?"])
+        'Hi! </s> How are you?'
+        """
+        return f" {self.separator} ".join(turns[-self.kept :] if self.kept else turns)
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text that must be one turn has the separator, in any of its spellings."""
+        words = unicodedata.normalize("NFKC", text).replace("\u2581", " ").casefold().split()
+        return any(word.startswith(self.separator.casefold()) for word in words)
+
+
+class Conversation:
+    """Messages and replies, each reply an answer to all that was said before.
+
+    Args:
+        translator: `Translator` of a model that was trained on conversations.
+        **options: Of `Translator.translate`; of a reply its number, from 0, is added to `seed`.
+
+    Attributes:
+        history: The turns so far, the oldest first.
+
+    Raises:
+        InputError: The model knows no turns, or has no such option.
+    """
+
+    def __init__(self, translator: Any, seed: int = 0, **options: Any):
+        if translator.turns is None:
+            raise InputError(
+                "A conversation needs a model that was trained on some: `text.turn_separator` of "
+                "its recipe."
+            )
+        self.translator, self.seed, self.options = translator, seed, options
+        translator.translate([], seed=seed, **options)
+        self.history: list[str] = []
+
+    def reply(self, message: str) -> Iterator[str]:
+        """The reply to a message as it grows, from a run folder; at once from an export.
+
+        Both are added to the history when the reply is whole.
+
+        Raises:
+            InputError: The message alone is too long, or has the separator of turns in it.
+        """
+        source, options = self.source(message), {**self.options, "seed": self._next_seed()}
+        texts: Iterator[str]
+        if hasattr(self.translator.engine, "stream") and options.get("beam_size", 1) == 1:
+            texts = self.translator.stream(source, **options)
+        else:
+            texts = iter([self.translator.translate([source], **options)[0].text])
+        text = ""
+        for text in texts:
+            yield text
+        self.history += [message, text]
+
+    def _next_seed(self):
+        return self.seed + len(self.history) // 2
+
+    def source(self, message: str) -> str:
+        """What the model reads: the message after the turns before it that fit, without the oldest.
+
+        Raises:
+            InputError: As `reply`.
+        """
+        turns, engine = self.translator.turns, self.translator.engine
+        tokenizer, limit = getattr(engine, "source_tokenizer", None), engine.max_source_length
+
+        def ids(text):
+            # Without a tokenizer at hand no text has more tokens than this.
+            return tokenizer.tokenize(text, add_eos=True) if tokenizer else [0, 0, *text.encode()]
+
+        if turns.are_in(message) or tokenizer and tokenizer.turn_id in ids(message):
+            raise InputError(
+                f"A message is one turn, without {turns.separator!r}. Received: {message[:40]!r}."
+            )
+        said = [*self.history, message]
+        while len(said) > 1 and len(ids(turns.join(said))) > limit:
+            del said[0]
+        if (count := len(ids(message))) > limit:
+            raise InputError(f"A message has at most {limit} tokens. Received: {count}.")
+        return turns.join(said)
