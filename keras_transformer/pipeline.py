@@ -22,7 +22,7 @@ FilePath = str | os.PathLike
 
 def evaluate_model(
     model: FilePath,
-    source: FilePath | None,
+    source: FilePath | None = None,
     reference: FilePath | None = None,
     save: FilePath | None = None,
     tokenize: Literal["13a", "none"] = "13a",
@@ -53,8 +53,7 @@ def evaluate_model(
     """
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
-    continues = getattr(translator.engine, "continues_source", False)
-    if continues or of_references:
+    if of_references or source is None:
         if wrong := [name for name in options if name != "batch_size"]:
             raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
         return perplexity(translator.score(sources, references, **options))
@@ -65,18 +64,18 @@ def evaluate_model(
             write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
         except OSError as error:
             raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
-    if translator.labels is not None:
+    if getattr(translator, "labels", None) is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
 
 
 def _texts_to_evaluate(translator, model, source, reference):
     """Sources and references, whatever a model reads of them."""
-    if translator.labels is not None:
+    if getattr(translator, "labels", None) is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
         return labelled_texts(Tokenizer.of_labels(translator.labels), source, reference)
-    if getattr(translator.engine, "continues_source", False):
+    if getattr(getattr(translator, "engine", None), "continues_source", False):
         if source is not None or reference is None:
             raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
         references = read_lines(reference)

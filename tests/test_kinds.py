@@ -103,7 +103,6 @@ def test_a_recipe_takes_the_options_of_its_kind_alone(tmp_path):
     for model, message in (
         ({"kind": "recurent"}, "`model.kind` must be one of transformer, recurrent"),
         ({"turn_layers": 1, "kind": "transformer"}, "`turn_layers` needs sources whose turns"),
-        ({"kind": "language_model", "num_encoder_layers": 2}, "A language model has no encoder"),
         ({"num_heads": 4}, "num_heads"),
         ({"preset": "transformer_tiny"}, "preset"),
         ({"attention": "self"}, "`attention` must be one of none, bahdanau, luong"),
@@ -266,6 +265,7 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     values = values_of(corpus, {}, epochs=6)
     values["data"] |= {"train": {"source": "many.en"}, "validation": {"source": "train.en"}}
     values["data"]["drop_duplicates"] = False
+    values["text"]["vocabulary_size"] = 120
     values["model"] = {"kind": "language_model", "num_decoder_layers": 1, "model_dim": 64}
     values["model"] |= {"num_heads": 2, "intermediate_dim": 128, "dropout": 0.0}
     folder, recipe = tmp_path / "run", write_recipe(tmp_path / "recipe.yaml", values)

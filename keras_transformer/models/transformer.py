@@ -72,10 +72,11 @@ class Transformer(keras.Model):
             self.output_projection = keras.layers.Dense(
                 config.output_vocabulary_size, use_bias=False, dtype=policy, name="output"
             )
+        if config.num_encoder_layers:
+            self.source_positions = self._position_layer("source_positions")
         self.target_positions = self._position_layer("target_positions")
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=policy)
         if config.num_encoder_layers:
-            self.source_positions = self._position_layer("source_positions")
             self.encoder = Encoder(config, dtype=policy, name="encoder")
         self.decoder = Decoder(config, dtype=policy, name="decoder")
         self.turns = TurnEncoder(config, dtype=policy, name="turns") if config.turn_layers else None
@@ -112,13 +113,11 @@ class Transformer(keras.Model):
             if not layer.built:
                 layer.build((None, None))
         encodes = self.config.num_encoder_layers > 0
-        encoding = (self.source_positions, self.encoder) if encodes else ()
+        encoding = (self.source_positions, self.encoder, self.turns) if encodes else ()
         for layer in (*encoding, self.target_positions):
             if layer is not None:
                 layer.build(shape)
         self.decoder.build(shape, shape if encodes else None)
-        if self.turns is not None:
-            self.turns.build(shape)
         if self.output_projection is not None:
             self.output_projection.build(shape)
         self.built = True
@@ -144,7 +143,7 @@ class Transformer(keras.Model):
         if self.turns is None:
             return self.encoder(embedded, padding_mask=mask, training=training), mask
         turn = turn_numbers(source_ids, self.config.turn_id)
-        encoded = self.encoder(embedded, mask, training, attention_mask=same_turn(turn))
+        encoded = self.encoder(embedded, mask, training=training, attention_mask=same_turn(turn))
         return self.turns(encoded, turn, mask, training=training), mask
 
     def _embed(self, ids, embedding, positions, training=None, start_index=0):

@@ -54,7 +54,15 @@ class TurnEncoder(keras.layers.Layer):
     def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
-        own = dataclasses.replace(config, num_encoder_layers=config.turn_layers, encoder_heads=None)
+        # Tokens stand for turns here: their own positions and a window over them mean nothing.
+        own = dataclasses.replace(
+            config,
+            num_encoder_layers=config.turn_layers,
+            encoder_heads=None,
+            positions="sinusoidal",
+            combine_positions="add",
+            attention_window=None,
+        )
         self.encoder = Encoder(own, dtype=self.dtype_policy, name="encoder")
         self.positions = SinusoidalPositionalEncoding(dtype=self.dtype_policy, name="positions")
 

@@ -17,6 +17,7 @@ from keras_transformer.declaration import STRICT, check_keys, checked, option
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
+from keras_transformer.training.contradictions import contradiction, with_positions
 from keras_transformer.training.recipe_file import apply, load_yaml
 
 # No file system takes such a name.
@@ -285,14 +286,14 @@ class Recipe:
             recipe = pydantic.TypeAdapter(cls).validate_python(values)
         check_choice("model.kind", recipe.kind, tuple(CONFIGURATIONS))
         check_keys(recipe.model, _model_keys(recipe.model), f"{where}: ", "model")
-        problem = _contradiction(recipe, trained)
+        problem = contradiction(recipe, trained)
         if problem:
             raise InputError(f"{where}: {problem}")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
         learned = getattr(config, "max_length", 0) if config.positions == "learned" else 0
         if learned and not trained:
-            recipe = _with_positions(recipe, learned, values, where)
+            recipe = with_positions(recipe, learned, values, where)
         return recipe
 
     @classmethod
@@ -366,72 +367,3 @@ def _model_keys(model):
     own = ("kind", "preset") if kind.kind == "transformer" else ("kind",)
     known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
     return (*own, *known)
-
-
-def _contradiction(recipe, trained):
-    """What is wrong between sections, as the end of an error; None if nothing is."""
-    if not recipe.with_sources and (problem := _problem_of_a_language_model(recipe)):
-        return problem
-    if recipe.data.hold_out_every and recipe.data.validation.source:
-        return "`data.hold_out_every` and `data.validation` are two validation sets: give one."
-    if recipe.kind == "classifier" and recipe.training.attention_images:
-        return (
-            "`training.attention_images` needs attention to a source, which a classifier has not."
-        )
-    if recipe.kind == "classifier" and recipe.text.turn_separator is not None:
-        return "`text.turn_separator` needs a model that answers, which a classifier is not."
-    if recipe.kind == "classifier" and recipe.training.select_by == "bleu":
-        return "`training.select_by: bleu` needs a model that writes text: set loss or accuracy."
-    for part in ("train",) if recipe.data.hold_out_every else ("train", "validation"):
-        if not getattr(recipe.data, part).source:
-            return f"`data.{part}` must name its files: {{source: FILE, target: FILE}}."
-    if recipe.data.context_turns is not None and recipe.text.turn_separator is None:
-        return "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
-    if recipe.text.joint and recipe.text.target_vocabulary_size is not None:
-        return (
-            "`text.target_vocabulary_size` needs `text.joint: false`: a joint vocabulary has one "
-            "size."
-        )
-    if not recipe.text.joint and recipe.model.get("tie_embeddings") == "all" and not trained:
-        return (
-            "`model.tie_embeddings: all` shares one table between both sides, which "
-            "`text.joint: false` gives a vocabulary each: set model.tie_embeddings to decoder or "
-            "none."
-        )
-    return None
-
-
-def _problem_of_a_language_model(recipe):
-    for part in ("train", "validation"):
-        if getattr(recipe.data, part).target is not None:
-            return f"A language model learns from one text: `data.{part}` is {{source: FILE}}."
-    for name, wrong in (
-        ("text.joint: false", not recipe.text.joint),
-        ("text.turn_separator", recipe.text.turn_separator is not None),
-        ("training.select_by: bleu", recipe.training.select_by == "bleu"),
-        ("training.attention_images", recipe.training.attention_images is not None),
-    ):
-        if wrong:
-            return f"`{name}` needs a source and a target, which a language model has none of."
-    return None
-
-
-def _with_positions(recipe, positions, values, where):
-    """The recipe with no text longer than a learned table of so many positions."""
-    if recipe.data.max_length > positions:
-        raise InputError(
-            f"{where}: learned positions end at `model.max_length`, which must be at least "
-            f"`data.max_length`. Received: model.max_length={positions}, "
-            f"data.max_length={recipe.data.max_length}."
-        )
-    limits = {}
-    for key in ("max_source_length", "max_target_length"):
-        limit = getattr(recipe.decoding, key)
-        if limit > positions and key in values.get("decoding", {}):
-            raise InputError(
-                f"{where}: learned positions end at `model.max_length`, which must be at least "
-                f"`decoding.{key}`. Received: model.max_length={positions}, "
-                f"decoding.{key}={limit}."
-            )
-        limits[key] = min(limit, positions)
-    return dataclasses.replace(recipe, decoding=dataclasses.replace(recipe.decoding, **limits))

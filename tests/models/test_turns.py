@@ -41,6 +41,7 @@ def test_turns_are_counted_back_from_the_last():
 def test_it_equals_the_turns_encoded_one_by_one_and_their_means_in_a_row(first):
     model = model_of(normalize_first=first)
     found = encoded(model, SOURCE_IDS)
+    model((SOURCE_IDS, SOURCE_IDS), training=True)  # The same path, with dropout.
     for row, spans in enumerate(SPANS):
         embedded = model.source_positions(model.source_embedding(SOURCE_IDS[row : row + 1]))
         alone = [np.asarray(model.encoder(embedded[:, start:end])) for start, end in spans]
