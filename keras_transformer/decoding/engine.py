@@ -11,7 +11,7 @@ from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
-from keras_transformer.decoding.scheduler import Job, Scheduler
+from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.translation import Translation, translation_of
@@ -29,6 +29,8 @@ class ModelEngine:
         frozen: Whether the model's weights will not change any more. Those of the decoder are
             then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
+        with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
+            graphs are done sooner; JAX compiles always.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class ModelEngine:
         max_target_length: int = 256,
         frozen: bool = False,
         workers: int = 2,
+        with_xla: bool = True,
     ):
         config, self.model = model.config, model
         self.source_tokenizer = source_tokenizer
@@ -62,7 +65,8 @@ class ModelEngine:
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
             if value < 2:
                 raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
-        self._scheduler = Scheduler(model, lengths, frozen, workers)
+        most = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
+        self._scheduler = Scheduler(model, lengths, frozen, workers, most)
 
     @property
     def compilations(self) -> int:
