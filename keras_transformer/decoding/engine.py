@@ -12,7 +12,7 @@ from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
-from keras_transformer.decoding.scheduler import Job, Scheduler
+from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
@@ -32,6 +32,8 @@ class ModelEngine:
             then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
         turns: How the turns of a source are joined, where sources are conversations.
+        with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
+            graphs are done sooner; JAX compiles always.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class ModelEngine:
         frozen: bool = False,
         workers: int = 2,
         turns: Turns | None = None,
+        with_xla: bool = True,
     ):
         self.turns = turns
         config, self.model = model.config, model
@@ -66,7 +69,8 @@ class ModelEngine:
         # What answers or continues a text is as long as it likes.
         is_free = self.continues_source or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
-        self._scheduler = Scheduler(model, lengths, frozen, workers)
+        most = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
+        self._scheduler = Scheduler(model, lengths, frozen, workers, most)
 
     @property
     def compilations(self) -> int:

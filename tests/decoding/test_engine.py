@@ -90,6 +90,14 @@ def test_the_batch_size_changes_nothing(engine, texts):
 
 
 @pytest.mark.tensorflow
+def test_without_xla_nothing_is_compiled_and_the_translations_are_the_same(engine, texts):
+    options = {"max_target_length": TARGET_LENGTH, "with_xla": False}
+    plain = ModelEngine(engine.model, NumberTokenizer(), **options)
+    check_same(plain.translate(texts, beam_size=1), engine.translate(texts, beam_size=1))
+    assert plain.compilations == 0
+
+
+@pytest.mark.tensorflow
 def test_blank_texts_give_empty_translations_and_leave_the_others_alone(engine, texts):
     wanted = engine.translate(texts, beam_size=1)
     received = engine.translate(["", texts[0], " \t\n", *texts[1:], ""], beam_size=1)
