@@ -46,11 +46,11 @@ def evaluate_model(
         InputError: A file or the model is not what it must be.
     """
     translator = Translator.load(model)
-    if translator.labels is None:
+    labels = getattr(translator, "labels", None)
+    if labels is None:
         sources, references = read_pairs(source, reference)
     else:
-        labels = Tokenizer.of_labels(translator.labels)
-        sources, references = labelled_texts(labels, source, reference)
+        sources, references = labelled_texts(Tokenizer.of_labels(labels), source, reference)
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
@@ -58,7 +58,7 @@ def evaluate_model(
             write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
         except OSError as error:
             raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
-    if translator.labels is not None:
+    if labels is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
 
