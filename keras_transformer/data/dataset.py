@@ -131,7 +131,7 @@ class ParallelDataset:
 
     def _fill(self, rows, shape):
         pairs, source_ids = self.pairs, self._sources(rows, shape)
-        target_in_ids, target_out_ids = source_ids.copy(), source_ids.copy()
+        target_in_ids, target_out_ids = (np.full_like(source_ids, PAD_ID) for _ in range(2))
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
         target_in_ids[: len(rows), 0] = BOS_ID
         _copy_rows(target_out_ids, pairs.target_flat, pairs.target_offsets, rows)

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,6 +17,7 @@ from keras_transformer.config import (
 from keras_transformer.declaration import STRICT, check_keys, checked, option, received
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
+from keras_transformer.training.yaml_text import NotYAML, parse_yaml
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -384,40 +384,16 @@ def _with_positions(recipe, positions, values, where):
 def _load_yaml(path):
     path = pathlib.Path(path)
     try:
-        values = _yaml(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
-    except _NotYAML as error:
+    except NotYAML as error:
         raise InputError(f"{path}{error}.") from None
     if not isinstance(values, dict):
         raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
     return values
-
-
-class _NotYAML(Exception):
-    """The line, where it is known, and the problem."""
-
-
-def _yaml(text):
-    """The value of a YAML text, with `1e-3` a number as in YAML 1.2 and not a text as in 1.1."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise _NotYAML(f"{line}: not valid YAML: {problem}") from None
-    except (ValueError, RecursionError) as error:  # As for 2026-99-99, or 5,000 brackets.
-        raise _NotYAML(f": not valid YAML: {error}") from None
 
 
 def _apply(values, override):
@@ -426,8 +402,8 @@ def _apply(values, override):
     if not equals or not all(parts):
         raise InputError(f"--set must be section.key=value. Received: {override!r}.")
     try:
-        value = _yaml(text)
-    except _NotYAML:
+        value = parse_yaml(text)
+    except NotYAML:
         raise InputError(
             f"--set {key}: the value must be YAML. Received: {received(text)}."
         ) from None
