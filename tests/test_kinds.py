@@ -138,6 +138,7 @@ def labelling(tmp_path_factory):
     values = recipe_values(base, **options, batch_tokens=128, sample_translations=1)
     values["data"] |= {part: {"source": "texts.tsv"} for part in ("train", "validation")}
     values["model"] = {"kind": "classifier", "model_dim": 32, "dropout": 0.0, "pooling": "max"}
+    values["text"]["vocabulary_size"] = 100
     recipe = write_recipe(base / "recipe.yaml", values)
     assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
     return base

@@ -52,8 +52,10 @@ class MaskedPooling(keras.layers.Layer):
         # float32: a bfloat16 sum over a long text keeps two digits.
         values = ops.where(is_real, ops.cast(inputs, "float32"), 0.0)
         if self.way == "max":
-            pooled = ops.max(ops.where(is_real, values, -float("inf")), axis=1)
-            pooled = ops.where(ops.any(is_real, axis=1), pooled, 0.0)
+            # By place: the gradient of `max` compares it with its inputs, which XLA may round
+            # otherwise, and divides by how many are equal.
+            best = ops.argmax(ops.where(is_real, values, -float("inf")), axis=1, keepdims=True)
+            pooled = ops.take_along_axis(values, best, axis=1)[:, 0]
         elif self.way == "attention":
             scores = ops.transpose(self.score(inputs), (0, 2, 1))  # --> [batch, 1, length]
             weights = masks.masked_softmax(scores, ops.expand_dims(padding_mask, 1))
