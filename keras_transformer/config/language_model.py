@@ -1,12 +1,10 @@
 """The configuration of a decoder-only language model."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from keras_transformer.config.checks import check_choice
 from keras_transformer.config.transformer import TransformerConfig
-
-_OF_TWO_SIDES = ("encoder_heads", "cross_heads", "target_vocabulary_size", "turn_id")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,17 +24,15 @@ class LanguageModelConfig(TransformerConfig):
     num_encoder_layers: int = 0
 
     kind: ClassVar[str] = "language_model"
+    without: ClassVar[tuple[str, ...]] = (
+        "num_encoder_layers",
+        "encoder_heads",
+        "cross_heads",
+        "target_vocabulary_size",
+        "turn_layers",
+        "turn_id",
+    )
 
     def __post_init__(self):
         super().__post_init__()
         check_choice("tie_embeddings", self.tie_embeddings, ("all", "none"))
-        for name in ("num_encoder_layers", "turn_layers", *_OF_TWO_SIDES):
-            if getattr(self, name):
-                raise ValueError(
-                    f"A language model has no encoder: `{name}` is not given. "
-                    f"Received: {name}={getattr(self, name)!r}."
-                )
-
-    def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
-        """Heads of each block's attention of a kind: there is none to a source."""
-        return super().heads_of(kind) if kind == "decoder" else ()

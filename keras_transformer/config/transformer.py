@@ -1,7 +1,7 @@
 """The configuration of a Transformer, and its presets."""
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -111,24 +111,23 @@ class TransformerConfig:
     turn_id: int | None = None
 
     kind: ClassVar[str] = "transformer"
+    # Fields of a part that this kind of model does not have.
+    without: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
-        for name in (
-            "vocabulary_size",
-            "model_dim",
-            "num_heads",
-            "intermediate_dim",
-            *(("num_encoder_layers",) if self.kind == "transformer" else ()),
-            "num_decoder_layers",
-            "max_length",
-            "max_distance",
-            *(
-                each
-                for each in ("num_kv_heads", "attention_window")
-                if getattr(self, each) is not None
-            ),
-        ):
-            check(name, getattr(self, name), "a positive integer", int)
+        for field in dataclasses.fields(self):
+            if field.name in self.without and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"A {self.kind} has no `{field.name}`. "
+                    f"Received: {field.name}={getattr(self, field.name)!r}."
+                )
+        sizes = ["vocabulary_size", "model_dim", "num_heads", "intermediate_dim"]
+        sizes += ["num_encoder_layers", "num_decoder_layers", "max_length", "max_distance"]
+        optional = ("num_kv_heads", "attention_window")
+        sizes += [name for name in optional if getattr(self, name) is not None]
+        for name in sizes:
+            if name not in self.without:
+                check(name, getattr(self, name), "a positive integer", int)
         for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
             check_rate(name, getattr(self, name))
         check("normalize_first", self.normalize_first, "true or false", bool)
@@ -190,6 +189,8 @@ class TransformerConfig:
     def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
         """Heads of each block's attention of a kind."""
         blocks = self.num_encoder_layers if kind == "encoder" else self.num_decoder_layers
+        if kind == "cross" and not self.num_encoder_layers:
+            return ()
         return getattr(self, f"{kind}_heads") or (self.num_heads,) * blocks
 
     @property
@@ -264,6 +265,6 @@ class TransformerConfig:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "TransformerConfig":
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; an unknown field is a `ValueError`."""
         return cls(**known_fields(cls, fields))

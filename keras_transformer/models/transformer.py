@@ -58,29 +58,35 @@ class Transformer(keras.Model):
         # Ids must stay integers; every sublayer casts for itself.
         self.autocast = False
         self.config = config
-        policy = self.dtype_policy
-        self.target_embedding = TokenEmbedding(
-            config.output_vocabulary_size, config.model_dim, dtype=policy, name="target_embedding"
-        )
-        self.source_embedding = self.target_embedding
-        if config.tie_embeddings != "all" and config.num_encoder_layers:
+        self._make_layers()
+        self.build()
+
+    def _make_layers(self):
+        """The layers of an encoder and a decoder, each if it has blocks."""
+        config, policy = self.config, self.dtype_policy
+        encodes, decodes = config.num_encoder_layers > 0, config.num_decoder_layers > 0
+        width, sizes = config.model_dim, (config.vocabulary_size, config.output_vocabulary_size)
+        if decodes:
+            self.target_embedding = TokenEmbedding(
+                sizes[1], width, dtype=policy, name="target_embedding"
+            )
+        if decodes and config.tie_embeddings == "all":
+            self.source_embedding = self.target_embedding
+        elif encodes:
             self.source_embedding = TokenEmbedding(
-                config.vocabulary_size, config.model_dim, dtype=policy, name="source_embedding"
+                sizes[0], width, dtype=policy, name="source_embedding"
             )
         self.output_projection = None
         if config.tie_embeddings == "none":
             self.output_projection = keras.layers.Dense(
-                config.output_vocabulary_size, use_bias=False, dtype=policy, name="output"
+                sizes[1], use_bias=not decodes, dtype=policy, name="output"
             )
-        if config.num_encoder_layers:
-            self.source_positions = self._position_layer("source_positions")
-        self.target_positions = self._position_layer("target_positions")
+        self.source_positions = self._position_layer("source_positions") if encodes else None
+        self.target_positions = self._position_layer("target_positions") if decodes else None
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=policy)
-        if config.num_encoder_layers:
-            self.encoder = Encoder(config, dtype=policy, name="encoder")
-        self.decoder = Decoder(config, dtype=policy, name="decoder")
+        self.encoder = Encoder(config, dtype=policy, name="encoder") if encodes else None
+        self.decoder = Decoder(config, dtype=policy, name="decoder") if decodes else None
         self.turns = TurnEncoder(config, dtype=policy, name="turns") if config.turn_layers else None
-        self.build()
 
     def _position_layer(self, name):
         config, options = self.config, {"dtype": self.dtype_policy, "name": name}
@@ -109,15 +115,15 @@ class Transformer(keras.Model):
         if self.built:
             return
         shape = (None, None, self.config.model_dim)
-        for layer in (self.source_embedding, self.target_embedding):
-            if not layer.built:
+        for name in ("source_embedding", "target_embedding"):
+            layer = getattr(self, name, None)
+            if layer is not None and not layer.built:
                 layer.build((None, None))
-        encodes = self.config.num_encoder_layers > 0
-        encoding = (self.source_positions, self.encoder, self.turns) if encodes else ()
-        for layer in (*encoding, self.target_positions):
+        for layer in (self.source_positions, self.encoder, self.turns, self.target_positions):
             if layer is not None:
                 layer.build(shape)
-        self.decoder.build(shape, shape if encodes else None)
+        if self.decoder is not None:
+            self.decoder.build(shape, None if self.encoder is None else shape)
         if self.output_projection is not None:
             self.output_projection.build(shape)
         self.built = True
@@ -147,10 +153,13 @@ class Transformer(keras.Model):
         return self.turns(encoded, turn, mask, training=training), mask
 
     def _embed(self, ids, embedding, positions, training=None, start_index=0):
-        embedded = embedding(ids)
+        embedded = self._embedded(ids, embedding, training)
         if positions is not None:
             embedded = positions(embedded, start_index=start_index)
         return self.embedding_dropout(embedded, training=training)
+
+    def _embedded(self, ids, embedding, training):
+        return embedding(ids)
 
     def _logits(self, hidden):
         if self.output_projection is not None:

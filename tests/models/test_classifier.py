@@ -12,7 +12,7 @@ TEXT = [5, 9, 7, 11, 2]
 def classifier(dtype="float32", **fields):
     keras.utils.set_random_seed(3)
     sizes = dict(model_dim=14, num_heads=2, intermediate_dim=11, num_encoder_layers=2)
-    config = ClassifierConfig(13, 4 + 3, **{**sizes, **fields})
+    config = ClassifierConfig(13, target_vocabulary_size=4 + 3, **{**sizes, **fields})
     return model_of(config, dtype=keras.dtype_policies.DTypePolicy(dtype))
 
 
@@ -57,6 +57,8 @@ def test_a_configuration_is_checked_as_a_transformers():
         ({"num_heads": 3}, "`num_heads` must divide `model_dim`"),
         ({"pooling": "sum"}, "`pooling` must be one of mean, max, attention"),
         ({"word_dropout": 1.0}, "`word_dropout` must be in"),
+        ({"num_decoder_layers": 2}, "A classifier has no `num_decoder_layers`. Received: num_deco"),
+        ({"tie_embeddings": "all"}, "A classifier has no `tie_embeddings`"),
         ({"activation": "reul"}, "`activation` must be the name of a Keras activation"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -106,7 +106,7 @@ def test_a_search_goes_on_from_the_source(randomize, options):
 
 def test_fields_of_an_encoder_are_refused():
     for fields in ({"num_encoder_layers": 2}, {"cross_heads": (8,) * 6}, {"turn_id": 4}):
-        with pytest.raises(ValueError, match="A language model has no encoder"):
+        with pytest.raises(ValueError, match="A language_model has no `"):
             LanguageModelConfig(vocabulary_size=9, **fields)
     with pytest.raises(ValueError, match="`tie_embeddings` must be one of all, none"):
         LanguageModelConfig(vocabulary_size=9, tie_embeddings="decoder")

@@ -115,7 +115,7 @@ def check_exportable(engine, quantize, kind="transformer"):
 
     if kind == "transformer":
         check_transformer(engine.model.config, "A LiteRT model")
-        check_plain_positions(engine.model.config, "A LiteRT model")
+    check_plain_positions(engine.model.config, "A LiteRT model")
     try:
         importlib.metadata.version("ai-edge-litert")
     except importlib.metadata.PackageNotFoundError:

@@ -141,7 +141,7 @@ def encoded_rows(model, source_ids, positions):
 
     `positions` has as many rows as any search of the file needs.
     """
-    config, length = model.encoder.config, _length(source_ids)
+    config, length = model.config, _length(source_ids)
     rows = embed(model.source_embedding, source_ids)
     # Looked up by what is no constant for the converter: one table, and in as few bits as the
     # weights, instead of an array for each length.
