@@ -23,6 +23,7 @@ class LabelEngine:
 
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")  # the first is the default
+    turns = None  # a text is one sequence
 
     def probabilities(
         self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
