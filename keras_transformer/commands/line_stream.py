@@ -109,7 +109,6 @@ def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -
         output.flush()
         shown = text
     output.write("\n")
-    output.flush()
 
 
 def score_lines(

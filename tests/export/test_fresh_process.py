@@ -153,6 +153,7 @@ def test_it_imports_the_standard_library_and_what_the_programs_call():
     assert {name: set(hidden) - ours for name, (_, hidden) in PROGRAMS.items()} == {
         "saved_model": set(),
         "litert": {"tensorflow", "tensorflow_text"},
+        "litert_classifier": {"tensorflow", "tensorflow_text"},
         "ctranslate2": {"tensorflow", "tensorflow_text"},
         "conversion": set(),
     }

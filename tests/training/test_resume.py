@@ -46,7 +46,7 @@ class Trainer:
     def train(self, path, resume=False, overwrite=False, **training):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(train_module, "_model", self._shared_model)
-            patch.setattr(hosts_module, "ModelEngine", self._engine)
+            patch.setattr(hosts_module, "engine_of", self._engine)
             return train(self.recipe(**training), path, resume=resume, overwrite=overwrite)
 
     def resume(self, path, **training):
