@@ -1,6 +1,5 @@
 """Everything about one sentence and its model, as files: the page, pictures, tables."""
 
-import concurrent.futures
 import csv
 import functools
 import io
@@ -45,8 +44,7 @@ class Inspection:
         **search: Options of `ModelEngine.translate`.
 
     Attributes:
-        translation: `Translation`, with its tokens. A search goes on in a thread of its own until
-            this is asked for.
+        translation: `Translation`, with its tokens, searched for when it is first asked for.
         attention: `Attention`, rows of the decoder by the token that they write.
 
     Raises:
@@ -59,16 +57,13 @@ class Inspection:
         self._ids = engine.source_tokenizer.tokenize(source, add_eos=True)
         if len(self._ids) < 2:
             raise InputError(f"There is nothing to look at in an empty text. Received: {source!r}.")
-        pool = concurrent.futures.ThreadPoolExecutor(1)
-        if target is None:
-            self._search = pool.submit(engine.translate, [source], **search)
-        else:
-            self._search = pool.submit(engine.score, [source], [target])
-        pool.shutdown(wait=False)
+        self._target, self._search = target, search
 
     @functools.cached_property
     def translation(self) -> Translation:
-        return self._search.result()[0]
+        if self._target is None:
+            return self.engine.translate([self.source], **self._search)[0]
+        return self.engine.score([self.source], [self._target])[0]
 
     @functools.cached_property
     def attention(self) -> Attention:
@@ -192,7 +187,6 @@ def write_report(
         A dict fit for JSON: the translation, its alignment, and what else was found.
     """
     engine = inspection.engine
-    # While the search is compiled in its thread.
     drawn = _write_pictures(folder, position_pictures, engine.model, trained, other)
     found, alignment = inspection.translation, inspection.alignment()
     report = {
