@@ -272,7 +272,6 @@ def png(figure: Any, dots_per_inch: int = 120) -> bytes:
     """A figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.set_dpi(dots_per_inch)
-    _matplotlib("backends.backend_agg").FigureCanvasAgg(figure).print_png(
-        buffer
-    )  # `savefig` would draw all twice.
+    # `savefig` would draw all twice.
+    _matplotlib("backends.backend_agg").FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()

@@ -29,12 +29,21 @@ def check_transformer(config: ModelConfig, what: str) -> None:
         raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
 
 
-def check_plain_positions(config: TransformerConfig, what: str) -> None:
-    """Raises `InputError` where positions are more than vectors added to the embedded tokens."""
+def check_portable(config: TransformerConfig, what: str) -> None:
+    """Raises `InputError` for what the engines with a search of their own do not have.
+
+    These are positions that are more than vectors added to the embedded tokens, and sources that
+    are conversations, whose separator no search may choose.
+    """
     if config.attention_positions or config.combine_positions != "add":
         raise InputError(
             f"{what} has sinusoidal, learned or no positions, added. Received: "
             f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
+        )
+    if config.turn_id is not None:
+        raise InputError(
+            f"{what} does not read conversations; a SavedModel does. "
+            "Received: a run with `text.turn_separator`."
         )
 
 
@@ -53,7 +62,7 @@ __all__ = [
     "RecurrentConfig",
     "TransformerConfig",
     "check_choice",
-    "check_plain_positions",
+    "check_portable",
     "check_positive",
     "check_rate",
     "check_transformer",

@@ -1,17 +1,22 @@
-"""What an export says of itself: `export.json`, digests of its files, and its tokenizers."""
+"""What an export says: `export.json`, digests of its files, its tokenizers, a line a phase."""
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.readme import readme
 from keras_transformer.files import MANIFEST
+
+_logger = logging.getLogger(__name__)  # which the command line shows
 
 if TYPE_CHECKING:
     from keras_transformer.decoding import ModelEngine
@@ -141,3 +146,11 @@ def check_files(folder: Path, digests: dict[str, str]) -> None:
                 f"{os.fspath(folder)}: the export is incomplete or damaged. "
                 f"Received: {name} {what}."
             )
+
+
+@contextlib.contextmanager
+def phase(what: str) -> Iterator[None]:
+    """Logs what was done in the context, and the seconds that it took."""
+    start = time.perf_counter()
+    yield
+    _logger.info("%s: %.1f s", what, time.perf_counter() - start)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.analysis import attention, heads_off, prune_heads
 from keras_transformer.analysis.heads import head_table
 from keras_transformer.errors import InputError
@@ -108,3 +109,17 @@ def test_a_quantized_projection_is_refused(model):
     model.quantize("int8")
     with pytest.raises(ValueError, match=r"plain projections alone. Received: .*block_0/self"):
         prune_heads(model, ["encoder.0.1"])
+
+
+def test_heads_that_share_keys_and_values_are_not_pruned():
+    sizes = dict(model_dim=8, num_heads=4, intermediate_dim=8, num_kv_heads=2)
+    model = Transformer(TransformerConfig(11, num_encoder_layers=1, num_decoder_layers=1, **sizes))
+    with pytest.raises(InputError, match="are not pruned. Received: model.num_kv_heads=2"):
+        prune_heads(model, ["encoder.0.1"])
+    # They are looked at and switched off as others are.
+    found = attention(model, SOURCE % 11, TARGET % 11)
+    assert found.encoder.shape == (2, 1, 4, 5, 5)
+    before = ops.convert_to_numpy(model((SOURCE % 11, TARGET % 11)))
+    with heads_off(model, ["encoder.0.1"]):
+        after = ops.convert_to_numpy(model((SOURCE % 11, TARGET % 11)))
+    assert np.abs(after - before).max() > 1e-4

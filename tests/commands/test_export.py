@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer import Tokenizer, pipeline
 from keras_transformer.cli import run
-from keras_transformer.export.progress import phase
+from keras_transformer.export.manifest import phase
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 

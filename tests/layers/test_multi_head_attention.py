@@ -11,7 +11,7 @@ from keras.src import testing
 from pairwise import POLICIES, pairwise
 from reference import float64
 
-from keras_transformer.layers import MultiHeadAttention
+from keras_transformer.layers import MultiHeadAttention, local_attention, multi_head_attention
 
 BATCH, QUERY, KEY = 2, 5, 7
 HEADS, KEY_DIM, VALUE_DIM = 3, 11, 13
@@ -296,9 +296,19 @@ def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
     own=[{}, {"num_kv_heads": 1, "positions": "rotary", "key_dim": 10}, {"positions": "relative"}],
 )
 def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
-    rng, randomize, length, axes, causal, own
+    rng, randomize, monkeypatch, length, axes, causal, own
 ):
     """Without the weights it is computed in blocks, with them it is not."""
+    pairs = []
+
+    def attend_in_blocks(attend, query, key_value, mask, window):
+        def noted(queries, keys, *arguments, **options):
+            pairs.append(queries.shape[2] * keys.value.shape[2] * queries.shape[0] // BATCH)
+            return attend(queries, keys, *arguments, **options)
+
+        return local_attention.attend_in_blocks(noted, query, key_value, mask, window)
+
+    monkeypatch.setattr(multi_head_attention, "attend_in_blocks", attend_in_blocks)
     inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
     layer = attention(randomize, inputs.shape, inputs.shape, **{"window": 2, **own})
     mask = None
@@ -307,7 +317,10 @@ def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
         mask = rng.random((batch, heads, 1 if rows == 1 else length, length)) < 0.7
     call = dict(attention_mask=mask, use_causal_mask=causal)
     expected, _ = layer(inputs, inputs, return_attention_scores=True, **call)
+    assert pairs == []
     np.testing.assert_allclose(float64(layer(inputs, inputs, **call)), float64(expected), atol=2e-6)
+    # Blocks of two tokens, each with three blocks of keys.
+    assert pairs == [-(-length // 2) * 2 * 6]
 
 
 def test_shared_keys_equal_keras_own_layer(rng, randomize):

@@ -16,8 +16,8 @@ from keras_transformer.export.manifest import (
     common_fields,
     describe_and_verify,
     file_digests,
+    phase,
 )
-from keras_transformer.export.progress import phase
 from keras_transformer.files import staged_folder
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding.classifier import ClassifierEngine, label_probabilities
 from keras_transformer.export.litert.model import (
     HIDDEN,
@@ -19,6 +19,7 @@ from keras_transformer.export.saved_model.batches import (
     pad_ids,
 )
 from keras_transformer.inputs import length_buckets
+from keras_transformer.labelling import FIRST_LABEL
 
 _TEXT = tf.TensorSpec((None,), tf.string, name="text")
 
@@ -63,7 +64,6 @@ def litert_function(engine: ClassifierEngine):
 
     model, operations = engine.model, TextOperations(engine.source_tokenizer)
     positions = position_table(model, model.source_positions, engine.max_source_length)
-    first = UNK_ID + 1  # of the labels
 
     def classify(text):
         ids = operations.ids(text, engine.max_source_length)
@@ -73,7 +73,7 @@ def litert_function(engine: ClassifierEngine):
         is_real = tf.expand_dims(tf.cast(ids != PAD_ID, tf.float32), 2)  # --> [batch, length, 1]
         logits = project(_pooled(model.pooling, hidden, is_real), model.output_projection)
         present = tf.reduce_max(is_real, axis=(1, 2))  # --> [batch], 1 or 0
-        probabilities = tf.nn.softmax(logits[:, first:]) * tf.expand_dims(present, 1)
+        probabilities = tf.nn.softmax(logits[:, FIRST_LABEL:]) * tf.expand_dims(present, 1)
         return _labelled(engine.labels, probabilities, present > 0)
 
     return tf.function(classify, [_TEXT], autograph=False).get_concrete_function()

@@ -10,7 +10,7 @@ import numpy as np
 from keras_transformer.decoding import ClassifierEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
-from keras_transformer.export.progress import phase
+from keras_transformer.export.manifest import phase
 from keras_transformer.export.verification import (
     FLOAT32,
     SIXTEEN_BIT,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from keras import ops
 
-from keras_transformer.config import check_plain_positions, check_transformer
+from keras_transformer.config import check_portable, check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
@@ -103,7 +103,7 @@ def convert_to_ctranslate2(
     """
     config = model.config
     check_transformer(config, "A conversion to CTranslate2")
-    check_plain_positions(config, "A conversion to CTranslate2")
+    check_portable(config, "A conversion to CTranslate2")
     for name in ("num_kv_heads", "attention_window"):
         if getattr(config, name) is not None:
             raise InputError(

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.export.engine import (
     built_in,
@@ -63,7 +62,6 @@ class LiteRTEngine:
         check_positive("threads", threads)
         self._threads = threads
         self.manifest = _manifest_beside(self.path)
-        self.turns = Turns.of_manifest(self.manifest)
         _check_file(self.path, self.manifest)
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
         self._source_tokenizer = self._tokenizer("source_tokenizer")

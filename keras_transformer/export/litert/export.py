@@ -7,7 +7,7 @@ import os
 import time
 from typing import Literal
 
-from keras_transformer.config import check_plain_positions, check_transformer
+from keras_transformer.config import check_portable, check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE
@@ -18,9 +18,9 @@ from keras_transformer.export.manifest import (
     ExportReport,
     common_fields,
     describe_and_verify,
+    phase,
     write_tokenizers,
 )
-from keras_transformer.export.progress import phase
 from keras_transformer.files import staged_folder
 
 SOURCE_LENGTHS = (32, 64, 128)
@@ -115,7 +115,7 @@ def check_exportable(engine, quantize, kind="transformer"):
 
     if kind == "transformer":
         check_transformer(engine.model.config, "A LiteRT model")
-    check_plain_positions(engine.model.config, "A LiteRT model")
+    check_portable(engine.model.config, "A LiteRT model")
     try:
         importlib.metadata.version("ai-edge-litert")
     except importlib.metadata.PackageNotFoundError:

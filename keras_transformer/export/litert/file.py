@@ -21,7 +21,7 @@ import numpy as np
 
 from keras_transformer.export.child_process import child_process
 from keras_transformer.export.litert.quantization import code_index, quantize_graph
-from keras_transformer.export.progress import phase
+from keras_transformer.export.manifest import phase
 
 IDENTIFIER = b"TFL3"
 """What stands at the bytes 4 to 8 of every LiteRT file."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
-from keras_transformer.export.progress import phase
+from keras_transformer.export.manifest import phase
 from keras_transformer.export.verification import (
     FLOAT32,
     compare,

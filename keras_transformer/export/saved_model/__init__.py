@@ -15,9 +15,9 @@ from keras_transformer.export.manifest import (
     common_fields,
     describe_and_verify,
     file_digests,
+    phase,
     write_tokenizers,
 )
-from keras_transformer.export.progress import phase
 from keras_transformer.export.saved_model.batches import CHUNK_SIZE, ROWS, write_warmup
 from keras_transformer.export.saved_model.signatures import (
     SIGNATURES,

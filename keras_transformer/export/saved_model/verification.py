@@ -10,7 +10,7 @@ from pathlib import Path
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
-from keras_transformer.export.progress import phase
+from keras_transformer.export.manifest import phase
 from keras_transformer.export.saved_model.batches import CHUNK_SIZE
 from keras_transformer.export.verification import (
     FLOAT32,

@@ -24,9 +24,9 @@ from keras_transformer.export.manifest import (
     ExportReport,
     common_fields,
     describe_and_verify,
+    phase,
     write_tokenizers,
 )
-from keras_transformer.export.progress import phase
 from keras_transformer.export.verification import sample_texts
 from keras_transformer.files import staged_folder
 

@@ -34,6 +34,7 @@ def engine_of_theirs():
     [
         (dict(positions="rotary"), "Received: model.positions='rotary', combine_positions='add'"),
         (dict(combine_positions="concatenate"), "combine_positions='concatenate'"),
+        (dict(turn_id=4), "does not read conversations; a SavedModel does"),
         (dict(num_kv_heads=2), "has no `num_kv_heads`. Received: num_kv_heads=2"),
         (dict(attention_window=5), "has no `attention_window`. Received: attention_window=5"),
     ],
