@@ -3,15 +3,13 @@
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
 from keras_transformer.config.classifier import POOLINGS, ClassifierConfig
 from keras_transformer.config.language_model import LanguageModelConfig
+from keras_transformer.config.model_config import ModelConfig
 from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
 from keras_transformer.config.transformer import PRESETS, TransformerConfig
 from keras_transformer.errors import InputError
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids that every tokenizer, loss and search of this package agrees on."""
-
-ModelConfig = TransformerConfig | RecurrentConfig | ClassifierConfig | LanguageModelConfig
-"""A configuration of any kind."""
 
 CONFIGURATIONS = {
     each.kind: each

@@ -1,6 +1,5 @@
 """Checks of options, each with one line that says what was expected and received."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,28 +53,4 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
-        )
-
-
-def known_fields(cls: type, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass; an unknown one is a `ValueError`."""
-    unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
-    if unknown:
-        raise ValueError(f"Unknown fields of {cls.__name__}: {sorted(unknown)}.")
-    return fields
-
-
-def check_vocabularies(config: Any) -> None:
-    """Raises `ValueError` where vocabularies and tied embeddings contradict each other."""
-    if config.target_vocabulary_size is not None:
-        check("target_vocabulary_size", config.target_vocabulary_size, "a positive integer", int)
-    check_choice("tie_embeddings", config.tie_embeddings, ("all", "decoder", "none"))
-    if config.tie_embeddings == "all" and config.target_vocabulary_size not in (
-        None,
-        config.vocabulary_size,
-    ):
-        raise ValueError(
-            '`tie_embeddings="all"` needs one vocabulary for both sides. '
-            f"Received: vocabulary_size={config.vocabulary_size}, "
-            f"target_vocabulary_size={config.target_vocabulary_size}."
         )

@@ -3,13 +3,8 @@
 import dataclasses
 from typing import Any, ClassVar, Literal
 
-from keras_transformer.config.checks import (
-    check,
-    check_choice,
-    check_rate,
-    check_vocabularies,
-    known_fields,
-)
+from keras_transformer.config.checks import check, check_choice, check_rate
+from keras_transformer.config.model_config import ModelConfig
 
 ATTENTION_SCORES = ("dot", "scaled_dot", "general", "additive")
 """Names of the scores of `layers.Attention`."""
@@ -17,7 +12,7 @@ _SCORE_OF = {"bahdanau": "additive", "luong": "general"}
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentConfig:
+class RecurrentConfig(ModelConfig):
     """Sizes and switches of a recurrent encoder-decoder.
 
     Args:
@@ -73,7 +68,7 @@ class RecurrentConfig:
             )
         if self.model_dim % 2:
             raise ValueError(f"`model_dim` must be even. Received: model_dim={self.model_dim}.")
-        check_vocabularies(self)
+        self.check_vocabularies()
 
     @property
     def score(self) -> str | None:
@@ -83,11 +78,6 @@ class RecurrentConfig:
     def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
         """Heads of each attention of a kind: of that to the source one, or none."""
         return (1,) if kind == "cross" and self.attention != "none" else ()
-
-    @property
-    def output_vocabulary_size(self) -> int:
-        """Number of target ids, whether the vocabulary is shared or not."""
-        return self.target_vocabulary_size or self.vocabulary_size
 
     def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
         """Multiply-adds of the matrix products of a pass forwards; as `TransformerConfig`'s."""
@@ -110,12 +100,3 @@ class RecurrentConfig:
         layers = self.num_encoder_layers + self.num_decoder_layers
         attended = length * (2 + self.model_dim * (self.score == "additive"))
         return layers * gates * self.model_dim + attended + 3 * self.output_vocabulary_size
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values alone, fit for JSON and YAML."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "RecurrentConfig":
-        """The inverse of `to_dict`; an unknown field is a `ValueError`."""
-        return cls(**known_fields(cls, fields))

@@ -1,7 +1,7 @@
 """The configuration of a Transformer, and its presets."""
 
 import dataclasses
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -10,9 +10,8 @@ from keras_transformer.config.checks import (
     check_activation,
     check_choice,
     check_rate,
-    check_vocabularies,
-    known_fields,
 )
+from keras_transformer.config.model_config import ModelConfig
 
 
 def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
@@ -36,7 +35,7 @@ PRESETS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(ModelConfig):
     """Sizes and switches of an encoder-decoder Transformer.
 
     Args:
@@ -159,7 +158,7 @@ class TransformerConfig:
             )
         for name in ("encoder_heads", "decoder_heads", "cross_heads"):
             self._check_heads(name)
-        check_vocabularies(self)
+        self.check_vocabularies()
         if self.turn_layers != 0:
             check("turn_layers", self.turn_layers, "0 or a positive integer", int)
             if self.turn_id is None:
@@ -202,11 +201,6 @@ class TransformerConfig:
     def attention_positions(self) -> str | None:
         """What self-attention itself knows of positions, as `layers.MultiHeadAttention` says."""
         return self.positions if self.positions in ("rotary", "relative") else None
-
-    @property
-    def output_vocabulary_size(self) -> int:
-        """Number of target ids, whether the vocabulary is shared or not."""
-        return self.target_vocabulary_size or self.vocabulary_size
 
     def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
         """Multiply-adds of the matrix products of a pass forwards over one pair.
@@ -259,12 +253,3 @@ class TransformerConfig:
         """A preset's configuration, with any field replaced by name."""
         check_choice("preset", preset, tuple(PRESETS))
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values alone, fit for JSON and YAML."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`; an unknown field is a `ValueError`."""
-        return cls(**known_fields(cls, fields))

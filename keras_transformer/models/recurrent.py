@@ -7,9 +7,9 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import RecurrentConfig
-from keras_transformer.layers import Attention, TokenEmbedding
+from keras_transformer.layers import Attention
 from keras_transformer.layers.projection import Projection
-from keras_transformer.models.inputs import two_sequences
+from keras_transformer.models.sequence_model import SequenceModel, two_sequences
 
 
 class Memory(NamedTuple):
@@ -58,7 +58,7 @@ class _Cell:
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class RecurrentTranslator(keras.Model):
+class RecurrentTranslator(SequenceModel):
     """Encoder and decoder of GRU or LSTM cells, from ids to logits; called as `Transformer` is.
 
     A decoding step and a step of training are one function, so that they cannot differ.
@@ -78,24 +78,11 @@ class RecurrentTranslator(keras.Model):
     (2, 7, 100)
     """
 
-    def __init__(self, config: RecurrentConfig, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.autocast = False  # Ids must stay integers; every sublayer casts for itself.
-        self.config = config
-        policy, width = self.dtype_policy, config.model_dim
-        self.target_embedding = TokenEmbedding(
-            config.output_vocabulary_size, width, dtype=policy, name="target_embedding"
-        )
-        self.source_embedding = self.target_embedding
-        if config.tie_embeddings != "all":
-            self.source_embedding = TokenEmbedding(
-                config.vocabulary_size, width, dtype=policy, name="source_embedding"
-            )
-        self.output_projection = None
-        if config.tie_embeddings == "none":
-            self.output_projection = keras.layers.Dense(
-                config.output_vocabulary_size, use_bias=False, dtype=policy, name="logits"
-            )
+    config_class = RecurrentConfig
+
+    def _make_layers(self):
+        super()._make_layers()
+        config, policy, width = self.config, self.dtype_policy, self.config.model_dim
         lstm = config.cell == "lstm"
         layer = keras.layers.LSTM if lstm else keras.layers.GRU
         self.encoder_layers = [
@@ -118,17 +105,14 @@ class RecurrentTranslator(keras.Model):
         self.attention = None
         if config.score is not None:
             self.attention = Attention(config.score, width, dtype=policy, name="attention")
-        self.output_layer = Projection("btd,du->btu", (None, width), dtype=policy, name="output")
+        self.output_layer = Projection("btd,du->btu", (None, width), dtype=policy, name="readout")
         self.dropout = keras.layers.Dropout(config.dropout, dtype=policy)
-        self.build()
 
     def build(self, input_shape=None):
         if self.built:
             return
         config, width = self.config, self.config.model_dim
-        for layer in (self.source_embedding, self.target_embedding):
-            if not layer.built:
-                layer.build((None, None))
+        self._build_layers()
         for layer in self.encoder_layers:
             layer.build((None, None, width))
         read = 1 + (config.attention == "bahdanau") + config.input_feeding
@@ -138,8 +122,6 @@ class RecurrentTranslator(keras.Model):
         if self.attention is not None:
             self.attention.build((None, None, width), (None, None, width))
         self.output_layer.build((None, None, width * (1 + len(config.heads_of("cross")))))
-        if self.output_projection is not None:
-            self.output_projection.build((None, None, width))
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
@@ -231,11 +213,6 @@ class RecurrentTranslator(keras.Model):
         output, states = cell(rows[0], rows[1:])
         return ops.reshape(output, shape), [ops.reshape(each, shape) for each in states]
 
-    def _logits(self, outputs):
-        if self.output_projection is not None:
-            return self.output_projection(outputs)
-        return self.target_embedding.project(outputs)
-
     def start_decoding(
         self,
         source_ids: keras.KerasTensor,
@@ -266,11 +243,3 @@ class RecurrentTranslator(keras.Model):
         places = ops.expand_dims(parents, 2)
         states = tuple(ops.take_along_axis(each, places, axis=1) for each in cache.states)
         return cache._replace(states=states)
-
-    def get_config(self):
-        policy = keras.dtype_policies.serialize(self.dtype_policy)
-        return {**super().get_config(), "dtype": policy, "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**{**config, "config": RecurrentConfig.from_dict(config["config"])})

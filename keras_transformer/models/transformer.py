@@ -13,16 +13,15 @@ from keras_transformer.layers import (
     ConcatenatedPositions,
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
-    TokenEmbedding,
 )
-from keras_transformer.models.inputs import two_sequences
+from keras_transformer.models.sequence_model import SequenceModel, two_sequences
 from keras_transformer.models.stacks import Decoder, Encoder
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 from keras_transformer.models.turns import TurnEncoder, same_turn, turn_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(keras.Model):
+class Transformer(SequenceModel):
     """Encoder-decoder Transformer from ids to logits.
 
     Args:
@@ -53,34 +52,10 @@ class Transformer(keras.Model):
 
     config_class = TransformerConfig
 
-    def __init__(self, config: TransformerConfig, **kwargs: Any):
-        super().__init__(**kwargs)
-        # Ids must stay integers; every sublayer casts for itself.
-        self.autocast = False
-        self.config = config
-        self._make_layers()
-        self.build()
-
     def _make_layers(self):
-        """The layers of an encoder and a decoder, each if it has blocks."""
+        super()._make_layers()
         config, policy = self.config, self.dtype_policy
         encodes, decodes = config.num_encoder_layers > 0, config.num_decoder_layers > 0
-        width, sizes = config.model_dim, (config.vocabulary_size, config.output_vocabulary_size)
-        if decodes:
-            self.target_embedding = TokenEmbedding(
-                sizes[1], width, dtype=policy, name="target_embedding"
-            )
-        if decodes and config.tie_embeddings == "all":
-            self.source_embedding = self.target_embedding
-        elif encodes:
-            self.source_embedding = TokenEmbedding(
-                sizes[0], width, dtype=policy, name="source_embedding"
-            )
-        self.output_projection = None
-        if config.tie_embeddings == "none":
-            self.output_projection = keras.layers.Dense(
-                sizes[1], use_bias=not decodes, dtype=policy, name="output"
-            )
         self.source_positions = self._position_layer("source_positions") if encodes else None
         self.target_positions = self._position_layer("target_positions") if decodes else None
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=policy)
@@ -115,17 +90,12 @@ class Transformer(keras.Model):
         if self.built:
             return
         shape = (None, None, self.config.model_dim)
-        for name in ("source_embedding", "target_embedding"):
-            layer = getattr(self, name, None)
-            if layer is not None and not layer.built:
-                layer.build((None, None))
+        self._build_layers()
         for layer in (self.source_positions, self.encoder, self.turns, self.target_positions):
             if layer is not None:
                 layer.build(shape)
         if self.decoder is not None:
             self.decoder.build(shape, None if self.encoder is None else shape)
-        if self.output_projection is not None:
-            self.output_projection.build(shape)
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
@@ -160,11 +130,6 @@ class Transformer(keras.Model):
 
     def _embedded(self, ids, embedding, training):
         return embedding(ids)
-
-    def _logits(self, hidden):
-        if self.output_projection is not None:
-            return self.output_projection(hidden)
-        return self.target_embedding.project(hidden)
 
     def start_decoding(
         self,
@@ -303,23 +268,3 @@ class Transformer(keras.Model):
     def reorder(self, cache: DecodingCache, parents: keras.KerasTensor) -> DecodingCache:
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
         return cache.reorder(parents)
-
-    def get_config(self):
-        policy = self.dtype_policy
-        quantized = {
-            layer.path: layer.dtype_policy
-            for layer in self._flatten_layers()
-            if layer.quantization_mode is not None
-        }
-        if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-            # What Keras loads a model from must say which layers are quantized.
-            policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
-        return {
-            **super().get_config(),
-            "dtype": keras.dtype_policies.serialize(policy),
-            "config": self.config.to_dict(),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**{**config, "config": cls.config_class.from_dict(config["config"])})

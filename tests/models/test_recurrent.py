@@ -116,7 +116,7 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
     update, reset = (1 / (1 + np.exp(-(inputs + recurrent)[at : at + 16])) for at in (0, 16))
     candidate = np.tanh(inputs[32:] + reset * recurrent[32:])
     new = update * state + (1 - update) * candidate
-    output = np.tanh(np.concatenate([new, context]) @ weights["output/kernel"])
+    output = np.tanh(np.concatenate([new, context]) @ weights["readout/kernel"])
     logits, _ = m.step(np.ones((1, 1), "int32"), cache)
     expected = output @ weights["target_embedding/embeddings"].T
     np.testing.assert_allclose(array(logits)[0, 0], expected, atol=1e-5)
@@ -145,7 +145,7 @@ def test_operations_are_those_of_its_matrices():
     encoder = sum(size for name, size in sizes.items() if "encoder" in name and "kernel" in name)
     decoder = sum(size for name, size in sizes.items() if "decoder" in name and "kernel" in name)
     logits = sizes["target_embedding/embeddings"]
-    a_step = decoder + sizes["output/kernel"] + logits + 2 * 5 * 16
+    a_step = decoder + sizes["readout/kernel"] + logits + 2 * 5 * 16
     a_source = encoder + sizes["attention/key/kernel"]
     assert config.multiply_adds(5, 7) == 5 * a_source + 7 * a_step + sizes["start/kernel"]
 

@@ -47,3 +47,9 @@ def test_a_training_costs_six_operations_a_weight_and_token_and_the_attention(pr
 def test_a_layer_is_measured(program, kind):
     row = program.measured(kind, 16, 32, rounds=2)
     assert row["milliseconds"] > 0 and np.isfinite(row["mebibytes"])
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA tells its memory on JAX alone")
+def test_the_memory_of_self_attention_has_all_scores_of_a_long_sequence(program):
+    scores = 4 * 1024 * 1024 * 4 / 2**20  # heads, queries, keys, bytes
+    assert scores <= program.measured("self-attention", 16, 1024, rounds=1)["mebibytes"]

@@ -1,0 +1,40 @@
+"""What the configurations of all models share."""
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+from keras_transformer.config.checks import check, check_choice
+
+
+class ModelConfig:
+    """A frozen dataclass with a `vocabulary_size`, whose other fields have defaults."""
+
+    kind: ClassVar[str]
+
+    def check_vocabularies(self) -> None:
+        """Raises `ValueError` where vocabularies and tied embeddings contradict each other."""
+        own = self.target_vocabulary_size
+        if own is not None:
+            check("target_vocabulary_size", own, "a positive integer", int)
+        check_choice("tie_embeddings", self.tie_embeddings, ("all", "decoder", "none"))
+        if self.tie_embeddings == "all" and own not in (None, self.vocabulary_size):
+            raise ValueError(
+                '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
+                f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={own}."
+            )
+
+    @property
+    def output_vocabulary_size(self) -> int:
+        """Number of target ids, whether the vocabulary is shared or not."""
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values alone, fit for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`; an unknown field is a `ValueError`."""
+        if unknown := set(fields) - {field.name for field in dataclasses.fields(cls)}:
+            raise ValueError(f"Unknown fields of {cls.__name__}: {sorted(unknown)}.")
+        return cls(**fields)
