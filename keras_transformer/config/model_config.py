@@ -1,15 +1,24 @@
 """What the configurations of all models share."""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from keras_transformer.config.checks import check, check_choice
 
 
 class ModelConfig:
-    """A frozen dataclass with a `vocabulary_size`, whose other fields have defaults."""
+    """A frozen dataclass with these fields, of which all but the first have defaults."""
 
     kind: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    vocabulary_size: int
+    target_vocabulary_size: int | None
+    tie_embeddings: Literal["all", "decoder", "none"]
+
+    @property
+    def position_limit(self) -> int | None:
+        """The most positions that the model has vectors for; None: any number."""
+        return None
 
     def check_vocabularies(self) -> None:
         """Raises `ValueError` where vocabularies and tied embeddings contradict each other."""

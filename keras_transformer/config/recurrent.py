@@ -49,7 +49,6 @@ class RecurrentConfig(ModelConfig):
     target_vocabulary_size: int | None = None
 
     kind: ClassVar[str] = "recurrent"
-    positions: ClassVar[str] = "none"
 
     def __post_init__(self):
         for name in ("vocabulary_size", "model_dim", "num_encoder_layers", "num_decoder_layers"):

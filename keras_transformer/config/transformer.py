@@ -198,6 +198,11 @@ class TransformerConfig(ModelConfig):
         return self.model_dim // self.num_heads
 
     @property
+    def position_limit(self) -> int | None:
+        """The most positions that the model has vectors for; None: any number."""
+        return self.max_length if self.positions == "learned" else None
+
+    @property
     def attention_positions(self) -> str | None:
         """What self-attention itself knows of positions, as `layers.MultiHeadAttention` says."""
         return self.positions if self.positions in ("rotary", "relative") else None

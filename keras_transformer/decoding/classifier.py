@@ -27,8 +27,7 @@ class ClassifierEngine(LabelEngine):
         self.model = model
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.labels = target_tokenizer.names
-        learned = model.config.positions == "learned"
-        longest = model.config.max_length if learned else max_source_length
+        longest = model.config.position_limit or max_source_length
         self.max_source_length = min(max_source_length, longest)
         self._buckets = inputs.length_buckets(self.max_source_length)
         self._run = Compiled(model, lambda ids: label_probabilities(model, ids))

@@ -55,8 +55,7 @@ class ModelEngine:
         self._tokenizers = self.source_tokenizer, self.target_tokenizer
         inputs.check_tokenizers(config, *self._tokenizers)
         # Not a length that the model has no position for.
-        longest = max(max_source_length, max_target_length)
-        longest = config.max_length if config.positions == "learned" else longest
+        longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
         self.continues_source = getattr(model, "continues_source", False)

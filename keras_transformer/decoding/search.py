@@ -157,12 +157,10 @@ def search(
     arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
     longest = checked.longest(max_length)
     capacity = _capacity(ops.shape(source_ids)[1], checked.max_length_ratio, longest)
-    config = getattr(model, "config", None)
-    if not isinstance(capacity, int) and getattr(config, "positions", None) == "learned":
-        most = getattr(config, "max_length", longest)
-        if longest > most:
-            given = f"max_length={longest}, the model's max_length={most}"
-            raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
+    most = getattr(getattr(model, "config", None), "position_limit", None)
+    if not isinstance(capacity, int) and most is not None and longest > most:
+        given = f"max_length={longest}, the model's max_length={most}"
+        raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
     if arguments.prefixes is not None:
         capacity = _smaller(capacity + ops.shape(arguments.prefixes)[1], longest)
     return Search(model, checked).begin(arguments, capacity)[1]

@@ -51,6 +51,7 @@ class Transformer(SequenceModel):
     """
 
     config_class = TransformerConfig
+    config: TransformerConfig
 
     def _make_layers(self):
         super()._make_layers()
@@ -147,12 +148,12 @@ class Transformer(SequenceModel):
             with_attention: Whether each step leaves its attention to the source in the cache.
         """
         config = self.config
-        if config.positions == "learned" and isinstance(max_length, int):
-            if max_length > config.max_length:
-                raise ValueError(
-                    "Decoding must end within the learned positions. Received: "
-                    f"max_length={max_length}, the model's max_length={config.max_length}."
-                )
+        limit = config.position_limit
+        if limit is not None and isinstance(max_length, int) and max_length > limit:
+            raise ValueError(
+                "Decoding must end within the learned positions. Received: "
+                f"max_length={max_length}, the model's max_length={limit}."
+            )
         encoded, source_mask = self.encode(source_ids)
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
         widths = slots, config.key_dim, config.key_dim

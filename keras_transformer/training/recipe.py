@@ -291,9 +291,8 @@ class Recipe:
             raise InputError(f"{where}: {problem}")
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
-        learned = getattr(config, "max_length", 0) if config.positions == "learned" else 0
-        if learned and not trained:
-            recipe = with_positions(recipe, learned, values, where)
+        if config.position_limit is not None and not trained:
+            recipe = with_positions(recipe, config.position_limit, values, where)
         return recipe
 
     @classmethod

@@ -185,8 +185,7 @@ def position_table(model, layer, length) -> np.ndarray:
     """What a layer of positions adds, `(length, model_dim)`."""
     if layer is None:
         return np.zeros((length, model.config.model_dim), "float32")
-    if model.config.positions == "learned":
-        length = min(length, model.config.max_length)
+    length = min(length, model.config.position_limit or length)
     return array(layer(ops.zeros((1, length, model.config.model_dim))))[0]
 
 
