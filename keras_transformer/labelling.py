@@ -1,5 +1,6 @@
 """Text to label: what all classifiers share, whatever they come in."""
 
+import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -18,13 +19,14 @@ FIRST_LABEL = UNK_ID + 1
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 
-class LabelEngine:
+class LabelEngine(abc.ABC):
     """Gives texts labels; a subclass has `labels`, a list of strings, and `probabilities`."""
 
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")  # the first is the default
     turns = None  # a text is one sequence
 
+    @abc.abstractmethod
     def probabilities(
         self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
     ) -> np.ndarray:
@@ -35,7 +37,6 @@ class LabelEngine:
             batch_size: Most texts in one call of the compiled model.
             long_input: One of `long_inputs`: what happens to a text of too many tokens.
         """
-        raise NotImplementedError
 
     def translate(
         self,

@@ -19,6 +19,7 @@ from keras_transformer.export import export_classifier
 from keras_transformer.export.classifier.verification import verify
 from keras_transformer.export.saved_model.signatures import SIGNATURES, check_signatures
 from keras_transformer.models import model_of
+from keras_transformer.serving.replica import Artifact
 from keras_transformer.training import Recipe, RunFolder
 
 SOURCES = [source for source, _ in PAIRS]
@@ -130,7 +131,7 @@ def test_the_recipes_to_compare_have_equally_many_parameters(override):
 
 @pytest.fixture(scope="module")
 def labelling(tmp_path_factory):
-    """A run of a classifier that tells dogs from people, through the command line."""
+    """A run of a classifier that tells dogs from people, through the command line, resumed once."""
     base = tmp_path_factory.mktemp("labelling")
     lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
     (base / "texts.tsv").write_text("".join(lines), encoding="utf-8")
@@ -140,7 +141,9 @@ def labelling(tmp_path_factory):
     values["model"] = {"kind": "classifier", "model_dim": 32, "dropout": 0.0, "pooling": "max"}
     values["text"]["vocabulary_size"] = 100
     recipe = write_recipe(base / "recipe.yaml", values)
-    assert run(["train", str(recipe), "--output", str(base / "run")]) == 0
+    command = ["train", str(recipe), "--output", str(base / "run")]
+    assert run([*command, "--set", "training.epochs=2"]) == 0
+    assert run([*command, "--resume"]) == 0
     return base
 
 
@@ -174,6 +177,15 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
             [each.score for each in found], abs=1e-4
         )
         assert evaluated(folder, labelling, capsys) == scores
+    if "tflite" in formats:
+        small = [*exporting, str(tmp_path / "int8"), "--format", "tflite", "--quantize", "int8"]
+        assert run(small) == 0
+        assert evaluated(tmp_path / "int8", labelling, capsys)["accuracy"] == 1.0
+        sizes = [(tmp_path / name / "model.tflite").stat().st_size for name in ("int8", "tflite")]
+        assert sizes[0] < 0.7 * sizes[1]
+    served = Artifact(tmp_path / "saved_model").run("serving_default", {"text": [b"A dog.", b""]})
+    assert served["label"] == [b"dog", b""]
+    assert [len(row) for row in served["probabilities"]] == [2, 2]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
     assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
