@@ -60,6 +60,9 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     found = translator.translate(SOURCES, beam_size=2, alignment=True)
     correct = sum(each.text == target for each, target in zip(found, TARGETS, strict=True))
     assert correct >= len(SOURCES) // 2
+    # More sentences than a batch has places for.
+    many = translator.translate(SOURCES * 8, batch_size=8, beam_size=2)
+    assert [each.text for each in many] == [each.text for each in found] * 8
     for each in found[:3]:
         assert each.alignment.shape == (len(each.tokens), len(each.source_tokens))
     scored = translator.score(SOURCES[:4], [each.text for each in found[:4]])
@@ -183,7 +186,8 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
         assert evaluated(tmp_path / "int8", labelling, capsys)["accuracy"] == 1.0
         sizes = [(tmp_path / name / "model.tflite").stat().st_size for name in ("int8", "tflite")]
         assert sizes[0] < 0.7 * sizes[1]
-    served = Artifact(tmp_path / "saved_model").run("serving_default", {"text": [b"A dog.", b""]})
+    texts = {"text": [b"A dog catches a red ball.", b""]}
+    served = Artifact(tmp_path / "saved_model").run("serving_default", texts)
     assert served["label"] == [b"dog", b""]
     assert [len(row) for row in served["probabilities"]] == [2, 2]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))

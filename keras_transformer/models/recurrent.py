@@ -231,9 +231,17 @@ class RecurrentTranslator(SequenceModel):
         self, ids: keras.KerasTensor, cache: RecurrentCache
     ) -> tuple[keras.KerasTensor, RecurrentCache]:
         """Scores what follows one more token of each hypothesis, integer `(batch, beams)`."""
-        output, attention, states = self._step(
-            self.target_embedding(ids), cache.states, cache.memory
-        )
+        width = self.config.model_dim
+
+        def of_width(each):
+            # What came through a compiled function's border may have lost the size of an axis.
+            return ops.reshape(each, (*ops.shape(each)[:2], width))
+
+        memory = cache.memory
+        if self.attention is not None:
+            memory = memory._replace(key=of_width(memory.key), value=of_width(memory.value))
+        states = tuple(map(of_width, cache.states))
+        output, attention, states = self._step(self.target_embedding(ids), states, memory)
         if not isinstance(cache.attention, tuple):
             cache = cache._replace(attention=ops.cast(attention, "float32"))
         return ops.cast(self._logits(output), "float32"), cache._replace(states=states)
