@@ -79,6 +79,7 @@ class RecurrentTranslator(SequenceModel):
     """
 
     config_class = RecurrentConfig
+    config: RecurrentConfig
 
     def _make_layers(self):
         super()._make_layers()
@@ -238,7 +239,7 @@ class RecurrentTranslator(SequenceModel):
             return ops.reshape(each, (*ops.shape(each)[:2], width))
 
         memory = cache.memory
-        if self.attention is not None:
+        if isinstance(memory, Memory):
             memory = memory._replace(key=of_width(memory.key), value=of_width(memory.value))
         states = tuple(map(of_width, cache.states))
         output, attention, states = self._step(self.target_embedding(ids), states, memory)
