@@ -7,8 +7,9 @@ The folder is served by Python's static server. After the first visit the server
 page opened again, which must translate as before. JSON on stdout: bytes of a first visit, load
 times, memory, milliseconds a sentence and words a second, one sentence at a time and in batches,
 and the sentences whose translations differ, with both scores. With the run that was exported, the
-live model gives its opinion of both. `--make` writes a folder to measure: a model of that preset's
-size in int8, not trained, whose translations all have 16 tokens. Needs Chromium and `websockets`.
+live model gives its opinion of both: its probabilities where they part, and where a beam search
+over it leaves each of them out. `--make` writes a folder to measure: a model of that preset's size
+in int8, not trained, whose translations all have 16 tokens. Needs Chromium and `websockets`.
 """
 
 import argparse
@@ -27,10 +28,13 @@ import time
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "serving"))
+import numpy as np  # noqa: E402
 from ai_edge_litert import interpreter  # noqa: E402
 from browser import Browser  # noqa: E402
+from keras import ops  # noqa: E402
 
 from keras_transformer import Translator  # noqa: E402
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID  # noqa: E402
 from keras_transformer.data import read_lines  # noqa: E402
 
 _STEPS = 16  # about those of a sentence of Multi30k
@@ -142,6 +146,35 @@ def opinion(live, source, ids, length_penalty):
     return {"scores": [each.score for each in scored], "part_at": place, "tokens": tokens}
 
 
+def cuts(live, source, translations, beam_size):
+    """Where a beam search over the live model leaves each translation out, and by how many nats.
+
+    A plain search with a full pass for each token; None: it is kept to its end.
+    """
+    translations = [tuple(ids) for ids in translations]
+    source_ids = live.source_tokenizer.tokenize([source], add_eos=True)
+    alive, found = {(): 0.0}, [None] * len(translations)
+    for length in range(1, max(map(len, translations)) + 1):
+        prefixes = np.array([(BOS_ID, *prefix) for prefix in alive], "int32")
+        logits = live.model((np.repeat(source_ids, len(prefixes), axis=0), prefixes))[:, -1]
+        values = ops.convert_to_numpy(ops.log_softmax(ops.cast(logits, "float32")))
+        totals = {
+            (*prefix, token): total + float(row[token])
+            for (prefix, total), row in zip(alive.items(), values, strict=True)
+            for token in range(len(row))
+            if token not in (PAD_ID, BOS_ID)
+        }
+        ranked = sorted(totals, key=totals.get, reverse=True)[: 2 * beam_size]
+        kept = [each for each in ranked if each[-1] != EOS_ID][:beam_size]
+        for number, ids in enumerate(translations):
+            if found[number] is None and length <= len(ids):
+                last = ranked[beam_size - 1] if ids[length - 1] == EOS_ID else kept[-1]
+                if (short := totals[last] - totals[ids[:length]]) > 0:
+                    found[number] = {"token": length - 1, "nats": round(short, 4)}
+        alive = {each: totals[each] for each in kept}
+    return found
+
+
 def make(preset, tokenizer, folder):
     """Exports an untrained model of a preset's size; it hardly ever ends a sentence by itself."""
     from keras_transformer import Tokenizer, Transformer
@@ -209,6 +242,7 @@ def beside_python(folder, texts, beam_size, here, offline, live):
             pair["python_without_xnnpack"] = [control[place].text, control[place].score]
             ids = [here["ids"][place], list(each.ids)]
             pair["live"] = opinion(live, texts[place], ids, penalty)
+            pair["live"]["cut"] = cuts(live, texts[place], ids, beam_size)
         different.append(pair)
     words = sum(len(text.split()) for text in texts)
     rates = [words / (ms / 1000) for ms in here["ms"]], [words / each for each in seconds]

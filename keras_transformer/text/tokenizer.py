@@ -83,6 +83,7 @@ class Tokenizer:
         vocabulary_size: int,
         byte_fallback: bool = False,
         split_digits: bool = False,
+        whole_words: bool = False,
         character_coverage: float = 1.0,
         normalization: str = "nmt_nfkc",
         turn_separator: str | None = None,
@@ -95,6 +96,8 @@ class Tokenizer:
             byte_fallback: Spell a character outside the vocabulary as its bytes (256 ids more)
                 instead of giving the unknown id.
             split_digits: Give every digit its own token.
+            whole_words: A token is a word, the most frequent ones, and not a piece of one; what is
+                left of other words is unknown.
             character_coverage: Share of the text's characters that become tokens; about 0.9995
                 for scripts with thousands of characters.
             normalization: A rule set of SentencePiece: `"nmt_nfkc"`, `"nfkc"`, `"nmt_nfkc_cf"`,
@@ -109,6 +112,7 @@ class Tokenizer:
         _check("vocabulary_size", vocabulary_size, int, 5, math.inf, "an integer of at least 5")
         _check("byte_fallback", byte_fallback, bool, 0, 1, "true or false")
         _check("split_digits", split_digits, bool, 0, 1, "true or false")
+        _check("whole_words", whole_words, bool, 0, 1, "true or false")
         # SentencePiece's own limits.
         _check("character_coverage", character_coverage, (int, float), 0.98, 1, "in [0.98, 1]")
         check_choice("normalization", normalization, get_args(Normalization))
@@ -117,6 +121,7 @@ class Tokenizer:
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
         model = _train_model(
             texts,
+            model_type="word" if whole_words else "unigram",
             vocab_size=vocabulary_size,
             byte_fallback=byte_fallback,
             split_digits=split_digits,
@@ -356,7 +361,6 @@ def _train_model(texts, **options):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(texts),
             model_writer=model,
-            model_type="unigram",
             pad_id=PAD_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
@@ -368,7 +372,10 @@ def _train_model(texts, **options):
         )
     except RuntimeError as error:
         raise InputError(_explain(str(error), options["vocab_size"])) from None
-    return model.getvalue()
+    parsed = _parsed(model.getvalue())
+    # A vocabulary of words is searched as one of pieces is: TensorFlow has no other search.
+    parsed.trainer_spec.model_type = parsed.trainer_spec.UNIGRAM
+    return parsed.SerializeToString()
 
 
 def _explain(message, vocabulary_size):

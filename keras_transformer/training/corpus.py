@@ -93,6 +93,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
     options: dict[str, Any] = dict(
         byte_fallback=text.byte_fallback,
         split_digits=text.split_digits,
+        whole_words=text.whole_words,
         character_coverage=text.character_coverage,
         normalization=text.normalization,
         turn_separator=text.turn_separator,

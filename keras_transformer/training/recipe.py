@@ -104,6 +104,10 @@ class TextSection:
         False, "Characters that the vocabulary lacks are spelled in bytes, not unknown."
     )
     split_digits: bool = option(False, "Every digit is a token of its own.")
+    whole_words: bool = option(
+        False,
+        "Tokens are the most frequent words, not pieces of words; the rest is unknown.",
+    )
     character_coverage: float = option(
         1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1
     )

@@ -36,3 +36,8 @@ def tokenizer(sentences):
 @pytest.fixture(scope="session")
 def byte_tokenizer(sentences):
     return Tokenizer.train_from_texts(sentences, vocabulary_size=309, byte_fallback=True)
+
+
+@pytest.fixture(scope="session")
+def word_tokenizer(sentences):
+    return Tokenizer.train_from_texts(sentences, vocabulary_size=41, whole_words=True)

@@ -36,10 +36,10 @@ assert not [name for name in sys.modules if name.startswith("keras_transformer")
 """
 
 
-@pytest.fixture(scope="module", params=["characters", "bytes"])
-def both(request, tokenizer, byte_tokenizer):
-    """A tokenizer and its graph, without and with byte fallback."""
-    chosen = tokenizer if request.param == "characters" else byte_tokenizer
+@pytest.fixture(scope="module", params=["tokenizer", "byte_tokenizer", "word_tokenizer"])
+def both(request):
+    """A tokenizer and its graph: without and with byte fallback, and of whole words."""
+    chosen = request.getfixturevalue(request.param)
     return chosen, graph.GraphTokenizer(chosen)
 
 

@@ -1,3 +1,4 @@
+import collections
 import copy
 import gzip
 import io
@@ -292,6 +293,7 @@ def test_texts_that_are_none_are_refused(texts):
         dict(vocabulary_size=True),
         dict(byte_fallback="yes"),
         dict(split_digits=1),
+        dict(whole_words="no"),
         dict(character_coverage=0.5),
         dict(character_coverage=1.5),
         dict(character_coverage="1"),
@@ -328,6 +330,20 @@ def test_split_digits_gives_each_digit_its_piece(sentences):
         for choice in (False, True)
     )
     assert joined.pieces("2016") != ["▁", "2", "0", "1", "6"] == split.pieces("2016")
+
+
+def test_whole_words_are_the_most_frequent_ones_and_others_unknown(sentences):
+    texts = [*sentences, "two zebras", "two yaks"]
+    tokenizer = Tokenizer.train_from_texts(texts, 41, whole_words=True)
+    counts = collections.Counter(word for text in texts for word in text.split())
+    frequent = [word for word, _ in counts.most_common(41 - 4)]
+    for word in counts:
+        if word in frequent:
+            assert tokenizer.pieces(word) == ["▁" + word]
+        else:
+            assert UNK_ID in tokenizer.tokenize(word)
+    assert tokenizer.tokenize("two zebras")[1:] == [UNK_ID]
+    assert tokenizer.tokenize("two zebras") == tokenizer.tokenize("two gnus")
 
 
 def test_normalization_is_chosen(sentences):

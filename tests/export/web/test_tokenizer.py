@@ -59,8 +59,8 @@ def same(npm, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [{"normalization": name} for name in ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "identity")]
-    + [{"byte_fallback": True}],
-    ids=lambda options: str(*options.values()),
+    + [{"byte_fallback": True}, {"whole_words": True}],
+    ids=lambda options: "-".join(map(str, *options.items())),
 )
 def test_any_text_has_the_ids_of_sentencepiece(same, options):
     texts = [text for pair in PAIRS for text in pair]
