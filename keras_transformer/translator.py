@@ -20,8 +20,7 @@ class Translator:
         defaults: Options of `translate` that differ from the engine's own.
 
     Attributes:
-        turns: How the turns of a source are joined, where sources are conversations. Of each
-            source the turns that the model was trained on are read, the others left out.
+        turns: How the turns of a source are joined, where sources are conversations.
 
     Example:
 
@@ -101,7 +100,7 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        return self.engine.translate(self._read(texts), **self._with_defaults(options))
+        return self.engine.translate(texts, **self._with_defaults(options))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], **options: Any
@@ -109,11 +108,11 @@ class Translator:
         """How probable the model holds given translations; see `ModelEngine.score`."""
         defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
         score = self._of_a_run("score")
-        return score(self._read(sources), targets, **{**defaults, **options})
+        return score(sources, targets, **{**defaults, **options})
 
     def stream(self, text: str, **options: Any) -> Iterator[str]:
         """An iterator over one translation as it grows; see `ModelEngine.stream`."""
-        return self._of_a_run("stream")(*self._read([text]), **options)
+        return self._of_a_run("stream")(text, **options)
 
     def warmup(self, **options: Any) -> Any:
         """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
@@ -128,13 +127,6 @@ class Translator:
     def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
         return self._of_a_run("compilations")
-
-    def _read(self, texts):
-        """The sources as the model was trained on them; what is none is left to the engine."""
-        turns = self.turns
-        if turns is None or turns.kept is None or isinstance(texts, str):
-            return texts
-        return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
 
     def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}

@@ -279,6 +279,11 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
         texts = ["A cat. </s> A dog. </s> The snow.", "A dog. </s> The snow."]
         far, near = Translator.load(str(model)).translate(texts, beam_size=1)
         assert far == near
+    # Nor by the file itself, whoever calls it.
+    sampling = {"seed": [0, 0], "temperature": [0.0, 0.0], "top_k": [0, 0], "top_p": [1.0, 1.0]}
+    columns = {"text": texts, **sampling}
+    far, near = Artifact(exported).run("sample", columns)["translation"]
+    assert far == near
 
 
 @pytest.mark.slow

@@ -31,7 +31,8 @@ class ModelEngine:
         frozen: Whether the model's weights will not change any more. Those of the decoder are
             then laid out once, and kept a second time for it.
         workers: Batches that are decoded at once, where a call has several.
-        turns: How the turns of a source are joined, where sources are conversations.
+        turns: How the turns of a source are joined, where sources are conversations. Of each
+            source the turns that the model was trained on are read, the others left out.
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs are done sooner; JAX compiles always.
     """
@@ -115,7 +116,8 @@ class ModelEngine:
         asked = dataclasses.replace(asked, seed=0)
         prefixes = self._prefixes(target_prefixes, len(texts), asked)
         limit = self.max_source_length
-        sources, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
+        read = self._read(texts)
+        sources, parts = inputs.source_ids(read, self.source_tokenizer, limit, long_input)
         jobs = [
             Job(part, sources[part], seeds[place], prefixes[place] if part == places[0] else ())
             for place, places in enumerate(parts)
@@ -159,7 +161,7 @@ class ModelEngine:
             given = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {given}.")
         (source, target), ids_and_texts = self._tokenizers, inputs.ids_and_texts
-        ids, _ = ids_and_texts("sources", sources, source, self.max_source_length)
+        ids, _ = ids_and_texts("sources", self._read(sources), source, self.max_source_length)
         target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
         pairs = list(zip(ids, target_ids, strict=True))
         scored = self._scheduler.scorer(options, alignment).run(pairs, batch_size)
@@ -194,7 +196,8 @@ class ModelEngine:
         (seed,) = inputs.one_for_each("seed", asked.seed, 1)
         (prefix,) = self._prefixes([target_prefix], 1, asked)
         limit = self.max_source_length
-        sources, _ = inputs.source_ids([text], self.source_tokenizer, limit, long_input)
+        read = self._read([text])
+        sources, _ = inputs.source_ids(read, self.source_tokenizer, limit, long_input)
         jobs = [Job(0, each, seed, () if i else prefix) for i, each in enumerate(sources)]
         return self._stream(jobs, asked)
 
@@ -245,6 +248,13 @@ class ModelEngine:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
                 self._scheduler.scorer(asked, True).run(pairs, batch_size)
         return self.compilations - before
+
+    def _read(self, texts):
+        """The sources with as many turns as the model was trained on; ids as they are."""
+        turns = self.turns
+        if turns is None or turns.kept is None:
+            return texts
+        return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}

@@ -282,6 +282,10 @@ class Signatures:
         """Ids of each text, cut where the engine cuts; the last one is always the end."""
         tf, engine = self._tf, self._engine
         longest = engine.max_source_length if side == "source" else engine.max_target_length
+        if side == "source" and engine.turns and engine.turns.kept:
+            separator = f" {engine.turns.separator} "
+            turns = tf.strings.split(text, separator)[:, -engine.turns.kept :]
+            text = tf.strings.reduce_join(turns, axis=1, separator=separator)
         ids = self._tokenize[side](text)[:, : longest - 1]
         return tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1)
 
