@@ -18,6 +18,7 @@ import functools
 import gzip
 import http.server
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -149,11 +150,12 @@ def opinion(live, source, ids, length_penalty):
 def cuts(live, source, translations, beam_size):
     """Where a beam search over the live model leaves each translation out, and by how many nats.
 
-    A plain search with a full pass for each token; None: it is kept to its end.
+    A plain search with a full pass for each token; None: it is kept to its end. What is kept also
+    hangs on the other hypotheses: `narrowest` is the least that decided on any of them so far.
     """
     translations = [tuple(ids) for ids in translations]
     source_ids = live.source_tokenizer.tokenize([source], add_eos=True)
-    alive, found = {(): 0.0}, [None] * len(translations)
+    alive, found, narrowest = {(): 0.0}, [None] * len(translations), math.inf
     for length in range(1, max(map(len, translations)) + 1):
         prefixes = np.array([(BOS_ID, *prefix) for prefix in alive], "int32")
         logits = live.model((np.repeat(source_ids, len(prefixes), axis=0), prefixes))[:, -1]
@@ -164,13 +166,15 @@ def cuts(live, source, translations, beam_size):
             for token in range(len(row))
             if token not in (PAD_ID, BOS_ID)
         }
-        ranked = sorted(totals, key=totals.get, reverse=True)[: 2 * beam_size]
-        kept = [each for each in ranked if each[-1] != EOS_ID][:beam_size]
+        ranked = sorted(totals, key=totals.get, reverse=True)[: 2 * beam_size + 1]
+        *kept, next_best = [each for each in ranked if each[-1] != EOS_ID][: beam_size + 1]
+        narrowest = min(narrowest, totals[kept[-1]] - totals[next_best])
         for number, ids in enumerate(translations):
             if found[number] is None and length <= len(ids):
                 last = ranked[beam_size - 1] if ids[length - 1] == EOS_ID else kept[-1]
                 if (short := totals[last] - totals[ids[:length]]) > 0:
-                    found[number] = {"token": length - 1, "nats": round(short, 4)}
+                    by = {"nats": round(short, 4), "narrowest": round(narrowest, 4)}
+                    found[number] = {"token": length - 1, **by}
         alive = {each: totals[each] for each in kept}
     return found
 
