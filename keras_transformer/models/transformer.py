@@ -13,15 +13,11 @@ from keras_transformer.layers import (
     ConcatenatedPositions,
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
-    TokenEmbedding,
 )
 from keras_transformer.models.sequence_model import SequenceModel, two_sequences
 from keras_transformer.models.stacks import Decoder, Encoder
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 from keras_transformer.models.turns import TurnEncoder, same_turn, turn_numbers
-
-TURNS = 8
-"""Turns of a conversation that have a vector of their own, the last ones; older ones share one."""
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -67,10 +63,6 @@ class Transformer(SequenceModel):
         self.encoder = Encoder(config, dtype=policy, name="encoder") if encodes else None
         self.decoder = Decoder(config, dtype=policy, name="decoder") if decodes else None
         self.turns = TurnEncoder(config, dtype=policy, name="turns") if config.turn_layers else None
-        self.turn_embedding = None
-        if config.turn_id is not None:
-            options: dict[str, Any] = {"dtype": policy, "name": "turn_embedding"}
-            self.turn_embedding = TokenEmbedding(TURNS, config.model_dim, **options)
 
     def _position_layer(self, name):
         config, options = self.config, {"dtype": self.dtype_policy, "name": name}
@@ -100,8 +92,7 @@ class Transformer(SequenceModel):
             return
         shape = (None, None, self.config.model_dim)
         self._build_layers()
-        layers = self.source_positions, self.turn_embedding, self.encoder, self.turns
-        for layer in (*layers, self.target_positions):
+        for layer in (self.source_positions, self.encoder, self.turns, self.target_positions):
             if layer is not None:
                 layer.build(shape)
         if self.decoder is not None:
@@ -126,11 +117,9 @@ class Transformer(SequenceModel):
         """The encoder's output, float `(batch, source, model_dim)`, and the mask of real tokens."""
         mask = masks.padding_mask(source_ids)
         embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
-        if self.turn_embedding is not None:
-            turn = turn_numbers(source_ids, self.config.turn_id)
-            embedded += self.turn_embedding(ops.minimum(turn, TURNS - 1))
         if self.turns is None:
             return self.encoder(embedded, padding_mask=mask, training=training), mask
+        turn = turn_numbers(source_ids, self.config.turn_id)
         encoded = self.encoder(embedded, mask, training=training, attention_mask=same_turn(turn))
         return self.turns(encoded, turn, mask, training=training), mask
 

@@ -37,15 +37,6 @@ def test_turns_are_counted_back_from_the_last():
     assert ops.convert_to_numpy(turn_numbers(SOURCE_IDS, TURN)).tolist() == expected
 
 
-def vectors_of_turns(model, spans, length):
-    """What the embedding of turns adds to the tokens of one conversation, by hand."""
-    table = np.asarray(model.turn_embedding.embeddings) * np.sqrt(model.config.model_dim)
-    added = np.tile(table[0], (length, 1))
-    for back, (start, end) in enumerate(reversed(spans)):
-        added[start:end] = table[min(back, 7)]
-    return added
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_it_equals_the_turns_encoded_one_by_one_and_their_means_in_a_row(first):
     model = model_of(normalize_first=first)
@@ -53,7 +44,6 @@ def test_it_equals_the_turns_encoded_one_by_one_and_their_means_in_a_row(first):
     model((SOURCE_IDS, SOURCE_IDS), training=True)  # The same path, with dropout.
     for row, spans in enumerate(SPANS):
         embedded = model.source_positions(model.source_embedding(SOURCE_IDS[row : row + 1]))
-        embedded += vectors_of_turns(model, spans, SOURCE_IDS.shape[1])
         alone = [np.asarray(model.encoder(embedded[:, start:end])) for start, end in spans]
         means = np.concatenate([each.mean(axis=1, keepdims=True) for each in alone], axis=1)
         count = len(spans)
