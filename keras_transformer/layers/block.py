@@ -14,6 +14,10 @@ from keras_transformer.layers.projection import LayerOfProjections, check_sequen
 class Block(LayerOfProjections):
     """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`."""
 
+    arguments = ("intermediate_dim", "num_heads", "dropout", "activation", "normalize_first")
+    arguments += ("attention_dropout", "feed_forward_dropout", "layer_norm_epsilon", "key_dim")
+    arguments += ("num_kv_heads", "attention_window", "positions", "max_distance")
+
     def __init__(
         self,
         intermediate_dim: int,
@@ -120,24 +124,3 @@ class Block(LayerOfProjections):
 
     def compute_output_shape(self, inputs_shape, *other_shapes):
         return tuple(inputs_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "normalize_first": self.normalize_first,
-            "attention_dropout": self.attention_dropout,
-            "feed_forward_dropout": self.feed_forward_dropout,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "key_dim": self.key_dim,
-            "num_kv_heads": self.num_kv_heads,
-            "attention_window": self.attention_window,
-            "positions": self.positions,
-            "max_distance": self.max_distance,
-        }

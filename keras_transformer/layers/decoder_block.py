@@ -56,6 +56,8 @@ class DecoderBlock(Block):
     (3, 5, 16)
     """
 
+    arguments = (*Block.arguments, "num_cross_heads")
+
     def __init__(self, *args: Any, num_cross_heads: int | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
         if num_cross_heads is not None:
@@ -187,6 +189,3 @@ class DecoderBlock(Block):
                 "A decoder block keeps to what it was first called with. "
                 f"Received: a block built {built} an encoder sequence, called with {given}."
             )
-
-    def get_config(self):
-        return {**super().get_config(), "num_cross_heads": self.num_cross_heads}
