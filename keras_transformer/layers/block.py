@@ -14,9 +14,10 @@ from keras_transformer.layers.projection import LayerOfProjections, check_sequen
 class Block(LayerOfProjections):
     """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`."""
 
-    arguments = ("intermediate_dim", "num_heads", "dropout", "activation", "normalize_first")
-    arguments += ("attention_dropout", "feed_forward_dropout", "layer_norm_epsilon", "key_dim")
-    arguments += ("num_kv_heads", "attention_window", "positions", "max_distance")
+    arguments: tuple[str, ...] = ("intermediate_dim", "num_heads", "dropout", "activation")
+    arguments += ("normalize_first", "attention_dropout", "feed_forward_dropout")
+    arguments += ("layer_norm_epsilon", "key_dim", "num_kv_heads", "attention_window")
+    arguments += ("positions", "max_distance")
 
     def __init__(
         self,

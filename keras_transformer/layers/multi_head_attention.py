@@ -81,8 +81,8 @@ class MultiHeadAttention(LayerOfProjections):
     (3, 5, 16)
     """
 
-    arguments = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "num_kv_heads")
-    arguments += ("window", "positions", "max_distance")
+    arguments: tuple[str, ...] = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias")
+    arguments += ("num_kv_heads", "window", "positions", "max_distance")
 
     def __init__(
         self,
