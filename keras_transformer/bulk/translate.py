@@ -13,6 +13,7 @@ from typing import Any
 from keras_transformer.bulk.workers import Chunk, Workers, say
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines, replaced_file, write_whole
+from keras_transformer.inputs import check_positive
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -53,8 +54,7 @@ def translate_corpus(
             started. What was translated until then stays, and a second run goes on from there.
     """
     for name, value in (("workers", workers), ("threads", threads), ("chunk_lines", chunk_lines)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+        check_positive(name, value)
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")

@@ -126,7 +126,7 @@ class LiteRTEngine:
         interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
         calls = [functools.partial(call, each) for each in interpreters]
         found = in_batches([len(each) for each in sources], batch_size, calls)
-        return [_whole([found[place] for place in places]) for places in parts]
+        return [Translation.joined([found[place] for place in places]) for places in parts]
 
     @property
     def _takes_text(self):
@@ -210,12 +210,6 @@ class LiteRTEngine:
         while len(kept) < count:
             kept.append(load_interpreter(self.path, self._takes_text, threads))
         return kept[:count]
-
-
-def _whole(parts):
-    if not parts:
-        return Translation("", 0.0)
-    return parts[0] if len(parts) == 1 else Translation.joined(parts)
 
 
 def load_interpreter(path: Path, takes_text: bool, threads: int):
