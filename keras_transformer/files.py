@@ -111,6 +111,14 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def write_output(path: str | os.PathLike, content: str | bytes) -> None:
+    """`write_whole` of what a user named; raises `InputError` where it cannot be written."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
+
+
 def empty_folder(
     folder: str | os.PathLike, own: Callable[[str], bool], marker: str | None = None
 ) -> None:

@@ -2,14 +2,13 @@
 
 import json
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
-from keras_transformer.files import staged_folder, write_whole
+from keras_transformer.files import staged_folder, write_output, write_whole
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
@@ -60,10 +59,7 @@ def evaluate_model(
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
-        try:
-            write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
-        except OSError as error:
-            raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
+        write_output(save, "".join(text + "\n" for text in texts))
     if getattr(translator, "labels", None) is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_choice
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines, write_whole
+from keras_transformer.files import read_lines, write_output
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
@@ -184,10 +184,7 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model as one file, which is there whole or not at all."""
-        try:
-            write_whole(path, self.model_bytes)
-        except OSError as error:
-            raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
+        write_output(path, self.model_bytes)
 
     def tokenize(
         self, texts: str | Iterable[str], add_bos: bool = False, add_eos: bool = False

@@ -12,6 +12,7 @@ import time
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
@@ -67,12 +68,10 @@ class Throughput(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         now = time.perf_counter() - self._start
-        logs["learning_rate"] = float(
-            keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
-        )
+        logs["learning_rate"] = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
         norm = getattr(inner_optimizer(self.model), "gradient_norm", None)
         if norm is not None:  # A run of before has none.
-            logs["gradient_norm"] = float(keras.ops.convert_to_numpy(norm))
+            logs["gradient_norm"] = float(ops.convert_to_numpy(norm))
         logs["seconds"] = now
         logs["tokens_per_second"] = self.real_tokens / (self._train_seconds or now)
 
@@ -126,6 +125,26 @@ class FiniteLoss(keras.callbacks.Callback):
             )
 
 
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MeasuredAdam(keras.optimizers.Adam):
+    """Keras' Adam with the norm of all gradients of its last step, before they are clipped.
+
+    Attributes:
+        gradient_norm: Float32 variable. Of accumulated gradients that of their mean.
+    """
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.gradient_norm = self.add_variable((), dtype="float32", name="gradient_norm")
+
+    def _clip_gradients(self, grads):
+        # Here, and not in `apply`: accumulated gradients are together here, unscaled ones too.
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None]
+        self.gradient_norm.assign(ops.sqrt(sum(squares)))
+        return super()._clip_gradients(grads)
+
+
 def inner_optimizer(model):
     """A compiled model's optimizer, without the loss scaling around it."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -144,13 +163,13 @@ def averaged_weights(model):
     if not optimizer.use_ema:
         yield
         return
-    weights = [keras.ops.convert_to_numpy(weight) for weight in model.trainable_variables]
+    weights = [ops.convert_to_numpy(weight) for weight in model.trainable_variables]
     try:
         optimizer.finalize_variable_values(model.trainable_variables)
         if keras.backend.backend() == "jax":
             # A step gives its arrays away, which the optimizer's averages now share.
             for variable in model.trainable_variables:
-                variable.assign(np.array(keras.ops.convert_to_numpy(variable)))
+                variable.assign(np.array(ops.convert_to_numpy(variable)))
         yield
     finally:
         for variable, weight in zip(model.trainable_variables, weights, strict=True):
@@ -175,7 +194,7 @@ class WeightsOfTheLastStep(keras.callbacks.Callback):
     """
 
     def on_epoch_end(self, epoch, logs=None):
-        self._weights = [keras.ops.convert_to_numpy(v) for v in self.model.trainable_variables]
+        self._weights = [ops.convert_to_numpy(v) for v in self.model.trainable_variables]
 
     def on_train_end(self, logs=None):
         for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
