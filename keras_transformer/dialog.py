@@ -73,7 +73,8 @@ class Conversation:
         Raises:
             InputError: The message alone is too long, or has the separator of turns in it.
         """
-        source, options = self.source(message), {**self.options, "seed": self._next_seed()}
+        seed = self.seed + len(self.history) // 2
+        source, options = self.source(message), {**self.options, "seed": seed}
         texts: Iterator[str]
         if hasattr(self.translator.engine, "stream") and options.get("beam_size", 1) == 1:
             texts = self.translator.stream(source, **options)
@@ -83,9 +84,6 @@ class Conversation:
         for text in texts:
             yield text
         self.history += [message, text]
-
-    def _next_seed(self):
-        return self.seed + len(self.history) // 2
 
     def source(self, message: str) -> str:
         """What the model reads: the message after the turns before it that fit, without the oldest.

@@ -48,6 +48,14 @@ def check_positive(**values: Any) -> None:
             inputs.check_positive(name, each)
 
 
+def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerConfig:
+    """A preset's configuration; raises `InputError` where it is none."""
+    try:
+        return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
 def grid(threads: int, batch: int) -> list[tuple[int, int]]:
     """Ways to use so many threads or fewer: parts of a batch at once, threads of each."""
     sizes = [each for each in range(1, threads + 1) if threads % each == 0]

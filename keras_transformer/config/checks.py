@@ -48,6 +48,14 @@ def check_positive(**sizes: float) -> None:
             raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
 
 
+def check_divides(name: str, size: int, other: str, whole: int) -> None:
+    """Raises `ValueError` unless one size divides another."""
+    if whole % size:
+        raise ValueError(
+            f"`{name}` must divide `{other}`. Received: {other}={whole}, {name}={size}."
+        )
+
+
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
     if value not in choices:

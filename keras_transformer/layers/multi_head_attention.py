@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.config import check_choice, check_positive, check_rate
+from keras_transformer.config import check_choice, check_divides, check_positive, check_rate
 from keras_transformer.layers.local_attention import attend_in_blocks
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 from keras_transformer.layers.rotary import rotate
@@ -102,11 +102,7 @@ class MultiHeadAttention(LayerOfProjections):
         check_positive(num_heads=num_heads, key_dim=key_dim, max_distance=max_distance)
         sizes = {"value_dim": value_dim, "num_kv_heads": num_kv_heads, "window": window}
         check_positive(**{name: size for name, size in sizes.items() if size is not None})
-        if num_heads % (num_kv_heads or num_heads):
-            raise ValueError(
-                "`num_kv_heads` must divide `num_heads`. "
-                f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
-            )
+        check_divides("num_kv_heads", num_kv_heads or num_heads, "num_heads", num_heads)
         if positions is not None:
             check_choice("positions", positions, ("rotary", "relative"))
         if positions == "rotary" and key_dim % 2:

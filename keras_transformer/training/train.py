@@ -216,12 +216,7 @@ def _average(training, folder, model, validation, bleu):
 
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
-    """`model.compile` as `training`, a `TrainingSection`, says.
-
-    Args:
-        model: A model of `keras_transformer.models`.
-        training: `TrainingSection`.
-    """
+    """`model.compile` as `training`, a `TrainingSection`, says."""
     optimizer = run_callbacks.MeasuredAdam(
         TransformerSchedule(
             model.config.model_dim, training.warmup_steps, training.learning_rate_scale

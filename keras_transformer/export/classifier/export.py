@@ -34,13 +34,10 @@ def export_classifier(
     blank text "" and 0. A text of too many tokens is cut. The folder gets its name after a fresh
     process has given the live model's probabilities.
 
-    Args:
+    Args (the others are those of `export_saved_model`):
         engine: `ClassifierEngine`.
-        output: Path of the folder to make.
         runtime: A SavedModel, or `model.tflite` for LiteRT.
         quantize: As for `export_litert`, of LiteRT alone.
-        verification_texts: Texts to verify with; by default some of random tokens.
-        overwrite: Whether an earlier export of that name is replaced.
         **options: Those of other exports mean nothing here.
 
     Raises:

@@ -48,22 +48,14 @@ def export_litert(
     custom operation. Both take any number of sentences. The folder gets its name after a fresh
     process without TensorFlow has given the live model's translations.
 
-    Args:
-        engine: `ModelEngine`.
-        output: Path of the folder to make.
+    Args (the others are those of `export_saved_model`):
         quantize: How the weights of the products are stored: `"none"` (float32), `"float16"` or
             `"int8"` (and the products then computed in int8, dynamic range).
         beam_size: Hypotheses of the signatures of beam search; 1 leaves these signatures out.
-        length_penalty: Exponent of the GNMT length penalty.
         n_best: Hypotheses that beam search returns; all by default.
         source_lengths: Tokens of a source, its end included, of each signature of ids; the
             largest is the most that a text may have. `SOURCE_LENGTHS` by default.
         ids_only: Whether `model.tflite` is left out.
-        verification_texts: A list of sentences to verify with, 200 or more to be telling.
-        overwrite: Whether an earlier export of that name is replaced.
-
-    Returns:
-        `ExportReport`.
 
     Raises:
         InputError: An option is out of range, `output` exists, or the run has something that

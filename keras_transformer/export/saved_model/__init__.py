@@ -54,9 +54,6 @@ def export_saved_model(
         overwrite: Whether an earlier export of that name is replaced.
         signatures: Names from `SIGNATURES`; `serving_default` is always there.
 
-    Returns:
-        `ExportReport`.
-
     Raises:
         InputError: An option is out of range, `output` exists, or Keras runs on a backend other
             than TensorFlow.

@@ -69,17 +69,11 @@ def export_web(
     `index.html` translates what is typed, `translator.js` is an ES module for other pages; both run
     `model_ids.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere.
 
-    Args:
-        engine: `ModelEngine`.
-        output: Path of the folder to make.
+    Args (the others are those of `export_litert`):
         npm: Path of the folder where npm installed `PACKAGES`, or its `node_modules`; by default
             it is looked for in the working directory and those above.
-        quantize, beam_size, length_penalty, verification_texts, overwrite: As `export_litert`.
         source_lengths: Tokens of a source, its end included, of each signature; what is longer
             than the largest is split. `SOURCE_LENGTHS` by default.
-
-    Returns:
-        `ExportReport`.
 
     Raises:
         InputError: As `export_litert`, or npm's packages are not there in the right version.
