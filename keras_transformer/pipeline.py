@@ -1,5 +1,6 @@
 """Finished runs: evaluate them, export them, look inside."""
 
+import functools
 import json
 import os
 from collections.abc import Sequence
@@ -112,18 +113,11 @@ def export_run(
     """
     from keras_transformer.export import export_classifier, export_saved_model
 
-    folder, texts, search = _read_run(run, verify_with)
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "signatures": signatures}
-    search |= {name: value for name, value in given.items() if value is not None}
-    is_classifier = folder.recipe().kind == "classifier"
-    report = (export_classifier if is_classifier else export_saved_model)(
-        folder.engine(), output, verification_texts=texts, overwrite=overwrite, **search
-    )
-    return {
-        "output": report.folder,
-        "seconds": round(report.seconds, 1),
-        "verification": report.verification,
-    }
+    options = {name: value for name, value in given.items() if value is not None}
+    export = export_classifier if _is_classifier(run) else export_saved_model
+    report = _exported(export, run, output, verify_with, overwrite, options)
+    return {name: value for name, value in report.items() if name != "files"}
 
 
 def export_litert(
@@ -140,10 +134,9 @@ def export_litert(
     """
     from keras_transformer.export import export_classifier, export_litert
 
-    if RunFolder.existing(run).recipe().kind == "classifier":
-        options["runtime"] = "litert"
-        return _exported(export_classifier, run, output, verify_with, overwrite, options)
-    return _exported(export_litert, run, output, verify_with, overwrite, options)
+    export = functools.partial(export_classifier, runtime="litert")
+    export = export if _is_classifier(run) else export_litert
+    return _exported(export, run, output, verify_with, overwrite, options)
 
 
 def export_web(
@@ -160,6 +153,10 @@ def export_web(
     from keras_transformer.export.web.export import export_web
 
     return _exported(export_web, run, output, verify_with, overwrite, options)
+
+
+def _is_classifier(run):
+    return RunFolder.existing(run).recipe().kind == "classifier"
 
 
 def _exported(export, run, output, verify_with, overwrite, options):

@@ -57,18 +57,17 @@ class Translator:
         from keras_transformer.export.manifest import is_classifier
 
         exported = path.parent if path.suffix == ".tflite" else path
+        of_litert = path.suffix == ".tflite" or any(exported.glob("*.tflite"))
+        if threads is not None and not of_litert:
+            give_tensorflow(threads)
         if is_classifier(exported):
-            from keras_transformer.export.classifier.engine import ExportedClassifier
+            from keras_transformer.export import ExportedClassifier
 
-            if threads is not None and (exported / "saved_model.pb").exists():
-                give_tensorflow(threads)
             return cls(ExportedClassifier(exported, threads or 2))
         if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
             from keras_transformer.export import LiteRTEngine
 
-            return cls(LiteRTEngine(path, **({} if threads is None else {"threads": threads})))
-        if threads is not None:
-            give_tensorflow(threads)
+            return cls(LiteRTEngine(path, threads or 2))
         if (path / "saved_model.pb").exists():
             from keras_transformer.export import SavedModelEngine
 

@@ -49,9 +49,9 @@ def check_positive(**sizes: float) -> None:
 
 
 def check_divides(name: str, size: int, other: str, whole: int) -> None:
-    """Raises `ValueError` unless one size divides another."""
+    """Raises `InputError`, a `ValueError`, unless one size divides another."""
     if whole % size:
-        raise ValueError(
+        raise InputError(
             f"`{name}` must divide `{other}`. Received: {other}={whole}, {name}={size}."
         )
 
