@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.config import PAD_ID, check_choice, check_rate
+from keras_transformer.config.checks import check
 
 
 def token_losses(
@@ -164,8 +165,7 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
 
     def __init__(self, weight: float = 5.0, **kwargs: Any):
         super().__init__(**{"name": "r_drop_cross_entropy", **kwargs})
-        if not weight > 0:
-            raise ValueError(f"`weight` must be above 0. Received: weight={weight!r}.")
+        check("weight", weight, "above 0", (int, float))
         self.weight = weight
 
     def _token_losses(self, labels, logits):

@@ -56,6 +56,10 @@ class SequenceModel(keras.Model):
             return self.output_projection(hidden)
         return self.target_embedding.project(hidden)
 
+    def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
+        """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
+        return cache.reorder(parents)
+
     def get_config(self):
         policy = self.dtype_policy
         quantized = {

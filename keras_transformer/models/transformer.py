@@ -73,16 +73,16 @@ class Transformer(SequenceModel):
             self.turn_embedding = TokenEmbedding(TURNS, config.model_dim, **options)
 
     def _position_layer(self, name):
-        config, options = self.config, {"dtype": self.dtype_policy, "name": name}
+        config, policy = self.config, self.dtype_policy
         if config.positions not in ("sinusoidal", "learned"):
             return None
         joined = config.combine_positions == "concatenate"
-        own = {**options, "name": "positions"} if joined else options
+        own = {"dtype": policy, "name": "positions" if joined else name}
         if config.positions == "learned":
             layer = LearnedPositionalEmbedding(config.max_length, **own)
         else:
             layer = SinusoidalPositionalEncoding(**own)
-        return ConcatenatedPositions(layer, **options) if joined else layer
+        return ConcatenatedPositions(layer, dtype=policy, name=name) if joined else layer
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "Transformer":
@@ -276,7 +276,3 @@ class Transformer(SequenceModel):
             return_attention_scores=True,
         )
         return ops.cast(self._logits(hidden), "float32"), scores
-
-    def reorder(self, cache: DecodingCache, parents: keras.KerasTensor) -> DecodingCache:
-        """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
-        return cache.reorder(parents)

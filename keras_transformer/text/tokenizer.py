@@ -1,7 +1,6 @@
 """SentencePiece unigram models with the ids that the whole package agrees on."""
 
 import io
-import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_choice
+from keras_transformer.config.checks import check
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines, write_output
 
@@ -110,12 +110,12 @@ class Tokenizer:
             InputError: An option is out of range, a text is no string, there is no text, or the
                 texts do not give `vocabulary_size` tokens; the message names a size that works.
         """
-        _check("vocabulary_size", vocabulary_size, int, 5, math.inf, "an integer of at least 5")
-        _check("byte_fallback", byte_fallback, bool, 0, 1, "true or false")
-        _check("split_digits", split_digits, bool, 0, 1, "true or false")
-        _check("whole_words", whole_words, bool, 0, 1, "true or false")
+        check("vocabulary_size", vocabulary_size, "an integer of at least 5", int, 5)
+        check("byte_fallback", byte_fallback, "true or false", bool)
+        check("split_digits", split_digits, "true or false", bool)
+        check("whole_words", whole_words, "true or false", bool)
         # SentencePiece's own limits.
-        _check("character_coverage", character_coverage, (int, float), 0.98, 1, "in [0.98, 1]")
+        check("character_coverage", character_coverage, "in [0.98, 1]", (int, float), 0.98, 1)
         check_choice("normalization", normalization, get_args(Normalization))
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
@@ -338,13 +338,6 @@ def _checked(texts):
                 f"Received: half a surrogate pair at character {error.start + 1}."
             ) from None
     return texts
-
-
-def _check(name, value, kind, least, most, rule):
-    # A bool is an int to Python, but no number to a reader.
-    right_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if not right_kind or not least <= value <= most:
-        raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
 def _train_model(texts, **options):

@@ -30,7 +30,7 @@ import keras
 
 from keras_transformer.decoding import ModelEngine, engine_of
 from keras_transformer.decoding.classifier import ClassifierEngine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
 from keras_transformer.text import Tokenizer
@@ -315,8 +315,8 @@ def load_model(path: str | os.PathLike, compile: bool) -> keras.Model:
     try:
         model = keras.saving.load_model(path, compile=compile, safe_mode=True)
     except Exception as error:  # Keras and h5py raise many kinds for a damaged file.
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path}: cannot be read as a Keras model: {first:.200}") from None
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"{path}: cannot be read as a Keras model: {reason}") from None
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
     check_as_exported,
@@ -230,8 +230,8 @@ def load_interpreter(path: Path, takes_text: bool, threads: int):
     except ImportError as error:
         raise InputError(f"{path}: {error}") from error
     except (RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason:.300}") from error
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error
     return loaded
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.dialog import Turns
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
     check_as_exported,
@@ -279,7 +279,7 @@ def load_saved_model(folder: str | os.PathLike):
     # The loader names no exceptions: a damaged file ends in those of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
     raise InputError(
         f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
     )
