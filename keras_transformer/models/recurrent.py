@@ -69,9 +69,6 @@ class RecurrentTranslator(SequenceModel):
 
     A decoding step and a step of training are one function, so that they cannot differ.
 
-    Args:
-        config: `RecurrentConfig`.
-
     References: Sutskever et al. 2014 (arXiv:1409.3215), without attention; Bahdanau et al. 2014
     (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025). Unlike theirs, embeddings and logits
     may share a table, and the output of a step is one layer with tanh, as in Luong's.

@@ -72,9 +72,6 @@ class Stack(LayerOfConfig):
 class Encoder(Stack):
     """`num_encoder_layers` blocks; a pre-norm stack ends with a normalization.
 
-    Args:
-        config: `TransformerConfig`.
-
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, embedded tokens.
         padding_mask: Bool `(batch, source)`, True = a real token.
@@ -108,9 +105,6 @@ class Encoder(Stack):
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Decoder(Stack):
     """`num_decoder_layers` blocks; a pre-norm stack ends with a normalization.
-
-    Args:
-        config: `TransformerConfig`.
 
     Call arguments:
         inputs: Float `(batch, target, model_dim)`, embedded tokens.

@@ -35,9 +35,6 @@ class TurnEncoder(LayerOfConfig):
     The first token of a turn stands for it: the others of the turn compute the same and are seen
     by none. So nothing is gathered, and shapes are those of tokens.
 
-    Args:
-        config: `TransformerConfig`.
-
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, encoded tokens.
         turn: Int32 `(batch, source)`, the turn of each, of `turn_numbers`.

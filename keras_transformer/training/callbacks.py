@@ -9,31 +9,40 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.data import ParallelDataset
+from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
-from keras_transformer.training.run_folder import averaged_epochs, best_row, save_model
+from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.run_folder import (
+    RunFolder,
+    averaged_epochs,
+    best_row,
+    save_model,
+)
 from keras_transformer.training.within_epoch import seed_states
+
+Row = dict[str, float]
+"""A line of `history.csv`."""
 
 
 class EpochSeed(keras.callbacks.Callback):
     """Makes an epoch depend on its number alone: the order of its batches and its dropout.
 
-    A run that was stopped and resumed then gives the weights of one that was not.
-
-    Args:
-        dataset: `ParallelDataset`.
-        seed: The run's seed.
+    A run that was stopped and resumed then gives the weights of one that was not. `seed` is the
+    run's.
     """
 
-    def __init__(self, dataset, seed):
+    def __init__(self, dataset: ParallelDataset, seed: int):
         super().__init__()
-        self.dataset = dataset
-        self.seed = seed
+        self.dataset, self.seed = dataset, seed
 
     def on_epoch_begin(self, epoch, logs=None):
         self.dataset.epoch = epoch
@@ -154,10 +163,8 @@ def inner_optimizer(model):
 def averaged_weights(model):
     """Puts the averages that the optimizer keeps in the place of the model's weights for a while.
 
-    The weights come back bit for bit. Without averages (`use_ema`) nothing changes.
-
-    Args:
-        model: Compiled `keras.Model`.
+    The weights of a compiled model come back bit for bit. Without averages (`use_ema`) nothing
+    changes.
     """
     optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
@@ -204,37 +211,35 @@ class WeightsOfTheLastStep(keras.callbacks.Callback):
 class History(keras.callbacks.Callback):
     """Writes `history.csv` anew after each epoch.
 
-    Args:
-        folder: `RunFolder`.
-        rows: The lines of the epochs before, when training is resumed.
-
     Attributes:
-        rows: The lines so far, as dicts of numbers.
+        rows: The lines so far, those of the epochs before first when training is resumed.
     """
 
-    def __init__(self, folder, rows=()):
+    def __init__(self, folder: RunFolder, rows: Sequence[Row] = ()):
         super().__init__()
-        self.folder = folder
-        self.rows = list(rows)
+        self.folder, self.rows = folder, list(rows)
 
     def on_epoch_end(self, epoch, logs=None):
         self.rows.append({"epoch": epoch + 1, **{key: float(value) for key, value in logs.items()}})
         self.folder.write_history(self.rows)
 
 
-class ValidationBleu(keras.callbacks.Callback):
-    """Adds `val_bleu` to the epoch's logs: of greedy translations, cased, by sacreBLEU.
+class _Translating(keras.callbacks.Callback):
+    """Translates sentences, by greedy search with an engine around the model in training."""
 
-    Args:
-        engine: `ModelEngine` around the model in training.
-        sources: Sentences.
-        references: Their translations.
-    """
-
-    def __init__(self, engine, sources, references):
+    def __init__(self, engine: ModelEngine, sources: list[str], references: list[str]):
         super().__init__()
         self.engine = engine
         self.sources, self.references = sources, references
+
+    def translations(self) -> list[str]:
+        """What the model's weights as they are make of the sources."""
+        found = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
+        return [each.text for each in found]
+
+
+class ValidationBleu(_Translating):
+    """Adds `val_bleu` to the epoch's logs: of greedy translations, cased, by sacreBLEU."""
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
@@ -244,24 +249,18 @@ class ValidationBleu(keras.callbacks.Callback):
         """BLEU of the model's weights as they are, 0 … 100."""
         import sacrebleu
 
-        found = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
-        return sacrebleu.corpus_bleu([each.text for each in found], [self.references]).score
+        return sacrebleu.corpus_bleu(self.translations(), [self.references]).score
 
 
 class BestModel(keras.callbacks.Callback):
     """Saves the model if it is the best so far, or one to be averaged, for `RunFolder.settle`.
 
-    Args:
-        folder: `RunFolder`.
-        rows: The lines of the history, this epoch's among them.
-        training: `TrainingSection`.
+    `rows` are the lines of the history, this epoch's among them.
     """
 
-    def __init__(self, folder, rows, training):
+    def __init__(self, folder: RunFolder, rows: list[Row], training: TrainingSection):
         super().__init__()
-        self.folder = folder
-        self.rows = rows
-        self.training = training
+        self.folder, self.rows, self.training = folder, rows, training
 
     def on_epoch_end(self, epoch, logs=None):
         is_best = best_row(self.rows, self.training.select_by) is self.rows[-1]
@@ -280,19 +279,15 @@ def save_without_optimizer(model, path):
 class EarlyStopping(keras.callbacks.Callback):
     """Stops when no epoch has been the best for some epochs.
 
-    What it knows is in the history, so a resumed run stops where an unbroken one does.
-
-    Args:
-        rows: The lines of the history, this epoch's among them.
-        training: `TrainingSection`.
+    What it knows is in the history, `rows` as of `BestModel`, so a resumed run stops where an
+    unbroken one does.
     """
 
-    def __init__(self, rows, training):
+    def __init__(self, rows: list[Row], training: TrainingSection):
         super().__init__()
-        self.rows = rows
-        self.training = training
+        self.rows, self.training = rows, training
 
-    def has_stopped(self):
+    def has_stopped(self) -> bool:
         """Whether the epochs so far are all."""
         patience = self.training.early_stopping_patience
         if patience is None or not self.rows:
@@ -305,17 +300,11 @@ class EarlyStopping(keras.callbacks.Callback):
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Saves the whole state after each epoch and keeps the last few.
+    """Saves the whole state after each epoch and keeps the last few."""
 
-    Args:
-        folder: `RunFolder`.
-        training: `TrainingSection`.
-    """
-
-    def __init__(self, folder, training):
+    def __init__(self, folder: RunFolder, training: TrainingSection):
         super().__init__()
-        self.folder = folder
-        self.training = training
+        self.folder, self.training = folder, training
 
     def on_epoch_end(self, epoch, logs=None):
         save_model(self.model, self.folder.checkpoint_file(epoch + 1))
@@ -335,34 +324,22 @@ class EpochLine(keras.callbacks.Callback):
         )
 
 
-class SampleTranslations(keras.callbacks.Callback):
-    """Translates a few validation sentences after each epoch, by greedy search.
+class SampleTranslations(_Translating):
+    """Writes a few translations after each epoch, to stderr and to `samples.txt`."""
 
-    They go to stderr and to `samples.txt` in the run folder.
-
-    Args:
-        folder: `RunFolder`.
-        engine: `ModelEngine` around the model in training.
-        sources: Sentences.
-        references: Their translations.
-    """
-
-    def __init__(self, folder, engine, sources, references):
-        super().__init__()
+    def __init__(self, folder: RunFolder, *arguments: Any):
+        super().__init__(*arguments)
         self.folder = folder
-        self.engine = engine
-        self.sources = list(sources)
-        self.references = list(references)
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
-            translations = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
+            translations = self.translations()
         lines = [f"epoch {epoch + 1}"]
         for source, reference, translation in zip(
             self.sources, self.references, translations, strict=True
         ):
             lines += [f"  source:      {source}", f"  reference:   {reference}"]
-            lines += [f"  translation: {translation.text}"]
+            lines += [f"  translation: {translation}"]
         text = "\n".join(lines) + "\n"
         print("\n" + text, end="", file=sys.stderr, flush=True)
         write_whole(self.folder.samples_file, self.folder.samples() + text)

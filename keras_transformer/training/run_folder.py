@@ -47,11 +47,7 @@ _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
 
 class RunFolder:
-    """Paths and files of one run.
-
-    Args:
-        path: The folder.
-    """
+    """Paths and files of one run."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -98,12 +94,7 @@ class RunFolder:
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer], digests: dict
     ) -> None:
-        """Writes what is known before the first step.
-
-        Args:
-            recipe: `Recipe`.
-            tokenizers: The source's and the target's `Tokenizer`.
-            digests: A dict fit for JSON that tells the texts from others.
+        """Writes what is known before the first step; the digests tell the texts from others.
 
         Raises:
             InputError: The folder cannot be made.
