@@ -18,11 +18,6 @@ class Turns(NamedTuple):
     separator: str
     kept: int | None = None
 
-    @classmethod
-    def of_manifest(cls, manifest: dict[str, Any]) -> "Turns | None":
-        """Those that an export's manifest names, if any."""
-        return cls(*manifest["turns"]) if manifest.get("turns") else None
-
     def split(self, text: str) -> list[str]:
         """The turns of a source."""
         return text.split(f" {self.separator} ")

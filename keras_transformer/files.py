@@ -7,12 +7,13 @@ power leaves half a file under a final name.
 
 import contextlib
 import gzip
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,17 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence a line.")
+
+
+def digest_of(folder: str | os.PathLike, files: Iterable[str | os.PathLike]) -> str:
+    """SHA-256 over the names, below a folder, and the contents of some of its files."""
+    digest = hashlib.sha256()
+    for path in sorted(map(Path, files)):
+        name = path.relative_to(folder).as_posix()
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:

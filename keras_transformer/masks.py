@@ -47,12 +47,7 @@ def window_mask(
 ) -> keras.KerasTensor:
     """Lets each query see the keys at most `window` tokens before and after it.
 
-    Args:
-        queries: Integer `(query,)`, the position of each query.
-        keys: Integer `(key,)`, the same of the keys.
-
-    Returns:
-        Bool `(1, 1, query, key)`.
+    From the positions of both, integer `(query,)` and `(key,)`, to bool `(1, 1, query, key)`.
     """
     distance = ops.expand_dims(queries, 1) - ops.expand_dims(keys, 0)
     return ops.expand_dims(ops.less_equal(ops.abs(distance), window), (0, 1))

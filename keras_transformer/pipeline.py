@@ -98,12 +98,10 @@ def export_run(
     Args:
         run: FilePath of the run folder.
         output: FilePath of the folder to make.
-        beam_size: The recipe's by default.
-        length_penalty: The recipe's by default.
         verify_with: FilePath of a source text to compare with the model on; by default the run's
             validation text, where it is still at its place.
-        overwrite: Replace an export that is there.
-        signatures: Names of the signatures; all by default.
+        beam_size, length_penalty, overwrite, signatures: As `export.export_saved_model`; the
+            recipe's by default.
 
     Returns:
         A dict fit for JSON: what was exported and what the verification found.

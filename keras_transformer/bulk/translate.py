@@ -1,6 +1,5 @@
 """Files in, files out, over a Ray cluster: chunks are kept as they come, put together in order."""
 
-import hashlib
 import itertools
 import json
 import os
@@ -12,7 +11,7 @@ from typing import Any
 
 from keras_transformer.bulk.workers import Chunk, Workers, say
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines, replaced_file, write_whole
+from keras_transformer.files import digest_of, iterate_lines, replaced_file, write_whole
 from keras_transformer.inputs import check_positive
 
 _JOB = "bulk.json"
@@ -122,12 +121,7 @@ def _fingerprint(model):
     """A digest of all files of a model that decide its answers: not of logs and checkpoints."""
     # A file `*.tflite` needs those beside it: the tokenizer, the manifest.
     root = os.path.dirname(model) if os.path.isfile(model) else model
-    digest = hashlib.sha256()
-    for path in sorted(_files(root)):
-        digest.update(os.path.relpath(path, root).encode("utf-8", "surrogateescape") + b"\0")
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    return digest_of(root, _files(root))
 
 
 def _files(root):

@@ -249,6 +249,6 @@ class TransformerConfig(ModelConfig):
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
-        """A preset's configuration, with any field replaced by name."""
+        """The configuration of one of `PRESETS`, with any field replaced by name."""
         check_choice("preset", preset, tuple(PRESETS))
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})

@@ -30,7 +30,6 @@ class ParallelDataset:
     incomplete batch ends in rows of it.
 
     Args:
-        pairs: `EncodedPairs`.
         batch_tokens: Most positions of a batch on one side, padding counted.
         max_shapes: Most shapes, each of which XLA compiles once.
         shuffle: Whether each epoch has an order of its own. False: one fixed order.

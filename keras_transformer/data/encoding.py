@@ -133,9 +133,8 @@ def encode_files(
     if not (folder / "report.json").exists():
         with staged_folder(folder) as staging:
             pairs, report = _encode(read(source, target), tokenizers, options, staging)
-            np.save(staging / "source_offsets.npy", pairs.source_offsets)
-            np.save(staging / "target_offsets.npy", pairs.target_offsets)
-            np.save(staging / "lines.npy", pairs.lines)
+            for name in ("source_offsets", "target_offsets", "lines"):
+                np.save(staging / f"{name}.npy", getattr(pairs, name))
             write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
             del pairs
     return _load(folder)

@@ -38,10 +38,7 @@ class Attention(LayerOfProjections):
         value: Float `(batch, key, value_features)`.
         key: Float `(batch, key, key_features)`; `value` by default.
         attention_mask: Bool, True = may attend: `(query, key)` or `(batch, query, key)`.
-        return_attention_scores: Whether to return the weights too.
-        value_mask: Bool `(batch, key)`, True = a real token; Keras gives the mask that is
-            attached to `value`.
-        key_mask: The same for `key`.
+        return_attention_scores, value_mask, key_mask: As of `MultiHeadAttention`.
 
     Returns:
         Float `(batch, query, value_features)`; with `return_attention_scores=True` also the

@@ -115,11 +115,12 @@ class Block(LayerOfProjections):
             return inputs + self._dropout_layer(outputs, training=training)
         return normalization(inputs + self._dropout_layer(sublayer(inputs), training=training))
 
-    def _attend(self, attention, inputs, value, scores, **arguments):
+    def _attend(self, attention, inputs, value, mask, training, scores):
         """`attention` from `inputs` to `value`; a list of `scores` gets its weights."""
+        options = {"attention_mask": mask, "training": training}
         if scores is None:
-            return attention(inputs, value, **arguments)
-        outputs, weights = attention(inputs, value, return_attention_scores=True, **arguments)
+            return attention(inputs, value, **options)
+        outputs, weights = attention(inputs, value, return_attention_scores=True, **options)
         scores.append(weights)
         return outputs
 

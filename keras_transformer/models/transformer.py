@@ -86,13 +86,7 @@ class Transformer(SequenceModel):
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "Transformer":
-        """A freshly initialized model of a named size.
-
-        Args:
-            preset: `"transformer_tiny"`, `"transformer_base"` or `"transformer_big"`.
-            vocabulary_size: Number of ids.
-            **fields: Fields of `TransformerConfig` that replace the preset's.
-        """
+        """A freshly initialized model of a named size; see `TransformerConfig.from_preset`."""
         return cls(TransformerConfig.from_preset(preset, vocabulary_size, **fields))
 
     def build(self, input_shape=None):

@@ -69,7 +69,13 @@ def export_saved_model(
             "beam_size": beam_size,
             "length_penalty": length_penalty,
             "n_best": 1,
-            **_sizes(engine),
+            "largest_chunk": CHUNK_SIZE,
+            # XLA compiles a program for each pair of these, when it first occurs.
+            "shapes": {
+                "rows": list(ROWS),
+                "source_lengths": length_buckets(engine.max_source_length),
+                "target_lengths": length_buckets(engine.max_target_length),
+            },
             **saved,
             "files": file_digests(folder),
         }
@@ -117,18 +123,6 @@ def _save_ids(engine, folder, module, function):
         except OSError:  # a file system without hard links
             shutil.copyfile(path, ids / "variables" / path.name)
     write_tokenizers(engine, ids)
-
-
-def _sizes(engine):
-    return {
-        "largest_chunk": CHUNK_SIZE,
-        # XLA compiles a program for each pair of these, when it first occurs.
-        "shapes": {
-            "rows": list(ROWS),
-            "source_lengths": length_buckets(engine.max_source_length),
-            "target_lengths": length_buckets(engine.max_target_length),
-        },
-    }
 
 
 def _operations(folder, functions):

@@ -159,6 +159,7 @@ class Signatures:
 
         self._tf = tf
         self._engine, self._beam_size = engine, beam_size
+        self._width = engine.max_target_length
         self._compiled = CompiledSearches(engine, beam_size, length_penalty)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
@@ -271,10 +272,6 @@ class Signatures:
         return {"ids": _trimmed(tf, found["ids"][:, 0]), "score": found["score"][:, 0]}
 
     # What they share.
-
-    @property
-    def _width(self):
-        return self._engine.max_target_length
 
     def _ids(self, text, side):
         """Ids of each text, cut where the engine cuts; the last one is always the end."""
