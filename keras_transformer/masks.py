@@ -93,12 +93,7 @@ def masked_softmax(
 ) -> keras.KerasTensor:
     """Softmax over the keys that a mask lets a query see; zeros where it sees none.
 
-    Args:
-        scores: Float `(…, query, key)`.
-        mask: Bool, True = may attend, broadcastable to the scores.
-
-    Returns:
-        Float32 of the scores' shape.
+    From float `(…, query, key)` to float32; the mask, True = may attend, broadcasts to the scores.
     """
     # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
     # row loses small probabilities.

@@ -63,7 +63,10 @@ def translate_corpus(
     started, lines = time.monotonic(), 0
     waiting = [shard for shard in range(len(inputs)) if not target.is_done(shard)]
     if waiting:
-        pool = _start(workers, model, threads, options, ray_address)
+        from keras_transformer.serving.cluster import start_ray
+
+        start_ray(ray_address, None if ray_address else workers * threads)
+        pool = Workers(workers, model, threads, options)
         try:
             lines = _translate(pool, target, inputs, waiting, chunk_lines)
         finally:
@@ -75,13 +78,6 @@ def translate_corpus(
         "lines_translated": lines,
         "seconds": round(time.monotonic() - started, 1),
     }
-
-
-def _start(workers, model, threads, options, ray_address):
-    from keras_transformer.serving.cluster import start_ray
-
-    start_ray(ray_address, None if ray_address else workers * threads)
-    return Workers(workers, model, threads, options)
 
 
 def _translate(pool, target, inputs, waiting, chunk_lines):
