@@ -57,14 +57,16 @@ class Translator:
         from keras_transformer.export.manifest import is_classifier
 
         exported = path.parent if path.suffix == ".tflite" else path
-        of_litert = path.suffix == ".tflite" or any(exported.glob("*.tflite"))
+        of_litert = path.suffix == ".tflite" or (path / "model_ids.tflite").exists()
+        if classifies := is_classifier(exported):
+            of_litert = not (exported / "saved_model.pb").exists()
         if threads is not None and not of_litert:
             give_tensorflow(threads)
-        if is_classifier(exported):
+        if classifies:
             from keras_transformer.export import ExportedClassifier
 
             return cls(ExportedClassifier(exported, threads or 2))
-        if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
+        if of_litert:
             from keras_transformer.export import LiteRTEngine
 
             return cls(LiteRTEngine(path, threads or 2))
