@@ -1,11 +1,6 @@
 """The configurations of the models: sizes, rates and switches, checked once."""
 
-from keras_transformer.config.checks import (
-    check_choice,
-    check_divides,
-    check_positive,
-    check_rate,
-)
+from keras_transformer.config.checks import check_choice, check_positive, check_rate
 from keras_transformer.config.classifier import POOLINGS, ClassifierConfig
 from keras_transformer.config.language_model import LanguageModelConfig
 from keras_transformer.config.model_config import ModelConfig
@@ -65,7 +60,6 @@ __all__ = [
     "RecurrentConfig",
     "TransformerConfig",
     "check_choice",
-    "check_divides",
     "check_portable",
     "check_positive",
     "check_rate",

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer.config import PAD_ID, check_divides
+from keras_transformer.config import PAD_ID
+from keras_transformer.config.checks import check_divides
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.inputs import check_bool, check_integer, is_integer
 

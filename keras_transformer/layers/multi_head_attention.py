@@ -9,7 +9,8 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.config import check_choice, check_divides, check_positive, check_rate
+from keras_transformer.config import check_choice, check_positive, check_rate
+from keras_transformer.config.checks import check_divides
 from keras_transformer.layers.local_attention import attend_in_blocks
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 from keras_transformer.layers.rotary import rotate

@@ -27,7 +27,7 @@ from keras_transformer.training.run_folder import (
     best_row,
     save_model,
 )
-from keras_transformer.training.within_epoch import seed_states
+from keras_transformer.training.within_epoch import Place, seed_states
 
 Row = dict[str, float]
 """A line of `history.csv`."""
@@ -55,17 +55,13 @@ class EpochSeed(keras.callbacks.Callback):
 class Throughput(keras.callbacks.Callback):
     """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
 
-    Rate and norm are those of the last step.
-
-    Args:
-        real_tokens: Source and target tokens of an epoch that are not padding.
-        place: Where the first epoch goes on, a `Place`, or None.
+    Rate and norm are those of the last step. `real_tokens` are those of an epoch, of both sides;
+    `place` is where the first epoch goes on.
     """
 
-    def __init__(self, real_tokens, place=None):
+    def __init__(self, real_tokens: int, place: Place | None = None):
         super().__init__()
-        self.real_tokens = real_tokens
-        self.place = place
+        self.real_tokens, self.place = real_tokens, place
 
     def on_epoch_begin(self, epoch, logs=None):
         goes_on = self.place is not None and self.place.epoch == epoch
@@ -89,10 +85,9 @@ class FiniteLoss(keras.callbacks.Callback):
     """Ends a training whose loss is infinite or no number, before anything of it is written.
 
     Args:
-        folder: `RunFolder`, whose `bad_batch.json` gets the lines of the batch, and of the one
-            before, whose update may be the cause.
-        dataset: `ParallelDataset`.
-        place: Where the first epoch goes on, a `Place`, or None.
+        folder: Whose `bad_batch.json` gets the lines of the batch, and of the one before, whose
+            update may be the cause.
+        place: Where the first epoch goes on.
 
     Raises:
         TrainingError: Names the epoch, and the step if it was not in validation.
@@ -102,7 +97,7 @@ class FiniteLoss(keras.callbacks.Callback):
     # of the one before it.
     async_safe = True
 
-    def __init__(self, folder, dataset, place=None):
+    def __init__(self, folder: RunFolder, dataset: ParallelDataset, place: Place | None = None):
         super().__init__()
         self.folder, self.dataset, self.place = folder, dataset, place
 
