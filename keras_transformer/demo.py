@@ -36,7 +36,7 @@ _RECIPE = {
     },
     "decoding": {"beam_size": 2, "max_source_length": 64, "max_target_length": 32},
 }
-_PARTS = ("train", "validation", "held_out")
+_PARTS, _SIDES = ("train", "validation", "held_out"), ("source", "target")
 _HELD_OUT = 500
 _EXAMPLES = (
     "Freitag, 20. November 2026",
@@ -63,7 +63,9 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
     folder = pathlib.Path(output)
     _prepare(folder, overwrite)
     sources, targets = _write_data(folder / "data")
-    recipe = Recipe.from_dict(_recipe(folder / "data"), where="the demo's recipe")
+    files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[:2]}
+    values = {"data": {"folder": str(folder / "data"), **files}, **_RECIPE}
+    recipe = Recipe.from_dict(values, where="the demo's recipe")
     start = time.perf_counter()
     train(recipe, folder / "run")
     minutes = (time.perf_counter() - start) / 60
@@ -111,7 +113,7 @@ def _clear(folder):
     """Removes what a demo made, or raises `InputError` if there is anything else."""
     if not (folder / "run" / "tokenizer.model").is_file():
         raise InputError(f"{folder}: is not a demo's folder, so it is not overwritten.")
-    data = {f"{part}.{side}" for part in _PARTS for side in ("source", "target")}
+    data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     owners = {
         "data": data.__contains__,
         "run": RunFolder(folder / "run").owner(),
@@ -133,19 +135,8 @@ def _write_data(folder):
         "validation": (corpus.held_out_source[:_HELD_OUT], corpus.held_out_target[:_HELD_OUT]),
         "held_out": (corpus.held_out_source[_HELD_OUT:], corpus.held_out_target[_HELD_OUT:]),
     }
-    for part, (sources, targets) in parts.items():
-        for name, lines in ((f"{part}.source", sources), (f"{part}.target", targets)):
+    for part, texts in parts.items():
+        for side, lines in zip(_SIDES, texts, strict=True):
             text = "".join(line + "\n" for line in lines)
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / f"{part}.{side}").write_text(text, encoding="utf-8")
     return parts["held_out"]
-
-
-def _recipe(data):
-    return {
-        "data": {
-            "folder": str(data),
-            "train": {"source": "train.source", "target": "train.target"},
-            "validation": {"source": "validation.source", "target": "validation.target"},
-        },
-        **_RECIPE,
-    }

@@ -18,11 +18,6 @@ class Turns(NamedTuple):
     separator: str
     kept: int | None = None
 
-    @classmethod
-    def of_manifest(cls, manifest: dict[str, Any]) -> "Turns | None":
-        """Those that an export's manifest names, if any."""
-        return cls(*manifest["turns"]) if manifest.get("turns") else None
-
     def split(self, text: str) -> list[str]:
         """The turns of a source."""
         return text.split(f" {self.separator} ")
@@ -73,7 +68,8 @@ class Conversation:
         Raises:
             InputError: The message alone is too long, or has the separator of turns in it.
         """
-        source, options = self.source(message), {**self.options, "seed": self._next_seed()}
+        seed = self.seed + len(self.history) // 2
+        source, options = self.source(message), {**self.options, "seed": seed}
         texts: Iterator[str]
         if hasattr(self.translator.engine, "stream") and options.get("beam_size", 1) == 1:
             texts = self.translator.stream(source, **options)
@@ -83,9 +79,6 @@ class Conversation:
         for text in texts:
             yield text
         self.history += [message, text]
-
-    def _next_seed(self):
-        return self.seed + len(self.history) // 2
 
     def source(self, message: str) -> str:
         """What the model reads: the message after the turns before it that fit, without the oldest.

@@ -23,6 +23,11 @@ class TrainingError(RuntimeError):
     """
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its name where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
 

@@ -7,12 +7,13 @@ power leaves half a file under a final name.
 
 import contextlib
 import gzip
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
         raise InputError(f"{path}: the file is empty; expected one sentence a line.")
 
 
+def digest_of(folder: str | os.PathLike, files: Iterable[str | os.PathLike]) -> str:
+    """SHA-256 over the names, below a folder, and the contents of some of its files."""
+    digest = hashlib.sha256()
+    for path in sorted(map(Path, files)):
+        name = path.relative_to(folder).as_posix()
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
 def read_lines(path: str | os.PathLike) -> list[str]:
     """All lines of a file, as `iterate_lines` gives them."""
     return list(iterate_lines(path))
@@ -109,6 +121,14 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file, of bytes or of UTF-8, that is there whole and durably, or not at all."""
     with replaced_file(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def write_output(path: str | os.PathLike, content: str | bytes) -> None:
+    """`write_whole` of what a user named; raises `InputError` where it cannot be written."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
 
 
 def empty_folder(

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID, check_choice
 from keras_transformer.errors import InputError
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -33,7 +33,7 @@ def source_ids(
     A blank text (white space alone, or what the tokenizer takes no token from) has no part, one of
     more than `limit` tokens that is split has several.
     """
-    check_long_input(long_input)
+    check_choice("long_input", long_input, LONG_INPUT)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
     for place, each in enumerate(ids):
@@ -167,13 +167,6 @@ def check_texts(name: str, texts: Any) -> None:
     for text in texts:
         if not isinstance(text, str):
             raise InputError(f"{rule} Received: one {type(text).__name__} in it.")
-
-
-def check_long_input(value: Any) -> None:
-    """Raises an `InputError` unless `value` is one of `LONG_INPUT`."""
-    if value not in LONG_INPUT:
-        rule = f"`long_input` must be one of {', '.join(LONG_INPUT)}."
-        raise InputError(f"{rule} Received: long_input={value!r}.")
 
 
 def check_bool(name: str, value: Any) -> None:

@@ -5,7 +5,8 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_transformer.config import PAD_ID, check_rate
+from keras_transformer.config import PAD_ID, check_choice, check_rate
+from keras_transformer.config.checks import check
 
 
 def token_losses(
@@ -98,9 +99,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         reduction: Literal["sum_over_batch_size", "sum"] = "sum_over_batch_size",
         **kwargs: Any,
     ):
-        if reduction not in ("sum_over_batch_size", "sum"):
-            rule = '`reduction` must be "sum_over_batch_size" or "sum"'
-            raise ValueError(f"{rule}. Received: reduction={reduction!r}.")
+        check_choice("reduction", reduction, ("sum_over_batch_size", "sum"))
         super().__init__(name=name, reduction=reduction, **kwargs)
         check_rate("label_smoothing", label_smoothing)
         self.label_smoothing = label_smoothing
@@ -166,8 +165,7 @@ class RDropCrossEntropy(SmoothedCrossEntropy):
 
     def __init__(self, weight: float = 5.0, **kwargs: Any):
         super().__init__(**{"name": "r_drop_cross_entropy", **kwargs})
-        if not weight > 0:
-            raise ValueError(f"`weight` must be above 0. Received: weight={weight!r}.")
+        check("weight", weight, "above 0", (int, float))
         self.weight = weight
 
     def _token_losses(self, labels, logits):

@@ -47,12 +47,7 @@ def window_mask(
 ) -> keras.KerasTensor:
     """Lets each query see the keys at most `window` tokens before and after it.
 
-    Args:
-        queries: Integer `(query,)`, the position of each query.
-        keys: Integer `(key,)`, the same of the keys.
-
-    Returns:
-        Bool `(1, 1, query, key)`.
+    From the positions of both, integer `(query,)` and `(key,)`, to bool `(1, 1, query, key)`.
     """
     distance = ops.expand_dims(queries, 1) - ops.expand_dims(keys, 0)
     return ops.expand_dims(ops.less_equal(ops.abs(distance), window), (0, 1))
@@ -98,12 +93,7 @@ def masked_softmax(
 ) -> keras.KerasTensor:
     """Softmax over the keys that a mask lets a query see; zeros where it sees none.
 
-    Args:
-        scores: Float `(…, query, key)`.
-        mask: Bool, True = may attend, broadcastable to the scores.
-
-    Returns:
-        Float32 of the scores' shape.
+    From float `(…, query, key)` to float32; the mask, True = may attend, broadcasts to the scores.
     """
     # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
     # row loses small probabilities.

@@ -28,13 +28,10 @@ class _TokenMean(keras.metrics.Metric):
         self._total.assign_add(ops.sum(self._values(labels, y_pred) * weights))
         self._count.assign_add(ops.sum(weights))
 
-    def _mean(self):
+    def result(self):
         return ops.divide_no_nan(
             ops.convert_to_tensor(self._total), ops.convert_to_tensor(self._count)
         )
-
-    def result(self):
-        return self._mean()
 
     def get_config(self):
         return {**super().get_config(), "ignore_id": self.ignore_id}
@@ -118,4 +115,4 @@ class Perplexity(_TokenMean):
         return token_losses(labels, logits)
 
     def result(self):
-        return ops.exp(self._mean())
+        return ops.exp(super().result())

@@ -1,15 +1,15 @@
 """Finished runs: evaluate them, export them, look inside."""
 
+import functools
 import json
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
-from keras_transformer.files import staged_folder, write_whole
+from keras_transformer.files import staged_folder, write_output, write_whole
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
@@ -60,10 +60,7 @@ def evaluate_model(
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
-        try:
-            write_whole(pathlib.Path(save), "".join(text + "\n" for text in texts))
-        except OSError as error:
-            raise InputError(f"{save}: cannot be written: {error.strerror}.") from None
+        write_output(save, "".join(text + "\n" for text in texts))
     if getattr(translator, "labels", None) is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
@@ -101,12 +98,10 @@ def export_run(
     Args:
         run: FilePath of the run folder.
         output: FilePath of the folder to make.
-        beam_size: The recipe's by default.
-        length_penalty: The recipe's by default.
         verify_with: FilePath of a source text to compare with the model on; by default the run's
             validation text, where it is still at its place.
-        overwrite: Replace an export that is there.
-        signatures: Names of the signatures; all by default.
+        beam_size, length_penalty, overwrite, signatures: As `export.export_saved_model`; the
+            recipe's by default.
 
     Returns:
         A dict fit for JSON: what was exported and what the verification found.
@@ -116,18 +111,11 @@ def export_run(
     """
     from keras_transformer.export import export_classifier, export_saved_model
 
-    folder, texts, search = _read_run(run, verify_with)
     given = {"beam_size": beam_size, "length_penalty": length_penalty, "signatures": signatures}
-    search |= {name: value for name, value in given.items() if value is not None}
-    is_classifier = folder.recipe().kind == "classifier"
-    report = (export_classifier if is_classifier else export_saved_model)(
-        folder.engine(), output, verification_texts=texts, overwrite=overwrite, **search
-    )
-    return {
-        "output": report.folder,
-        "seconds": round(report.seconds, 1),
-        "verification": report.verification,
-    }
+    options = {name: value for name, value in given.items() if value is not None}
+    export = export_classifier if _is_classifier(run) else export_saved_model
+    report = _exported(export, run, output, verify_with, overwrite, options)
+    return {name: value for name, value in report.items() if name != "files"}
 
 
 def export_litert(
@@ -144,10 +132,9 @@ def export_litert(
     """
     from keras_transformer.export import export_classifier, export_litert
 
-    if RunFolder.existing(run).recipe().kind == "classifier":
-        options["runtime"] = "litert"
-        return _exported(export_classifier, run, output, verify_with, overwrite, options)
-    return _exported(export_litert, run, output, verify_with, overwrite, options)
+    export = functools.partial(export_classifier, runtime="litert")
+    export = export if _is_classifier(run) else export_litert
+    return _exported(export, run, output, verify_with, overwrite, options)
 
 
 def export_web(
@@ -164,6 +151,10 @@ def export_web(
     from keras_transformer.export.web.export import export_web
 
     return _exported(export_web, run, output, verify_with, overwrite, options)
+
+
+def _is_classifier(run):
+    return RunFolder.existing(run).recipe().kind == "classifier"
 
 
 def _exported(export, run, output, verify_with, overwrite, options):

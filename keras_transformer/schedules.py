@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.config.checks import check
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -35,8 +37,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         values = {"model_dim": model_dim, "warmup_steps": warmup_steps, "scale": scale}
         for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-                raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}.")
+            check(name, value, "a positive number", (int, float))
         self.model_dim = model_dim
         self.warmup_steps = warmup_steps
         self.scale = scale

@@ -56,18 +56,19 @@ class Translator:
         from keras_transformer.export.manifest import is_classifier
 
         exported = path.parent if path.suffix == ".tflite" else path
-        if is_classifier(exported):
-            from keras_transformer.export.classifier.engine import ExportedClassifier
+        of_litert = path.suffix == ".tflite" or (path / "model_ids.tflite").exists()
+        if classifies := is_classifier(exported):
+            of_litert = not (exported / "saved_model.pb").exists()
+        if threads is not None and not of_litert:
+            give_tensorflow(threads)
+        if classifies:
+            from keras_transformer.export import ExportedClassifier
 
-            if threads is not None and (exported / "saved_model.pb").exists():
-                _give_tensorflow(threads)
             return cls(ExportedClassifier(exported, threads or 2))
-        if path.suffix == ".tflite" or (path / "model_ids.tflite").exists():
+        if of_litert:
             from keras_transformer.export import LiteRTEngine
 
-            return cls(LiteRTEngine(path, **({} if threads is None else {"threads": threads})))
-        if threads is not None:
-            _give_tensorflow(threads)
+            return cls(LiteRTEngine(path, threads or 2))
         if (path / "saved_model.pb").exists():
             from keras_transformer.export import SavedModelEngine
 
@@ -140,14 +141,19 @@ class Translator:
         return getattr(self.engine, name)
 
 
-def _give_tensorflow(threads):
+def give_tensorflow(threads: int, operations: int | None = None) -> None:
+    """Sets TensorFlow's threads, and how many operations run at once, as many by default.
+
+    Raises `InputError` where it has begun with other threads.
+    """
     import tensorflow as tf
 
     given = tf.config.threading
     try:
         given.set_intra_op_parallelism_threads(threads)
-        given.set_inter_op_parallelism_threads(threads)
+        given.set_inter_op_parallelism_threads(operations or threads)
     except RuntimeError:
         now = given.get_intra_op_parallelism_threads() or "its default"
         rule = "`threads` must be set before TensorFlow's first operation."
-        raise InputError(f"{rule} Received: threads={threads}, TensorFlow has {now}.") from None
+        received = f"threads={threads}, TensorFlow runs with {now}"
+        raise InputError(f"{rule} Received: {received}.") from None

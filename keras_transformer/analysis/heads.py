@@ -105,7 +105,6 @@ def head_table(
     """Measures every head of a `Transformer` on sentence pairs.
 
     Args:
-        model: `Transformer`.
         pairs: Ids of sources and targets, the end of the sentence included.
         counts: How often each id is in the language, `(vocabulary,)`, for the rarest token; by
             default as often as in the sources of `pairs`.

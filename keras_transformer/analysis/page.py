@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_transformer.analysis.attention import Attention, is_sink, words_of
 
+_COLUMNS = ("name", "label", "query", "key", "from", "to")
 # Name, label, the sides of queries and keys, and what stands over both.
 _KINDS = (
     ("encoder", "encoder", "source", "source", "source token", "attends to"),
@@ -55,7 +56,8 @@ def attention_page(
     read = ["<s>", *target_tokens[:-1]] if target_tokens else []
     sides = {"source": list(source_tokens), "written": list(target_tokens), "read": read}
     kinds = []
-    for name, label, query, key, start, end in _KINDS:
+    for row in _KINDS:
+        name, _, query, key, *_ = row
         weights = getattr(attention, name)
         if not weights.size:
             continue
@@ -67,12 +69,7 @@ def attention_page(
         whole = np.round(weights * 65535).astype("<u2")
         kinds.append(
             {
-                "name": name,
-                "label": label,
-                "query": query,
-                "key": key,
-                "from": start,
-                "to": end,
+                **dict(zip(_COLUMNS, row, strict=True)),
                 "layers": weights.shape[0],
                 "heads": weights.shape[1],
                 "weights": base64.b64encode(whole.tobytes()).decode(),

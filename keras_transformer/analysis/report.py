@@ -105,7 +105,6 @@ def position_pictures(
     """Figures of a `Transformer`'s positions by the name of their file.
 
     Args:
-        model: `Transformer`.
         trained: The longest text of its training, in tokens.
         other: A `Transformer` with the other kind of positions, to stand beside it.
     """

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_transformer.benchmark import measure
 from keras_transformer.benchmark.engines import choose_engines
-from keras_transformer.config import EOS_ID, UNK_ID, TransformerConfig
+from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
@@ -126,10 +126,7 @@ def benchmark_corpus(
 def random_model(preset: str, vocabulary_size: int) -> Transformer:
     """A `Transformer` of a preset's sizes, always with the same weights."""
     keras.utils.set_random_seed(1)
-    try:
-        return Transformer(TransformerConfig.from_preset(preset, vocabulary_size))
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    return Transformer(measure.config_of(preset, vocabulary_size))
 
 
 def random_sentences(vocabulary_size: int, batch: int, length: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ import keras
 from keras_transformer import inputs
 from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.translator import give_tensorflow
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has
 # The threads of an engine spin for some milliseconds after its last work: they must not take a
@@ -36,15 +37,8 @@ def use_threads(threads: int) -> None:
         raise InputError(f"{rule} Received: backend={keras.backend.backend()!r}.")
     import tensorflow as tf
 
-    begun = tf.config.threading.get_intra_op_parallelism_threads()
-    try:
-        if begun != threads:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(1)
-    except RuntimeError:
-        rule = "`threads` must be set before TensorFlow's first operation."
-        received = f"threads={threads}, TensorFlow runs with {begun or 'its default'}"
-        raise InputError(f"{rule} Received: {received}.") from None
+    if tf.config.threading.get_intra_op_parallelism_threads() != threads:
+        give_tensorflow(threads, 1)
 
 
 def check_positive(**values: Any) -> None:
@@ -52,6 +46,14 @@ def check_positive(**values: Any) -> None:
     for name, value in values.items():
         for each in (isinstance(value, (list, tuple)) and value) or [value]:
             inputs.check_positive(name, each)
+
+
+def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerConfig:
+    """A preset's configuration; raises `InputError` where it is none."""
+    try:
+        return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def grid(threads: int, batch: int) -> list[tuple[int, int]]:

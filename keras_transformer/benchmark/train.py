@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_transformer.benchmark import measure
 from keras_transformer.benchmark.trainers import TRAINERS
-from keras_transformer.config import PAD_ID, TransformerConfig
+from keras_transformer.config import PAD_ID
 from keras_transformer.data import ParallelDataset, encode_files
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
@@ -105,12 +105,7 @@ def _config(preset, vocabulary_size, layers, *sizes):
     fields = {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
     if layers is not None:
         fields |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
-    try:
-        return TransformerConfig.from_preset(
-            preset, vocabulary_size, normalize_first=True, **fields
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    return measure.config_of(preset, vocabulary_size, normalize_first=True, **fields)
 
 
 def _work(config, dataset, steps):

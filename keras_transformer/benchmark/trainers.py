@@ -48,13 +48,6 @@ class Ours:
         return _fit(model, dataset, count)
 
 
-class OursBfloat16(Ours):
-    """The same in mixed bfloat16."""
-
-    note = "the same under Keras' mixed_bfloat16"
-    precision = "bfloat16"
-
-
 class KerasHub(Ours):
     """KerasHub's encoder and decoder layers in a functional model, as in Keras' own example."""
 
@@ -98,13 +91,6 @@ class KerasHub(Ours):
             decoded = TransformerDecoder(**sizes)(decoded, encoded)
         logits = keras.layers.Dense(config.vocabulary_size, dtype=dtype)(decoded)
         return keras.Model(inputs, keras.ops.cast(logits, "float32"))
-
-
-class KerasHubBfloat16(KerasHub):
-    """The same in mixed bfloat16."""
-
-    note = "the same under Keras' mixed_bfloat16"
-    precision = "bfloat16"
 
 
 def _fit(model, dataset, count):
@@ -155,27 +141,6 @@ class Torch:
             return float(loss.detach())
 
         return train
-
-
-class TorchCompiled(Torch):
-    """The same through `torch.compile`."""
-
-    note = "the same through `torch.compile(dynamic=True)`"
-    compiled = True
-
-
-class TorchBfloat16(Torch):
-    """Eager, with the products in bfloat16."""
-
-    note = "eager under `torch.autocast` in bfloat16"
-    precision = "bfloat16"
-
-
-class TorchCompiledBfloat16(TorchCompiled):
-    """Compiled, with the products in bfloat16."""
-
-    note = "compiled under `torch.autocast` in bfloat16"
-    precision = "bfloat16"
 
 
 def _torch_model(config, positions):
@@ -230,13 +195,20 @@ def _torch_model(config, positions):
     return Model()
 
 
+def _variant(trainer, note, **attributes):
+    return type(trainer.__name__, (trainer,), {"note": note, **attributes})
+
+
+_IN_BFLOAT16 = {"note": "the same under Keras' mixed_bfloat16", "precision": "bfloat16"}
+_COMPILED = _variant(Torch, "the same through `torch.compile(dynamic=True)`", compiled=True)
+_AUTOCAST = "under `torch.autocast` in bfloat16"
 TRAINERS: dict[str, Any] = {
     "ours": Ours,
-    "ours_bfloat16": OursBfloat16,
+    "ours_bfloat16": _variant(Ours, **_IN_BFLOAT16),
     "keras_hub": KerasHub,
-    "keras_hub_bfloat16": KerasHubBfloat16,
+    "keras_hub_bfloat16": _variant(KerasHub, **_IN_BFLOAT16),
     "torch": Torch,
-    "torch_compiled": TorchCompiled,
-    "torch_bfloat16": TorchBfloat16,
-    "torch_compiled_bfloat16": TorchCompiledBfloat16,
+    "torch_compiled": _COMPILED,
+    "torch_bfloat16": _variant(Torch, f"eager {_AUTOCAST}", precision="bfloat16"),
+    "torch_compiled_bfloat16": _variant(_COMPILED, f"compiled {_AUTOCAST}", precision="bfloat16"),
 }

@@ -1,6 +1,5 @@
 """Files in, files out, over a Ray cluster: chunks are kept as they come, put together in order."""
 
-import hashlib
 import itertools
 import json
 import os
@@ -12,7 +11,8 @@ from typing import Any
 
 from keras_transformer.bulk.workers import Chunk, Workers, say
 from keras_transformer.errors import InputError
-from keras_transformer.files import iterate_lines, replaced_file, write_whole
+from keras_transformer.files import digest_of, iterate_lines, replaced_file, write_whole
+from keras_transformer.inputs import check_positive
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -53,8 +53,7 @@ def translate_corpus(
             started. What was translated until then stays, and a second run goes on from there.
     """
     for name, value in (("workers", workers), ("threads", threads), ("chunk_lines", chunk_lines)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+        check_positive(name, value)
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")
@@ -64,7 +63,10 @@ def translate_corpus(
     started, lines = time.monotonic(), 0
     waiting = [shard for shard in range(len(inputs)) if not target.is_done(shard)]
     if waiting:
-        pool = _start(workers, model, threads, options, ray_address)
+        from keras_transformer.serving.cluster import start_ray
+
+        start_ray(ray_address, None if ray_address else workers * threads)
+        pool = Workers(workers, model, threads, options)
         try:
             lines = _translate(pool, target, inputs, waiting, chunk_lines)
         finally:
@@ -76,13 +78,6 @@ def translate_corpus(
         "lines_translated": lines,
         "seconds": round(time.monotonic() - started, 1),
     }
-
-
-def _start(workers, model, threads, options, ray_address):
-    from keras_transformer.serving.cluster import start_ray
-
-    start_ray(ray_address, None if ray_address else workers * threads)
-    return Workers(workers, model, threads, options)
 
 
 def _translate(pool, target, inputs, waiting, chunk_lines):
@@ -122,12 +117,7 @@ def _fingerprint(model):
     """A digest of all files of a model that decide its answers: not of logs and checkpoints."""
     # A file `*.tflite` needs those beside it: the tokenizer, the manifest.
     root = os.path.dirname(model) if os.path.isfile(model) else model
-    digest = hashlib.sha256()
-    for path in sorted(_files(root)):
-        digest.update(os.path.relpath(path, root).encode("utf-8", "surrogateescape") + b"\0")
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    return digest_of(root, _files(root))
 
 
 def _files(root):

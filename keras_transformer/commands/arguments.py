@@ -164,9 +164,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
 
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
-    names = ("length_penalty", "attention_layer", "attention_heads")
-    declared = {name: each for name, each in _decoding_options().items() if name in names}
-    add_declared(command, declared, {}, _KINDS, _DEFAULTS)
+    add_sampling(command, "length_penalty", "attention_layer", "attention_heads")
     add_options(command, _BATCH_SIZE, ALIGNMENT)
 
 

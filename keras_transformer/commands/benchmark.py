@@ -124,16 +124,13 @@ def _output(options):
 
 
 def _write(table, report, output):
-    from keras_transformer.files import write_whole
+    from keras_transformer.files import write_output
 
     _log(table)
     text = json.dumps(report, indent=2)
     print(text)
     if output is not None:
-        try:
-            write_whole(pathlib.Path(output), text + "\n")
-        except OSError as error:
-            raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
+        write_output(output, text + "\n")
 
 
 def _corpus_arguments(values):

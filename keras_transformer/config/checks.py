@@ -1,17 +1,30 @@
 """Checks of options, each with one line that says what was expected and received."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError, did_you_mean
 
 
-def check(name: str, value: Any, rule: str, kind: Any) -> None:
-    """Raises `ValueError` unless `value` is of a kind, and a number positive and finite."""
+def check(
+    name: str,
+    value: Any,
+    rule: str,
+    kind: Any,
+    least: float | None = None,
+    most: float = sys.float_info.max,
+) -> None:
+    """Raises `InputError`, a `ValueError`, unless `value` is of a kind and, if a number, in range.
+
+    Without `least` it must be positive.
+    """
     # A bool is an int to Python, but no number to a reader.
-    right_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if not right_kind or kind is not bool and not 0 < value < float("inf"):
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+    known = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if known and kind is not bool:
+        known = value <= most and (value > 0 if least is None else value >= least)
+    if not known:
+        raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
 # `glu` halves the width, `threshold` needs arguments; the others are no activations.
@@ -46,6 +59,14 @@ def check_positive(**sizes: float) -> None:
     for name, size in sizes.items():
         if size <= 0:
             raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+
+
+def check_divides(name: str, size: int, other: str, whole: int) -> None:
+    """Raises `InputError`, a `ValueError`, unless one size divides another."""
+    if whole % size:
+        raise InputError(
+            f"`{name}` must divide `{other}`. Received: {other}={whole}, {name}={size}."
+        )
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:

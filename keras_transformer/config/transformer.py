@@ -9,6 +9,7 @@ from keras_transformer.config.checks import (
     check,
     check_activation,
     check_choice,
+    check_divides,
     check_rate,
 )
 from keras_transformer.config.model_config import ModelConfig
@@ -136,11 +137,7 @@ class TransformerConfig(ModelConfig):
         check_activation(self.activation)
         epsilon = self.layer_norm_epsilon
         check("layer_norm_epsilon", epsilon, "a positive number", (int, float))
-        if self.model_dim % self.num_heads:
-            raise ValueError(
-                "`num_heads` must divide `model_dim`. "
-                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
-            )
+        check_divides("num_heads", self.num_heads, "model_dim", self.model_dim)
         if self.combine_positions == "concatenate" and self.positions not in absolute:
             raise ValueError(
                 "Only sinusoidal and learned positions can be concatenated. "
@@ -151,11 +148,8 @@ class TransformerConfig(ModelConfig):
                 "Rotary positions need heads of an even width. "
                 f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
             )
-        if self.num_heads % (self.num_kv_heads or self.num_heads):
-            raise ValueError(
-                "`num_kv_heads` must divide `num_heads`. "
-                f"Received: num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}."
-            )
+        shared = self.num_kv_heads or self.num_heads
+        check_divides("num_kv_heads", shared, "num_heads", self.num_heads)
         for name in ("encoder_heads", "decoder_heads", "cross_heads"):
             self._check_heads(name)
         self.check_vocabularies()
@@ -255,6 +249,6 @@ class TransformerConfig(ModelConfig):
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
-        """A preset's configuration, with any field replaced by name."""
+        """The configuration of one of `PRESETS`, with any field replaced by name."""
         check_choice("preset", preset, tuple(PRESETS))
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.config.checks import check
 from keras_transformer.errors import InputError
 
 
@@ -39,8 +40,7 @@ def choose_shapes(
     """
     lengths = np.asarray(lengths)
     for name, value in (("batch_tokens", batch_tokens), ("max_shapes", max_shapes)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise InputError(f"`{name}` must be a positive integer. Received: {name}={value!r}.")
+        check(name, value, "a positive integer", (int, np.integer))
     if not lengths.size or lengths.min() < 1:
         raise InputError(f"`lengths` must be positive, at least one. Received: {lengths!r:.80}.")
     if batch_tokens < lengths.max():

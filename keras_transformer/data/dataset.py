@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config.checks import check
 from keras_transformer.data.batching import check_shapes, choose_shapes, plan_batches
 from keras_transformer.data.pairs import EncodedPairs
-from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
     import keras
@@ -30,7 +30,6 @@ class ParallelDataset:
     incomplete batch ends in rows of it.
 
     Args:
-        pairs: `EncodedPairs`.
         batch_tokens: Most positions of a batch on one side, padding counted.
         max_shapes: Most shapes, each of which XLA compiles once.
         shuffle: Whether each epoch has an order of its own. False: one fixed order.
@@ -87,8 +86,7 @@ class ParallelDataset:
         shards: int = 1,
         short_targets: bool = False,
     ):
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InputError(f"`seed` must be an integer of at least 0. Received: seed={seed!r}.")
+        check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
         self.copies, self.accumulation_steps = copies, accumulation_steps
         self.host, self.hosts, self.shards = host, hosts, shards

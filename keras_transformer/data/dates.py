@@ -9,7 +9,7 @@ import functools
 import random
 from typing import NamedTuple
 
-from keras_transformer.errors import InputError
+from keras_transformer.config.checks import check
 
 FIRST_DAY = datetime.date(1950, 1, 1)
 LAST_DAY = datetime.date(2049, 12, 31)
@@ -55,10 +55,7 @@ def date_corpus(num_train: int = 30_000, num_held_out: int = 500, seed: int = 0)
     # At least 26,525 of the 36,525 days stay for training.
     limits = (("num_train", num_train, _MAX_PAIRS), ("num_held_out", num_held_out, 10_000))
     for name, value, limit in limits:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-            raise InputError(
-                f"`{name}` must be a whole number from 0 to {limit:,}. Received: {name}={value!r}."
-            )
+        check(name, value, f"a whole number from 0 to {limit:,}", int, 0, limit)
     rng = random.Random(seed)
     days = [datetime.date.fromordinal(FIRST_DAY.toordinal() + i) for i in range(_NUM_DAYS)]
     rng.shuffle(days)

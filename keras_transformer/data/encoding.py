@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_transformer.config.checks import check
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, offsets_of
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_whole
@@ -132,9 +133,8 @@ def encode_files(
     if not (folder / "report.json").exists():
         with staged_folder(folder) as staging:
             pairs, report = _encode(read(source, target), tokenizers, options, staging)
-            np.save(staging / "source_offsets.npy", pairs.source_offsets)
-            np.save(staging / "target_offsets.npy", pairs.target_offsets)
-            np.save(staging / "lines.npy", pairs.lines)
+            for name in ("source_offsets", "target_offsets", "lines"):
+                np.save(staging / f"{name}.npy", getattr(pairs, name))
             write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
             del pairs
     return _load(folder)
@@ -148,17 +148,10 @@ class _Options:
     with_sources: bool = True
 
     def __post_init__(self):
-        length, ratio = self.max_length, self.max_length_ratio
-        if isinstance(length, bool) or not isinstance(length, int) or length < 2:
-            raise InputError(
-                "`max_length` must be an integer of at least 2, a token and EOS. "
-                f"Received: max_length={length!r}."
-            )
-        if ratio is not None and not (isinstance(ratio, (int, float)) and ratio >= 1):
-            raise InputError(
-                "`max_length_ratio` must be at least 1, or None. "
-                f"Received: max_length_ratio={ratio!r}."
-            )
+        rule = "an integer of at least 2, a token and EOS"
+        check("max_length", self.max_length, rule, int, 2)
+        if (ratio := self.max_length_ratio) is not None:
+            check("max_length_ratio", ratio, "at least 1, or None", (int, float), 1, float("inf"))
 
 
 def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_transformer import inputs
-from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.config import EOS_ID, UNK_ID, check_choice
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
@@ -229,7 +229,7 @@ class ModelEngine:
         """
         before = self.compilations
         # The parts of a long text have the shapes of other texts.
-        inputs.check_long_input(options.pop("long_input", "refuse"))
+        check_choice("long_input", options.pop("long_input", "refuse"), inputs.LONG_INPUT)
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
         asked = self._options(**options)
         inputs.check_positive("batch_size", batch_size)

@@ -9,6 +9,7 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
+from keras_transformer.config.checks import check_divides
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.inputs import check_bool, check_integer, is_integer
 
@@ -88,13 +89,11 @@ class DecodingOptions:
         _check_number("temperature", self.temperature, 1e-6, math.inf, "a number above 0")
         _check_number("top_p", self.top_p, 1e-9, 1 + 1e-9, "above 0 and at most 1")
         _check_number("min_p", self.min_p, 0, 1 + 1e-9, "between 0 and 1")
-        given = f"beam_size={self.beam_size}."
         if not self.sampling and self.n_best > self.beam_size:
             rule = "`n_best` must be at most `beam_size`."
-            raise InputError(f"{rule} Received: n_best={self.n_best}, {given}")
-        if self.beam_size % self.num_groups:
-            rule = "`num_groups` must divide `beam_size`."
-            raise InputError(f"{rule} Received: num_groups={self.num_groups}, {given}")
+            received = f"n_best={self.n_best}, beam_size={self.beam_size}"
+            raise InputError(f"{rule} Received: {received}.")
+        check_divides("num_groups", self.num_groups, "beam_size", self.beam_size)
         for seed in self.seed if isinstance(self.seed, tuple) else (self.seed,):
             check_integer("seed", seed, -(2**31))
 

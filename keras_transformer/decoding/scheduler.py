@@ -202,7 +202,6 @@ class Scheduler:
     """Searches and scorings of one model, each compiled when it is first asked for.
 
     Args:
-        model: `Transformer`.
         max_lengths: Most tokens of a source and of a target.
         frozen: Whether the weights will not change any more: they are then laid out once.
         workers: As for `Stages`.

@@ -272,15 +272,15 @@ def _bytes(texts):
     return np.array([text.encode("utf-8") for text in texts], dtype=object)
 
 
-def classify_with_litert(folder, batches):
-    """What the file of a classifier gives for each batch of texts, and the times of the calls."""
-    run, results, seconds = _text_interpreter(folder).get_signature_runner(), [], []
-    for batch in batches:
-        with _timed(seconds):
-            found = run(text=_bytes(batch)) if batch else {}
-        results.append({name: _decoded(values.tolist()) for name, values in found.items()})
-    nothing = {"label": [], "probabilities": []}
-    return {"litert": {"results": [each or nothing for each in results], "call_seconds": seconds}}
+def call_litert_classifier(folder, calls, **others):
+    """Calls the file of a classifier; as `call_saved_model`, whose other options do not matter."""
+    run = _text_interpreter(folder).get_signature_runner()
+
+    def call(name, inputs):
+        texts = _bytes(inputs["text"])
+        return run(text=texts) if len(texts) else {"label": texts, "probabilities": texts}
+
+    return {"litert": _answers(lambda: (call, []), calls)}
 
 
 def _best(values, rows):
@@ -338,7 +338,7 @@ PROGRAMS = {
     # A server has none of these, and `import tensorflow` takes Keras where it finds it.
     "saved_model": (call_saved_model, _KERAS),
     "litert": (translate_with_litert, _KERAS + _TENSORFLOW),
-    "litert_classifier": (classify_with_litert, _KERAS + _TENSORFLOW),
+    "litert_classifier": (call_litert_classifier, _KERAS + _TENSORFLOW),
     "ctranslate2": (translate_with_ctranslate2, _KERAS + _TENSORFLOW),
     "conversion": (convert_to_litert, ()),
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.readme import readme
-from keras_transformer.files import MANIFEST
+from keras_transformer.files import MANIFEST, staged_folder
 
 _logger = logging.getLogger(__name__)  # which the command line shows
 
@@ -37,6 +37,15 @@ class ExportReport:
     manifest: dict
     verification: dict
     seconds: float
+
+
+def check_tensorflow(what: str) -> None:
+    """Raises `InputError` on another backend of Keras, where `what` cannot be exported."""
+    import keras
+
+    if (backend := keras.backend.backend()) != "tensorflow":
+        rule = f"A {what} is exported on Keras' TensorFlow backend."
+        raise InputError(f"{rule} Received: backend={backend!r}.")
 
 
 def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iterable[str]) -> dict:
@@ -71,13 +80,27 @@ def write_tokenizers(engine: "ModelEngine", folder: Path) -> dict[str, str]:
     return dict(zip(("source_tokenizer", "target_tokenizer"), names, strict=True))
 
 
-def describe_and_verify(folder: Path, manifest: dict, verify: Callable[[], dict]) -> dict:
-    """Writes the manifest and the README, verifies, and writes what the verification found."""
-    _write_json(folder / MANIFEST, manifest)
-    (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
-    verification = verify()
-    _write_json(folder / "verification.json", verification)
-    return verification
+@contextlib.contextmanager
+def staged_export(
+    output: str | os.PathLike, overwrite: bool
+) -> Iterator[tuple[Path, Callable[[dict, Callable[[], dict]], ExportReport]]]:
+    """`staged_folder`, and a function that ends the export there.
+
+    It writes the manifest and the README, calls a function that verifies, and writes what that
+    found.
+    """
+    start = time.perf_counter()
+    with staged_folder(output, overwrite) as folder:
+
+        def finish(manifest, verify):
+            _write_json(folder / MANIFEST, manifest)
+            (folder / "README.md").write_text(readme(manifest), encoding="utf-8")
+            verification = verify()
+            _write_json(folder / "verification.json", verification)
+            seconds = time.perf_counter() - start
+            return ExportReport(os.fspath(output), manifest, verification, seconds)
+
+        yield folder, finish
 
 
 def _write_json(path, content):

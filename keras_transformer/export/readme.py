@@ -16,7 +16,7 @@ def readme(manifest: dict) -> str:
     make = {
         "saved_model": _saved_model,
         "litert": _litert,
-        "ctranslate2": _ctranslate2,
+        "ctranslate2": lambda values: _CTRANSLATE2.format(**values),
         "web": _web,
         "classifier": _classifier,
     }
@@ -64,10 +64,6 @@ def _litert(values):
         "all_searches": " and ".join(f"`{name}`" for name in values["searches"]),
     }
     return _LITERT.format(**{**values, **more})
-
-
-def _ctranslate2(values):
-    return _CTRANSLATE2.format(**values)
 
 
 def _web(values):

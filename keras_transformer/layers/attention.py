@@ -8,7 +8,9 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import ATTENTION_SCORES, check_choice, check_positive
-from keras_transformer.layers.projection import LayerOfProjections, Projection, check_sequence
+from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+
+_EQUATION = "btd,du->btu"
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -36,10 +38,7 @@ class Attention(LayerOfProjections):
         value: Float `(batch, key, value_features)`.
         key: Float `(batch, key, key_features)`; `value` by default.
         attention_mask: Bool, True = may attend: `(query, key)` or `(batch, query, key)`.
-        return_attention_scores: Whether to return the weights too.
-        value_mask: Bool `(batch, key)`, True = a real token; Keras gives the mask that is
-            attached to `value`.
-        key_mask: The same for `key`.
+        return_attention_scores, value_mask, key_mask: As of `MultiHeadAttention`.
 
     Returns:
         Float `(batch, query, value_features)`; with `return_attention_scores=True` also the
@@ -60,6 +59,8 @@ class Attention(LayerOfProjections):
     (2, 1, 6)
     """
 
+    arguments = ("score", "units")
+
     def __init__(self, score: str = "scaled_dot", units: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         check_choice("score", score, ATTENTION_SCORES)
@@ -74,11 +75,11 @@ class Attention(LayerOfProjections):
             check_sequence(name, shape)
         width, self._query_dense, self._key_dense = query_shape[2], None, None
         if self.score == "general":
-            self._key_dense = self._projection("key", width, key_shape)
+            self._key_dense = self._projection("key", _EQUATION, key_shape, (width,))
         elif self.score == "additive":
             units = self.units or width
-            self._query_dense = self._projection("query", units, query_shape)
-            self._key_dense = self._projection("key", units, key_shape)
+            self._query_dense = self._projection("query", _EQUATION, query_shape, (units,))
+            self._key_dense = self._projection("key", _EQUATION, key_shape, (units,))
             self._vector = self.add_weight(
                 name="vector", shape=(units,), initializer="glorot_uniform"
             )
@@ -87,12 +88,6 @@ class Attention(LayerOfProjections):
                 f"The {self.score} score needs keys with as many features as the queries. "
                 f"Received: query of shape {tuple(query_shape)}, key of shape {tuple(key_shape)}."
             )
-
-    def _projection(self, name, units, shape):
-        options = self._options_of_a_projection()
-        projection = Projection("btd,du->btu", (None, units), name=name, **options)
-        projection.build(shape)
-        return projection
 
     def call(
         self,
@@ -143,9 +138,3 @@ class Attention(LayerOfProjections):
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return (*query_shape[:2], value_shape[2])
-
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        return {**super().get_config(), "score": self.score, "units": self.units}

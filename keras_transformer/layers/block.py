@@ -14,6 +14,11 @@ from keras_transformer.layers.projection import LayerOfProjections, check_sequen
 class Block(LayerOfProjections):
     """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`."""
 
+    arguments: tuple[str, ...] = ("intermediate_dim", "num_heads", "dropout", "activation")
+    arguments += ("normalize_first", "attention_dropout", "feed_forward_dropout")
+    arguments += ("layer_norm_epsilon", "key_dim", "num_kv_heads", "attention_window")
+    arguments += ("positions", "max_distance")
+
     def __init__(
         self,
         intermediate_dim: int,
@@ -110,34 +115,14 @@ class Block(LayerOfProjections):
             return inputs + self._dropout_layer(outputs, training=training)
         return normalization(inputs + self._dropout_layer(sublayer(inputs), training=training))
 
-    def _attend(self, attention, inputs, value, scores, **arguments):
+    def _attend(self, attention, inputs, value, mask, training, scores):
         """`attention` from `inputs` to `value`; a list of `scores` gets its weights."""
+        options = {"attention_mask": mask, "training": training}
         if scores is None:
-            return attention(inputs, value, **arguments)
-        outputs, weights = attention(inputs, value, return_attention_scores=True, **arguments)
+            return attention(inputs, value, **options)
+        outputs, weights = attention(inputs, value, return_attention_scores=True, **options)
         scores.append(weights)
         return outputs
 
     def compute_output_shape(self, inputs_shape, *other_shapes):
         return tuple(inputs_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "num_heads": self.num_heads,
-            "dropout": self.dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "normalize_first": self.normalize_first,
-            "attention_dropout": self.attention_dropout,
-            "feed_forward_dropout": self.feed_forward_dropout,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "key_dim": self.key_dim,
-            "num_kv_heads": self.num_kv_heads,
-            "attention_window": self.attention_window,
-            "positions": self.positions,
-            "max_distance": self.max_distance,
-        }

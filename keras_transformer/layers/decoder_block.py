@@ -1,5 +1,6 @@
 """One layer of the decoder, with or without an encoder."""
 
+import functools
 from typing import Any
 
 import keras
@@ -56,6 +57,8 @@ class DecoderBlock(Block):
     (3, 5, 16)
     """
 
+    arguments = (*Block.arguments, "num_cross_heads")
+
     def __init__(self, *args: Any, num_cross_heads: int | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
         if num_cross_heads is not None:
@@ -101,23 +104,13 @@ class DecoderBlock(Block):
         scores: list | None = [] if return_attention_scores else None
 
         def attend(x):
-            return self._attend(
-                self.self_attention, x, x, scores, attention_mask=mask, training=training
-            )
+            return self._attend(self.self_attention, x, x, mask, training, scores)
 
         def attend_to_encoder(x):
-            return self._attend(
-                self.cross_attention,
-                x,
-                encoder_sequence,
-                scores,
-                attention_mask=cross_mask,
-                training=training,
-            )
+            value = encoder_sequence
+            return self._attend(self.cross_attention, x, value, cross_mask, training, scores)
 
-        def feed(x):
-            return self.feed_forward(x, training=training)
-
+        feed = functools.partial(self.feed_forward, training=training)
         outputs = self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
         return outputs if scores is None else (outputs, *scores)
 
@@ -187,6 +180,3 @@ class DecoderBlock(Block):
                 "A decoder block keeps to what it was first called with. "
                 f"Received: a block built {built} an encoder sequence, called with {given}."
             )
-
-    def get_config(self):
-        return {**super().get_config(), "num_cross_heads": self.num_cross_heads}

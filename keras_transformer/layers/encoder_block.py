@@ -1,5 +1,7 @@
 """One layer of the encoder."""
 
+import functools
+
 import keras
 
 from keras_transformer import masks
@@ -77,13 +79,9 @@ class EncoderBlock(Block):
         scores: list | None = [] if return_attention_scores else None
 
         def attend(x):
-            return self._attend(
-                self.self_attention, x, x, scores, attention_mask=mask, training=training
-            )
+            return self._attend(self.self_attention, x, x, mask, training, scores)
 
-        def feed(x):
-            return self.feed_forward(x, training=training)
-
+        feed = functools.partial(self.feed_forward, training=training)
         hidden = self._add(inputs, self.self_attention_norm, attend, training)
         outputs = self._add(hidden, self.feed_forward_norm, feed, training)
         return outputs if scores is None else (outputs, *scores)

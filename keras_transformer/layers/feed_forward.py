@@ -33,6 +33,8 @@ class FeedForward(LayerOfProjections):
     Reference: Vaswani et al. 2017, section 3.3 (arXiv:1706.03762).
     """
 
+    arguments = ("intermediate_dim", "activation", "dropout")
+
     def __init__(
         self,
         intermediate_dim: int,
@@ -70,11 +72,3 @@ class FeedForward(LayerOfProjections):
     def projections(self):
         """The two projections: inner, outer."""
         return self._inner_dense, self._outer_dense
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-        }

@@ -53,12 +53,11 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
     ) -> keras.KerasTensor:
         length = inputs.shape[1]
         known = isinstance(length, int) and isinstance(start_index, int)
-        if known:
-            if start_index + length > self.max_length:
-                raise ValueError(
-                    "The sequence must end within `max_length`. Received: "
-                    f"max_length={self.max_length}, start_index={start_index}, length={length}."
-                )
+        if known and start_index + length > self.max_length:
+            raise ValueError(
+                "The sequence must end within `max_length`. Received: "
+                f"max_length={self.max_length}, start_index={start_index}, length={length}."
+            )
         positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
         embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
         if not known:

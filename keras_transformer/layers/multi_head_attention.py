@@ -10,12 +10,9 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import check_choice, check_positive, check_rate
+from keras_transformer.config.checks import check_divides
 from keras_transformer.layers.local_attention import attend_in_blocks
-from keras_transformer.layers.projection import (
-    LayerOfProjections,
-    Projection,
-    check_sequence,
-)
+from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 from keras_transformer.layers.rotary import rotate
 
 
@@ -85,6 +82,9 @@ class MultiHeadAttention(LayerOfProjections):
     (3, 5, 16)
     """
 
+    arguments: tuple[str, ...] = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias")
+    arguments += ("num_kv_heads", "window", "positions", "max_distance")
+
     def __init__(
         self,
         num_heads: int,
@@ -103,11 +103,7 @@ class MultiHeadAttention(LayerOfProjections):
         check_positive(num_heads=num_heads, key_dim=key_dim, max_distance=max_distance)
         sizes = {"value_dim": value_dim, "num_kv_heads": num_kv_heads, "window": window}
         check_positive(**{name: size for name, size in sizes.items() if size is not None})
-        if num_heads % (num_kv_heads or num_heads):
-            raise ValueError(
-                "`num_kv_heads` must divide `num_heads`. "
-                f"Received: num_heads={num_heads}, num_kv_heads={num_kv_heads}."
-            )
+        check_divides("num_kv_heads", num_kv_heads or num_heads, "num_heads", num_heads)
         if positions is not None:
             check_choice("positions", positions, ("rotary", "relative"))
         if positions == "rotary" and key_dim % 2:
@@ -136,14 +132,12 @@ class MultiHeadAttention(LayerOfProjections):
         self._widths = {name: shape[2] for name, shape in shapes.items()}
         heads, shared = self.num_heads, self.num_kv_heads
         value_dim = self.value_dim or self.key_dim
-        self._query_dense = self._projection("query", query_shape, (heads, self.key_dim))
-        self._key_dense = self._projection("key", key_shape, (shared, self.key_dim))
-        self._value_dense = self._projection("value", value_shape, (shared, value_dim))
-        self._output_dense = self._projection(
-            "attention_output",
-            (*query_shape[:2], heads, value_dim),
-            self.compute_output_shape(query_shape)[2:],
-            summed="nh",
+        self._query_dense = self._biased("query", query_shape, (heads, self.key_dim))
+        self._key_dense = self._biased("key", key_shape, (shared, self.key_dim))
+        self._value_dense = self._biased("value", value_shape, (shared, value_dim))
+        attended, output = (*query_shape[:2], heads, value_dim), self._output_shape
+        self._output_dense = self._biased(
+            "attention_output", attended, output or query_shape[2:], summed="nh"
         )
         self.distance_embeddings = None
         if self.positions == "relative":
@@ -153,17 +147,10 @@ class MultiHeadAttention(LayerOfProjections):
                 initializer=keras.initializers.RandomNormal(stddev=self.key_dim**-0.5),
             )
 
-    def _projection(self, name, input_shape, output_axes, summed="d"):
+    def _biased(self, name, input_shape, output_axes, summed="d"):
         kept = "uvwxyz"[: len(output_axes)]
-        projection = Projection(
-            f"bt{summed},{summed}{kept}->bt{kept}",
-            output_shape=(None, *output_axes),
-            bias_axes=kept if self.use_bias else None,
-            name=name,
-            **self._options_of_a_projection(),
-        )
-        projection.build(input_shape)
-        return projection
+        equation, biased = f"bt{summed},{summed}{kept}->bt{kept}", kept if self.use_bias else None
+        return self._projection(name, equation, input_shape, output_axes, biased)
 
     def call(
         self,
@@ -338,23 +325,8 @@ class MultiHeadAttention(LayerOfProjections):
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:2], *(self._output_shape or query_shape[2:]))
 
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "output_shape": self._output_shape,
-            "num_kv_heads": self.num_kv_heads,
-            "window": self.window,
-            "positions": self.positions,
-            "max_distance": self.max_distance,
-        }
+        return {**super().get_config(), "output_shape": self._output_shape}
 
 
 def _is_long(query, value, window):

@@ -39,6 +39,9 @@ class LayerOfProjections(keras.layers.Layer):
     gets an initializer of its own. The others are what `keras.layers.Layer` takes.
     """
 
+    # A subclass' own arguments, which are its attributes, too.
+    arguments: tuple[str, ...] = ()
+
     def __init__(
         self,
         kernel_initializer="glorot_uniform",
@@ -70,6 +73,20 @@ class LayerOfProjections(keras.layers.Layer):
         }
         return {"dtype": self.dtype_policy, **own}
 
+    def _projection(self, name, equation, input_shape, output_axes, bias_axes=None):
+        projection = Projection(
+            equation,
+            output_shape=(None, *output_axes),
+            bias_axes=bias_axes,
+            name=name,
+            **self._options_of_a_projection(),
+        )
+        projection.build(input_shape)
+        return projection
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self):
         options = {
             name: option
@@ -77,7 +94,10 @@ class LayerOfProjections(keras.layers.Layer):
             else keras.saving.serialize_keras_object(option)
             for name, option in self._projection_options.items()
         }
-        return {**super().get_config(), **options}
+        own = {name: getattr(self, name) for name in self.arguments}
+        if "activation" in own:
+            own["activation"] = keras.activations.serialize(self.activation)
+        return {**super().get_config(), **options, **own}
 
 
 def _initializer(identifier):

@@ -59,11 +59,7 @@ class TokenEmbedding(keras.layers.Layer):
     def project(self, hidden: keras.KerasTensor) -> keras.KerasTensor:
         """Logits of each id: `hidden · embeddingsᵀ`.
 
-        Args:
-            hidden: Float `(…, model_dim)`.
-
-        Returns:
-            Float `(…, vocabulary_size)` in the compute dtype.
+        From float `(…, model_dim)` to float `(…, vocabulary_size)` in the compute dtype.
         """
         table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
         return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))

@@ -16,9 +16,6 @@ class Classifier(Transformer):
 
     A label is a target of one token, so that losses and metrics are those of other models.
 
-    Args:
-        config: `ClassifierConfig`.
-
     Call arguments:
         inputs: `source_ids`, or `(source_ids,)`: integers `(batch, source)`, padded with 0.
         training: Whether dropout is active.

@@ -15,9 +15,6 @@ class LanguageModel(Transformer):
     source is not read. What a search begins with is in the source, all the same: `continues_source`
     says that its tokens are the first ones of the target.
 
-    Args:
-        config: `LanguageModelConfig`.
-
     Reference: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training".
 
     Example:

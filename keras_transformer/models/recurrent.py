@@ -44,6 +44,12 @@ class RecurrentCache(NamedTuple):
         """Itself: a state has no length."""
         return self
 
+    def reorder(self, parents: keras.KerasTensor) -> "RecurrentCache":
+        """As `DecodingCache.reorder`."""
+        places = ops.expand_dims(parents, 2)
+        states = tuple(ops.take_along_axis(each, places, axis=1) for each in self.states)
+        return self._replace(states=states)
+
 
 class _Cell:
     """A function `(inputs, states) -> (outputs, states)` as `keras.layers.RNN` takes a cell."""
@@ -62,9 +68,6 @@ class RecurrentTranslator(SequenceModel):
     """Encoder and decoder of GRU or LSTM cells, from ids to logits; called as `Transformer` is.
 
     A decoding step and a step of training are one function, so that they cannot differ.
-
-    Args:
-        config: `RecurrentConfig`.
 
     References: Sutskever et al. 2014 (arXiv:1409.3215), without attention; Bahdanau et al. 2014
     (arXiv:1409.0473); Luong et al. 2015 (arXiv:1508.04025). Unlike theirs, embeddings and logits
@@ -246,9 +249,3 @@ class RecurrentTranslator(SequenceModel):
         if not isinstance(cache.attention, tuple):
             cache = cache._replace(attention=ops.cast(attention, "float32"))
         return ops.cast(self._logits(output), "float32"), cache._replace(states=states)
-
-    def reorder(self, cache: RecurrentCache, parents: keras.KerasTensor) -> RecurrentCache:
-        """Lets each hypothesis go on from the one of `parents`, integer `(batch, beams)`."""
-        places = ops.expand_dims(parents, 2)
-        states = tuple(ops.take_along_axis(each, places, axis=1) for each in cache.states)
-        return cache._replace(states=states)

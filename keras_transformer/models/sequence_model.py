@@ -30,16 +30,13 @@ class SequenceModel(keras.Model):
         config, policy, width = self.config, self.dtype_policy, self.config.model_dim
         sizes = config.vocabulary_size, config.output_vocabulary_size
         encodes, decodes = config.num_encoder_layers > 0, config.num_decoder_layers > 0
+        options = {"model_dim": width, "dtype": policy}
         if decodes:
-            self.target_embedding = TokenEmbedding(
-                sizes[1], width, dtype=policy, name="target_embedding"
-            )
+            self.target_embedding = TokenEmbedding(sizes[1], name="target_embedding", **options)
         if decodes and config.tie_embeddings == "all":
             self.source_embedding = self.target_embedding
         elif encodes:
-            self.source_embedding = TokenEmbedding(
-                sizes[0], width, dtype=policy, name="source_embedding"
-            )
+            self.source_embedding = TokenEmbedding(sizes[0], name="source_embedding", **options)
         self.output_projection = None
         if config.tie_embeddings == "none":
             self.output_projection = keras.layers.Dense(
@@ -58,6 +55,10 @@ class SequenceModel(keras.Model):
         if self.output_projection is not None:
             return self.output_projection(hidden)
         return self.target_embedding.project(hidden)
+
+    def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
+        """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
+        return cache.reorder(parents)
 
     def get_config(self):
         policy = self.dtype_policy

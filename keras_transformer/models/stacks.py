@@ -9,8 +9,28 @@ from keras_transformer.cache import KeyValue
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 
+# The arguments of a block that are fields of the configuration.
+_OF_A_BLOCK = tuple(
+    name for name in EncoderBlock.arguments if name not in ("num_heads", "positions")
+)
 
-class Stack(keras.layers.Layer):
+
+class LayerOfConfig(keras.layers.Layer):
+    """A layer that a `TransformerConfig` describes whole."""
+
+    def __init__(self, config: TransformerConfig, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
+
+
+class Stack(LayerOfConfig):
     """Blocks one after the other; a pre-norm stack ends with a normalization."""
 
     def __init__(
@@ -20,26 +40,15 @@ class Stack(keras.layers.Layer):
         heads: Sequence[dict[str, int]],
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, **kwargs)
         self.supports_masking = True
         self.blocks = [
             block_class(
-                intermediate_dim=config.intermediate_dim,
-                key_dim=config.key_dim,
-                dropout=config.dropout,
-                activation=config.activation,
-                normalize_first=config.normalize_first,
-                attention_dropout=config.attention_dropout,
-                feed_forward_dropout=config.feed_forward_dropout,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                num_kv_heads=config.num_kv_heads,
-                attention_window=config.attention_window,
+                **{name: getattr(config, name) for name in _OF_A_BLOCK},
+                **own,
                 positions=config.attention_positions,
-                max_distance=config.max_distance,
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
-                **own,
             )
             for i, own in enumerate(heads)
         ]
@@ -58,20 +67,10 @@ class Stack(keras.layers.Layer):
     def _finish(self, hidden):
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Encoder(Stack):
     """`num_encoder_layers` blocks; a pre-norm stack ends with a normalization.
-
-    Args:
-        config: `TransformerConfig`.
 
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, embedded tokens.
@@ -106,9 +105,6 @@ class Encoder(Stack):
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Decoder(Stack):
     """`num_decoder_layers` blocks; a pre-norm stack ends with a normalization.
-
-    Args:
-        config: `TransformerConfig`.
 
     Call arguments:
         inputs: Float `(batch, target, model_dim)`, embedded tokens.

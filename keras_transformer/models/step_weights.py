@@ -42,7 +42,6 @@ def lay_out(model, layout="many") -> StepWeights:
     A reshape of a weight inside the loop would be fused into each product.
 
     Args:
-        model: `Transformer`.
         layout: What a step is. `"many"` rows: matrices with the same input are put side by side.
             `"one"` row in all (one hypothesis of one sentence): its products read each matrix at
             the speed of memory, and nothing is copied. `"many, kept"` and `"one, kept"`: the

@@ -65,26 +65,20 @@ class Transformer(SequenceModel):
         self.turns = TurnEncoder(config, dtype=policy, name="turns") if config.turn_layers else None
 
     def _position_layer(self, name):
-        config, options = self.config, {"dtype": self.dtype_policy, "name": name}
+        config, policy = self.config, self.dtype_policy
         if config.positions not in ("sinusoidal", "learned"):
             return None
         joined = config.combine_positions == "concatenate"
-        own = {**options, "name": "positions"} if joined else options
+        own = {"dtype": policy, "name": "positions" if joined else name}
         if config.positions == "learned":
             layer = LearnedPositionalEmbedding(config.max_length, **own)
         else:
             layer = SinusoidalPositionalEncoding(**own)
-        return ConcatenatedPositions(layer, **options) if joined else layer
+        return ConcatenatedPositions(layer, dtype=policy, name=name) if joined else layer
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "Transformer":
-        """A freshly initialized model of a named size.
-
-        Args:
-            preset: `"transformer_tiny"`, `"transformer_base"` or `"transformer_big"`.
-            vocabulary_size: Number of ids.
-            **fields: Fields of `TransformerConfig` that replace the preset's.
-        """
+        """A freshly initialized model of a named size; see `TransformerConfig.from_preset`."""
         return cls(TransformerConfig.from_preset(preset, vocabulary_size, **fields))
 
     def build(self, input_shape=None):
@@ -265,7 +259,3 @@ class Transformer(SequenceModel):
             return_attention_scores=True,
         )
         return ops.cast(self._logits(hidden), "float32"), scores
-
-    def reorder(self, cache: DecodingCache, parents: keras.KerasTensor) -> DecodingCache:
-        """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
-        return cache.reorder(parents)

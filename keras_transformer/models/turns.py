@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import SinusoidalPositionalEncoding
-from keras_transformer.models.stacks import Encoder
+from keras_transformer.models.stacks import Encoder, LayerOfConfig
 
 
 def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:
@@ -29,14 +29,11 @@ def same_turn(turn: keras.KerasTensor) -> keras.KerasTensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TurnEncoder(keras.layers.Layer):
+class TurnEncoder(LayerOfConfig):
     """Adds to each token what `turn_layers` blocks make of the means of the turns.
 
     The first token of a turn stands for it: the others of the turn compute the same and are seen
     by none. So nothing is gathered, and shapes are those of tokens.
-
-    Args:
-        config: `TransformerConfig`.
 
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, encoded tokens.
@@ -52,8 +49,7 @@ class TurnEncoder(keras.layers.Layer):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, **kwargs)
         # Tokens stand for turns here: their own positions and a window over them mean nothing.
         own = dataclasses.replace(
             config,
@@ -84,10 +80,3 @@ class TurnEncoder(keras.layers.Layer):
         first = ops.logical_and(ops.not_equal(before, turn), padding_mask)
         over_turns = self.encoder(mean + ops.take(table, turn, axis=0), first, training=training)
         return inputs + over_turns
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})

@@ -1,7 +1,6 @@
 """The versions that are served: one answers, a new one is loaded beside it, then takes over."""
 
 import asyncio
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_transformer.errors import InputError
+from keras_transformer.files import digest_of
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.reporting import Rejection, say
@@ -72,12 +72,7 @@ def folder_digest(folder: str | os.PathLike) -> str:
     Raises:
         OSError: A file went while it was read.
     """
-    digest = hashlib.sha256()
-    for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-        digest.update(path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape"))
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    return digest_of(folder, (path for path in Path(folder).rglob("*") if path.is_file()))
 
 
 def model_name(path: str | os.PathLike) -> str:

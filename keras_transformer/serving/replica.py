@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import length_buckets
 from keras_transformer.serving.model import folder_digest
@@ -129,10 +129,8 @@ class Artifact:
         # The loader names no exceptions: a damaged file ends in those of protobuf, of the graph
         # importer, of the checkpoint reader or of Python.
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(
-                f"{self._folder}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
-            ) from None
+            rule = f"{self._folder}: the SavedModel is incomplete or damaged."
+            raise InputError(f"{rule} Received: {first_line(error):.300}") from None
         self._functions = self._module.signatures
         self.signatures = {name: found[name] for name in sorted(found) if name in self._functions}
         if not self.signatures:

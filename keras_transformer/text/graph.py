@@ -16,9 +16,6 @@ class GraphTokenizer(tf.Module):
     and whoever loads it imports (or links) TensorFlow and tensorflow-text alone. It loads through
     `tf.saved_model.load` and through TensorFlow 1 sessions, which TensorFlow Serving uses too.
 
-    Args:
-        tokenizer: A `Tokenizer`.
-
     Raises:
         ImportError: tensorflow-text is missing or built for another TensorFlow.
     """

@@ -1,7 +1,6 @@
 """SentencePiece unigram models with the ids that the whole package agrees on."""
 
 import io
-import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -10,8 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_choice
+from keras_transformer.config.checks import check
 from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines, write_whole
+from keras_transformer.files import read_lines, write_output
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
@@ -21,7 +21,8 @@ _THREADS = 4
 # Longer lines are passed over by the trainer. Its own limit of 4,192 bytes drops ordinary
 # paragraphs in scripts of three bytes a character.
 _LONGEST_LINE_BYTES = 65_536
-_SPACE = "\u2581"
+SPACE = "\u2581"
+"""What stands for a space in a token."""
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -109,12 +110,12 @@ class Tokenizer:
             InputError: An option is out of range, a text is no string, there is no text, or the
                 texts do not give `vocabulary_size` tokens; the message names a size that works.
         """
-        _check("vocabulary_size", vocabulary_size, int, 5, math.inf, "an integer of at least 5")
-        _check("byte_fallback", byte_fallback, bool, 0, 1, "true or false")
-        _check("split_digits", split_digits, bool, 0, 1, "true or false")
-        _check("whole_words", whole_words, bool, 0, 1, "true or false")
+        check("vocabulary_size", vocabulary_size, "an integer of at least 5", int, 5)
+        check("byte_fallback", byte_fallback, "true or false", bool)
+        check("split_digits", split_digits, "true or false", bool)
+        check("whole_words", whole_words, "true or false", bool)
         # SentencePiece's own limits.
-        _check("character_coverage", character_coverage, (int, float), 0.98, 1, "in [0.98, 1]")
+        check("character_coverage", character_coverage, "in [0.98, 1]", (int, float), 0.98, 1)
         check_choice("normalization", normalization, get_args(Normalization))
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
@@ -127,7 +128,7 @@ class Tokenizer:
             split_digits=split_digits,
             character_coverage=character_coverage,
             normalization_rule_name=normalization,
-            user_defined_symbols=[] if turn_separator is None else [_SPACE + turn_separator],
+            user_defined_symbols=[] if turn_separator is None else [SPACE + turn_separator],
         )
         return cls(model)
 
@@ -146,18 +147,14 @@ class Tokenizer:
         >>> Tokenizer.of_labels(["spam", "no spam"]).tokenize(["no spam", "spam"])
         [[4], [5]]
         """
-        from sentencepiece import sentencepiece_model_pb2
-
-        schema: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
-        labels = sorted(set(labels))
-        model = schema.ModelProto()
+        labels, model = sorted(set(labels)), parsed(b"")
         kinds = model.SentencePiece
         special = ("<pad>", kinds.CONTROL), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)
         for piece, kind in (*special, ("<unk>", kinds.UNKNOWN)):
             model.pieces.add(piece=piece, score=0.0, type=kind)
         for label in labels:
             # Below 0, so that one label is more probable than two which spell the same.
-            piece = "\u2581" + label.replace(" ", "\u2581")
+            piece = SPACE + label.replace(" ", SPACE)
             model.pieces.add(piece=piece, score=-1.0, type=kinds.NORMAL)
         model.trainer_spec.model_type = model.trainer_spec.UNIGRAM
         for name, id in _SPECIAL_IDS.items():
@@ -187,10 +184,7 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model as one file, which is there whole or not at all."""
-        try:
-            write_whole(path, self.model_bytes)
-        except OSError as error:
-            raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
+        write_output(path, self.model_bytes)
 
     def tokenize(
         self, texts: str | Iterable[str], add_bos: bool = False, add_eos: bool = False
@@ -263,7 +257,7 @@ class Tokenizer:
     @property
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, if there is one."""
-        symbols = _parsed(self.model_bytes).trainer_spec.user_defined_symbols
+        symbols = parsed(self.model_bytes).trainer_spec.user_defined_symbols
         return self._processor.piece_to_id(symbols[0]) if symbols else None
 
     def __eq__(self, other):
@@ -293,23 +287,23 @@ def _load_processor(model_bytes):
     return processor
 
 
-def _parsed(model_bytes):
+def parsed(model_bytes: bytes) -> Any:
+    """The `ModelProto` of a serialized SentencePiece model."""
     from sentencepiece import sentencepiece_model_pb2
 
-    return sentencepiece_model_pb2.ModelProto.FromString(model_bytes)
+    schema: Any = sentencepiece_model_pb2  # whose classes are made when it is imported
+    return schema.ModelProto.FromString(model_bytes)
 
 
 def _check_model(model_bytes):
     # SentencePiece itself takes an empty model and prints errors of its own to stderr, so look
     # at the message before giving it away.
     from google.protobuf.message import DecodeError
-    from sentencepiece import sentencepiece_model_pb2
 
-    model = sentencepiece_model_pb2.ModelProto()
     is_bytes = isinstance(model_bytes, (bytes, bytearray, memoryview))
     size = f"{len(model_bytes)} bytes" if is_bytes else f"{type(model_bytes).__name__} objects"
     try:
-        model.ParseFromString(bytes(model_bytes))
+        model = parsed(bytes(model_bytes))
     except (DecodeError, TypeError):
         raise InputError(
             f"Expected a whole SentencePiece model. Received: {size} that are none."
@@ -346,13 +340,6 @@ def _checked(texts):
     return texts
 
 
-def _check(name, value, kind, least, most, rule):
-    # A bool is an int to Python, but no number to a reader.
-    right_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if not right_kind or not least <= value <= most:
-        raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
-
-
 def _train_model(texts, **options):
     import sentencepiece
 
@@ -372,10 +359,10 @@ def _train_model(texts, **options):
         )
     except RuntimeError as error:
         raise InputError(_explain(str(error), options["vocab_size"])) from None
-    parsed = _parsed(model.getvalue())
+    trained = parsed(model.getvalue())
     # A vocabulary of words is searched as one of pieces is: TensorFlow has no other search.
-    parsed.trainer_spec.model_type = parsed.trainer_spec.UNIGRAM
-    return parsed.SerializeToString()
+    trained.trainer_spec.model_type = trained.trainer_spec.UNIGRAM
+    return trained.SerializeToString()
 
 
 def _explain(message, vocabulary_size):

@@ -4,13 +4,11 @@ import base64
 from typing import Any
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.tokenizer import SPACE, Tokenizer, parsed
 
 # Spaces stand for no token's character, since a text's become "▁": no text can spell these names,
 # as `Tokenizer.tokenize` promises. SentencePiece, too, writes " ⁇ " for what it did not know.
 _NAMES = {PAD_ID: " <pad> ", BOS_ID: " <s> ", EOS_ID: " </s> ", UNK_ID: " \u2047 "}
-
-_SPACE = "\u2581"
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -24,7 +22,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
     """
-    model = _parsed(tokenizer.model_bytes)
+    model = parsed(tokenizer.model_bytes)
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []
     if specification.precompiled_charsmap:
@@ -32,17 +30,17 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
     if specification.remove_extra_whitespaces:
         steps += [_replaced(r"\A +| +\z", ""), _replaced(" {2,}", " ")]
-    steps.append(_replaced(" ", _SPACE))
+    steps.append(_replaced(" ", SPACE))
     if specification.add_dummy_prefix:
         # Not by `Metaspace`, which leaves a text alone that begins with the character itself.
-        steps.append(_replaced(r"\A(?!\z)", _SPACE))
+        steps.append(_replaced(r"\A(?!\z)", SPACE))
     pieces = [[_NAMES.get(id, each.piece), each.score] for id, each in enumerate(model.pieces)]
     if fallback:
         space = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-        steps_back = [_replaced(_SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}, space]
+        steps_back = [_replaced(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}, space]
         decoder: dict = {"type": "Sequence", "decoders": steps_back}
     else:
-        decoder = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always"}
+        decoder = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always"}
     return {
         "version": "1.0",
         "truncation": None,
@@ -63,9 +61,3 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _replaced(pattern, content):
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-
-
-def _parsed(model_bytes):
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto.FromString(model_bytes)

@@ -29,8 +29,7 @@ class AttentionImages(keras.callbacks.Callback):
     """Writes heat maps of every layer and head to `tensorboard/attention`, every few epochs.
 
     Args:
-        folder: `RunFolder`.
-        engine: `ModelEngine` around the model in training.
+        engine: Around the model in training.
         source: A sentence; its first 64 tokens are shown.
         target: Its translation.
         every: Epochs from one picture to the next.

@@ -9,30 +9,40 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
+from keras_transformer.data import ParallelDataset
+from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import TrainingError
 from keras_transformer.files import write_whole
-from keras_transformer.training.run_folder import averaged_epochs, best_row, save_model
-from keras_transformer.training.within_epoch import seed_states
+from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.run_folder import (
+    RunFolder,
+    averaged_epochs,
+    best_row,
+    save_model,
+)
+from keras_transformer.training.within_epoch import Place, seed_states
+
+Row = dict[str, float]
+"""A line of `history.csv`."""
 
 
 class EpochSeed(keras.callbacks.Callback):
     """Makes an epoch depend on its number alone: the order of its batches and its dropout.
 
-    A run that was stopped and resumed then gives the weights of one that was not.
-
-    Args:
-        dataset: `ParallelDataset`.
-        seed: The run's seed.
+    A run that was stopped and resumed then gives the weights of one that was not. `seed` is the
+    run's.
     """
 
-    def __init__(self, dataset, seed):
+    def __init__(self, dataset: ParallelDataset, seed: int):
         super().__init__()
-        self.dataset = dataset
-        self.seed = seed
+        self.dataset, self.seed = dataset, seed
 
     def on_epoch_begin(self, epoch, logs=None):
         self.dataset.epoch = epoch
@@ -45,17 +55,13 @@ class EpochSeed(keras.callbacks.Callback):
 class Throughput(keras.callbacks.Callback):
     """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
 
-    Rate and norm are those of the last step.
-
-    Args:
-        real_tokens: Source and target tokens of an epoch that are not padding.
-        place: Where the first epoch goes on, a `Place`, or None.
+    Rate and norm are those of the last step. `real_tokens` are those of an epoch, of both sides;
+    `place` is where the first epoch goes on.
     """
 
-    def __init__(self, real_tokens, place=None):
+    def __init__(self, real_tokens: int, place: Place | None = None):
         super().__init__()
-        self.real_tokens = real_tokens
-        self.place = place
+        self.real_tokens, self.place = real_tokens, place
 
     def on_epoch_begin(self, epoch, logs=None):
         goes_on = self.place is not None and self.place.epoch == epoch
@@ -67,12 +73,10 @@ class Throughput(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         now = time.perf_counter() - self._start
-        logs["learning_rate"] = float(
-            keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
-        )
+        logs["learning_rate"] = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
         norm = getattr(inner_optimizer(self.model), "gradient_norm", None)
         if norm is not None:  # A run of before has none.
-            logs["gradient_norm"] = float(keras.ops.convert_to_numpy(norm))
+            logs["gradient_norm"] = float(ops.convert_to_numpy(norm))
         logs["seconds"] = now
         logs["tokens_per_second"] = self.real_tokens / (self._train_seconds or now)
 
@@ -81,10 +85,9 @@ class FiniteLoss(keras.callbacks.Callback):
     """Ends a training whose loss is infinite or no number, before anything of it is written.
 
     Args:
-        folder: `RunFolder`, whose `bad_batch.json` gets the lines of the batch, and of the one
-            before, whose update may be the cause.
-        dataset: `ParallelDataset`.
-        place: Where the first epoch goes on, a `Place`, or None.
+        folder: Whose `bad_batch.json` gets the lines of the batch, and of the one before, whose
+            update may be the cause.
+        place: Where the first epoch goes on.
 
     Raises:
         TrainingError: Names the epoch, and the step if it was not in validation.
@@ -94,7 +97,7 @@ class FiniteLoss(keras.callbacks.Callback):
     # of the one before it.
     async_safe = True
 
-    def __init__(self, folder, dataset, place=None):
+    def __init__(self, folder: RunFolder, dataset: ParallelDataset, place: Place | None = None):
         super().__init__()
         self.folder, self.dataset, self.place = folder, dataset, place
 
@@ -126,6 +129,26 @@ class FiniteLoss(keras.callbacks.Callback):
             )
 
 
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MeasuredAdam(keras.optimizers.Adam):
+    """Keras' Adam with the norm of all gradients of its last step, before they are clipped.
+
+    Attributes:
+        gradient_norm: Float32 variable. Of accumulated gradients that of their mean.
+    """
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.gradient_norm = self.add_variable((), dtype="float32", name="gradient_norm")
+
+    def _clip_gradients(self, grads):
+        # Here, and not in `apply`: accumulated gradients are together here, unscaled ones too.
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None]
+        self.gradient_norm.assign(ops.sqrt(sum(squares)))
+        return super()._clip_gradients(grads)
+
+
 def inner_optimizer(model):
     """A compiled model's optimizer, without the loss scaling around it."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -135,22 +158,20 @@ def inner_optimizer(model):
 def averaged_weights(model):
     """Puts the averages that the optimizer keeps in the place of the model's weights for a while.
 
-    The weights come back bit for bit. Without averages (`use_ema`) nothing changes.
-
-    Args:
-        model: Compiled `keras.Model`.
+    The weights of a compiled model come back bit for bit. Without averages (`use_ema`) nothing
+    changes.
     """
     optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
         yield
         return
-    weights = [keras.ops.convert_to_numpy(weight) for weight in model.trainable_variables]
+    weights = [ops.convert_to_numpy(weight) for weight in model.trainable_variables]
     try:
         optimizer.finalize_variable_values(model.trainable_variables)
         if keras.backend.backend() == "jax":
             # A step gives its arrays away, which the optimizer's averages now share.
             for variable in model.trainable_variables:
-                variable.assign(np.array(keras.ops.convert_to_numpy(variable)))
+                variable.assign(np.array(ops.convert_to_numpy(variable)))
         yield
     finally:
         for variable, weight in zip(model.trainable_variables, weights, strict=True):
@@ -175,7 +196,7 @@ class WeightsOfTheLastStep(keras.callbacks.Callback):
     """
 
     def on_epoch_end(self, epoch, logs=None):
-        self._weights = [keras.ops.convert_to_numpy(v) for v in self.model.trainable_variables]
+        self._weights = [ops.convert_to_numpy(v) for v in self.model.trainable_variables]
 
     def on_train_end(self, logs=None):
         for variable, weight in zip(self.model.trainable_variables, self._weights, strict=True):
@@ -185,37 +206,35 @@ class WeightsOfTheLastStep(keras.callbacks.Callback):
 class History(keras.callbacks.Callback):
     """Writes `history.csv` anew after each epoch.
 
-    Args:
-        folder: `RunFolder`.
-        rows: The lines of the epochs before, when training is resumed.
-
     Attributes:
-        rows: The lines so far, as dicts of numbers.
+        rows: The lines so far, those of the epochs before first when training is resumed.
     """
 
-    def __init__(self, folder, rows=()):
+    def __init__(self, folder: RunFolder, rows: Sequence[Row] = ()):
         super().__init__()
-        self.folder = folder
-        self.rows = list(rows)
+        self.folder, self.rows = folder, list(rows)
 
     def on_epoch_end(self, epoch, logs=None):
         self.rows.append({"epoch": epoch + 1, **{key: float(value) for key, value in logs.items()}})
         self.folder.write_history(self.rows)
 
 
-class ValidationBleu(keras.callbacks.Callback):
-    """Adds `val_bleu` to the epoch's logs: of greedy translations, cased, by sacreBLEU.
+class _Translating(keras.callbacks.Callback):
+    """Translates sentences, by greedy search with an engine around the model in training."""
 
-    Args:
-        engine: `ModelEngine` around the model in training.
-        sources: Sentences.
-        references: Their translations.
-    """
-
-    def __init__(self, engine, sources, references):
+    def __init__(self, engine: ModelEngine, sources: list[str], references: list[str]):
         super().__init__()
         self.engine = engine
         self.sources, self.references = sources, references
+
+    def translations(self) -> list[str]:
+        """What the model's weights as they are make of the sources."""
+        found = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
+        return [each.text for each in found]
+
+
+class ValidationBleu(_Translating):
+    """Adds `val_bleu` to the epoch's logs: of greedy translations, cased, by sacreBLEU."""
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
@@ -225,24 +244,18 @@ class ValidationBleu(keras.callbacks.Callback):
         """BLEU of the model's weights as they are, 0 … 100."""
         import sacrebleu
 
-        found = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
-        return sacrebleu.corpus_bleu([each.text for each in found], [self.references]).score
+        return sacrebleu.corpus_bleu(self.translations(), [self.references]).score
 
 
 class BestModel(keras.callbacks.Callback):
     """Saves the model if it is the best so far, or one to be averaged, for `RunFolder.settle`.
 
-    Args:
-        folder: `RunFolder`.
-        rows: The lines of the history, this epoch's among them.
-        training: `TrainingSection`.
+    `rows` are the lines of the history, this epoch's among them.
     """
 
-    def __init__(self, folder, rows, training):
+    def __init__(self, folder: RunFolder, rows: list[Row], training: TrainingSection):
         super().__init__()
-        self.folder = folder
-        self.rows = rows
-        self.training = training
+        self.folder, self.rows, self.training = folder, rows, training
 
     def on_epoch_end(self, epoch, logs=None):
         is_best = best_row(self.rows, self.training.select_by) is self.rows[-1]
@@ -261,19 +274,15 @@ def save_without_optimizer(model, path):
 class EarlyStopping(keras.callbacks.Callback):
     """Stops when no epoch has been the best for some epochs.
 
-    What it knows is in the history, so a resumed run stops where an unbroken one does.
-
-    Args:
-        rows: The lines of the history, this epoch's among them.
-        training: `TrainingSection`.
+    What it knows is in the history, `rows` as of `BestModel`, so a resumed run stops where an
+    unbroken one does.
     """
 
-    def __init__(self, rows, training):
+    def __init__(self, rows: list[Row], training: TrainingSection):
         super().__init__()
-        self.rows = rows
-        self.training = training
+        self.rows, self.training = rows, training
 
-    def has_stopped(self):
+    def has_stopped(self) -> bool:
         """Whether the epochs so far are all."""
         patience = self.training.early_stopping_patience
         if patience is None or not self.rows:
@@ -286,17 +295,11 @@ class EarlyStopping(keras.callbacks.Callback):
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Saves the whole state after each epoch and keeps the last few.
+    """Saves the whole state after each epoch and keeps the last few."""
 
-    Args:
-        folder: `RunFolder`.
-        training: `TrainingSection`.
-    """
-
-    def __init__(self, folder, training):
+    def __init__(self, folder: RunFolder, training: TrainingSection):
         super().__init__()
-        self.folder = folder
-        self.training = training
+        self.folder, self.training = folder, training
 
     def on_epoch_end(self, epoch, logs=None):
         save_model(self.model, self.folder.checkpoint_file(epoch + 1))
@@ -316,34 +319,22 @@ class EpochLine(keras.callbacks.Callback):
         )
 
 
-class SampleTranslations(keras.callbacks.Callback):
-    """Translates a few validation sentences after each epoch, by greedy search.
+class SampleTranslations(_Translating):
+    """Writes a few translations after each epoch, to stderr and to `samples.txt`."""
 
-    They go to stderr and to `samples.txt` in the run folder.
-
-    Args:
-        folder: `RunFolder`.
-        engine: `ModelEngine` around the model in training.
-        sources: Sentences.
-        references: Their translations.
-    """
-
-    def __init__(self, folder, engine, sources, references):
-        super().__init__()
+    def __init__(self, folder: RunFolder, *arguments: Any):
+        super().__init__(*arguments)
         self.folder = folder
-        self.engine = engine
-        self.sources = list(sources)
-        self.references = list(references)
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
-            translations = self.engine.translate(self.sources, beam_size=1, long_input="truncate")
+            translations = self.translations()
         lines = [f"epoch {epoch + 1}"]
         for source, reference, translation in zip(
             self.sources, self.references, translations, strict=True
         ):
             lines += [f"  source:      {source}", f"  reference:   {reference}"]
-            lines += [f"  translation: {translation.text}"]
+            lines += [f"  translation: {translation}"]
         text = "\n".join(lines) + "\n"
         print("\n" + text, end="", file=sys.stderr, flush=True)
         write_whole(self.folder.samples_file, self.folder.samples() + text)

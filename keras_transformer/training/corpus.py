@@ -5,7 +5,6 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -90,29 +89,19 @@ def labelled_texts(
 def train_tokenizers(recipe: Recipe) -> Tokenizers:
     """The tokenizers of both sides, learned from the training texts; one twice when joint."""
     text = recipe.text
-    options: dict[str, Any] = dict(
-        byte_fallback=text.byte_fallback,
-        split_digits=text.split_digits,
-        whole_words=text.whole_words,
-        character_coverage=text.character_coverage,
-        normalization=text.normalization,
-        turn_separator=text.turn_separator,
-    )
+    names = "byte_fallback", "split_digits", "whole_words", "character_coverage", "normalization"
+    options = {name: getattr(text, name) for name in (*names, "turn_separator")}
+
+    def learned(lines, size=text.vocabulary_size):
+        return Tokenizer.train_from_texts(_sample(lines, text.sample_sentences), size, **options)
+
     sources, targets = _side(recipe, 0), _side(recipe, 1)
     if recipe.kind == "classifier":
-        lines = _sample(sources, text.sample_sentences)
-        texts = Tokenizer.train_from_texts(lines, text.vocabulary_size, **options)
-        return texts, Tokenizer.of_labels(targets)
+        return learned(sources), Tokenizer.of_labels(targets)
     if text.joint:
-        lines = _sample(itertools.chain(sources, targets), text.sample_sentences)
-        joint = Tokenizer.train_from_texts(lines, text.vocabulary_size, **options)
+        joint = learned(itertools.chain(sources, targets))
         return joint, joint
-    target_size = text.target_vocabulary_size or text.vocabulary_size
-    sources, targets = (_sample(side, text.sample_sentences) for side in (sources, targets))
-    return (
-        Tokenizer.train_from_texts(sources, text.vocabulary_size, **options),
-        Tokenizer.train_from_texts(targets, target_size, **options),
-    )
+    return learned(sources), learned(targets, text.target_vocabulary_size or text.vocabulary_size)
 
 
 def _side(recipe, side):

@@ -256,13 +256,9 @@ class Recipe:
     """A checked recipe.
 
     Attributes:
-        data: `DataSection`.
-        text: `TextSection`.
         model: Dict: `kind`, a key of `CONFIGURATIONS`, `transformer` by default; fields of its
             configuration but the vocabulary's sizes, which the tokenizer decides; and for a
             Transformer a `preset`.
-        training: `TrainingSection`.
-        decoding: `DecodingSection`.
     """
 
     data: DataSection = DataSection()

@@ -30,7 +30,7 @@ import keras
 
 from keras_transformer.decoding import ModelEngine, engine_of
 from keras_transformer.decoding.classifier import ClassifierEngine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
 from keras_transformer.text import Tokenizer
@@ -47,11 +47,7 @@ _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
 
 class RunFolder:
-    """Paths and files of one run.
-
-    Args:
-        path: The folder.
-    """
+    """Paths and files of one run."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = pathlib.Path(path)
@@ -98,12 +94,7 @@ class RunFolder:
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer], digests: dict
     ) -> None:
-        """Writes what is known before the first step.
-
-        Args:
-            recipe: `Recipe`.
-            tokenizers: The source's and the target's `Tokenizer`.
-            digests: A dict fit for JSON that tells the texts from others.
+        """Writes what is known before the first step; the digests tell the texts from others.
 
         Raises:
             InputError: The folder cannot be made.
@@ -315,8 +306,8 @@ def load_model(path: str | os.PathLike, compile: bool) -> keras.Model:
     try:
         model = keras.saving.load_model(path, compile=compile, safe_mode=True)
     except Exception as error:  # Keras and h5py raise many kinds for a damaged file.
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path}: cannot be read as a Keras model: {first:.200}") from None
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"{path}: cannot be read as a Keras model: {reason}") from None
     if not isinstance(model, tuple(KINDS.values())):
         names = ", ".join(kind.__name__ for kind in KINDS.values())
         raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")

@@ -1,9 +1,14 @@
 """What TensorBoard shows of a run."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+
+from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.run_folder import RunFolder
 
 
 class TensorBoard(keras.callbacks.Callback):
@@ -13,20 +18,20 @@ class TensorBoard(keras.callbacks.Callback):
     at: `train/` and `validation/` curves of loss, accuracy, perplexity and BLEU, learning rate,
     gradient norm, tokens per second, share of padding; the recipe; histograms of the weights, where
     `training.weight_histograms` asks for them. A resumed run writes the curves anew from the
-    history: an epoch is in them once.
-
-    Args:
-        folder: `RunFolder`.
-        recipe: `Recipe`.
-        padding_share: Of all positions of an epoch.
-        rows: The lines of the epochs before, when training is resumed.
+    history, `rows`: an epoch is in them once.
     """
 
-    def __init__(self, folder, recipe, padding_share, rows=()):
+    def __init__(
+        self,
+        folder: RunFolder,
+        recipe: Recipe,
+        padding_share: float,
+        rows: Sequence[dict[str, float]] = (),
+    ):
         super().__init__()
         self.folder, self.recipe, self.padding_share = folder, recipe, padding_share
         self.rows = list(rows)
-        self._writers = {}
+        self._writers: dict[str, Any] = {}
 
     def _writer(self, name):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter

@@ -29,7 +29,6 @@ from keras_transformer.training.corpus import (
 )
 from keras_transformer.training.forecast import forecast, lines
 from keras_transformer.training.hosts import ALONE, Host
-from keras_transformer.training.optimizer import MeasuredAdam
 from keras_transformer.training.recipe import Recipe, TrainingSection
 from keras_transformer.training.report import report as report_of
 from keras_transformer.training.run_folder import (
@@ -217,13 +216,8 @@ def _average(training, folder, model, validation, bleu):
 
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
-    """`model.compile` as `training`, a `TrainingSection`, says.
-
-    Args:
-        model: A model of `keras_transformer.models`.
-        training: `TrainingSection`.
-    """
-    optimizer = MeasuredAdam(
+    """`model.compile` as `training`, a `TrainingSection`, says."""
+    optimizer = run_callbacks.MeasuredAdam(
         TransformerSchedule(
             model.config.model_dim, training.warmup_steps, training.learning_rate_scale
         ),

@@ -43,7 +43,6 @@ class StepCheckpoints(keras.callbacks.Callback):
     """Saves the whole state every few minutes within an epoch.
 
     Args:
-        folder: `RunFolder`.
         minutes: Between two checkpoints, or None for none.
         place: Where the first epoch of this `fit` goes on, whose data begins with that step.
         host: This one. All save at the steps of the first one's clock: the state is everyone's.
@@ -73,7 +72,7 @@ class StepCheckpoints(keras.callbacks.Callback):
             # Keras makes the metrics' variables in the first step. All are sums from 0, so what
             # was before is added after it.
             self._synced()
-            for variable, value in zip(self._metrics(), self._sums, strict=True):
+            for variable, value in zip(self.model.metrics_variables, self._sums, strict=True):
                 variable.assign_add(value)
             self._sums = None
         now = time.monotonic()
@@ -89,7 +88,7 @@ class StepCheckpoints(keras.callbacks.Callback):
             self._epoch,
             step,
             now - self._began,
-            [np.asarray(variable).tolist() for variable in self._metrics()],
+            [np.asarray(variable).tolist() for variable in self.model.metrics_variables],
             [np.asarray(variable).tolist() for variable in seed_states(self.model)],
         )
         file = self.folder.step_file(self._epoch, step)
@@ -101,9 +100,6 @@ class StepCheckpoints(keras.callbacks.Callback):
     def _synced(self):
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
-
-    def _metrics(self):
-        return self.model.metrics_variables
 
 
 def seed_states(model: keras.Model) -> list[keras.Variable]:

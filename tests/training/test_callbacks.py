@@ -10,7 +10,6 @@ from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks
-from keras_transformer.training.optimizer import MeasuredAdam
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.run_folder import averaged_epochs
 
@@ -241,7 +240,8 @@ def test_the_lines_of_a_batch_without_a_finite_loss_are_written_down(folder):
 @pytest.mark.parametrize("accumulation_steps", [None, 2])
 def test_the_norm_is_that_of_the_gradient_before_it_is_clipped(accumulation_steps):
     weights = [keras.Variable([1.0, 2.0]), keras.Variable([[0.0]])]
-    optimizer = MeasuredAdam(global_clipnorm=0.1, gradient_accumulation_steps=accumulation_steps)
+    options = {"global_clipnorm": 0.1, "gradient_accumulation_steps": accumulation_steps}
+    optimizer = callbacks.MeasuredAdam(**options)
     optimizer.build(weights)
     for gradients in ([[3.0, 0.0], [[4.0]]], [[1.0, 0.0], [[8.0]]]):
         optimizer.apply([keras.ops.convert_to_tensor(each) for each in gradients], weights)

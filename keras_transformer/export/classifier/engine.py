@@ -38,10 +38,11 @@ class ExportedClassifier(LabelEngine):
             interpreter = load_interpreter(folder / TEXT_FILE, True, threads)
             self._run = interpreter.get_signature_runner()
         else:
-            from keras_transformer.export.saved_model.engine import load_saved_model
+            from keras_transformer.export.saved_model.engine import call_signature, load_saved_model
 
             self._module = load_saved_model(folder)  # held, with its variables
-            self._run = self._run_saved_model
+            signature = self._module.signatures["serving_default"]
+            self._run = lambda **inputs: call_signature(signature, inputs)
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
         given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]
@@ -49,9 +50,3 @@ class ExportedClassifier(LabelEngine):
             batch = np.array(given[start : start + batch_size], dtype=object)
             found.append(self._run(text=batch)["probabilities"])
         return np.concatenate(found)
-
-    def _run_saved_model(self, text):
-        import tensorflow as tf
-
-        found = self._module.signatures["serving_default"](text=tf.constant(text, tf.string))
-        return {name: values.numpy() for name, values in found.items()}

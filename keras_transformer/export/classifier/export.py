@@ -1,11 +1,8 @@
 """Export of a classifier: one graph from text to label and probabilities, verified."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any, Literal
-
-import keras
 
 from keras_transformer.decoding import ClassifierEngine
 from keras_transformer.errors import InputError
@@ -13,12 +10,12 @@ from keras_transformer.export.classifier.verification import verify
 from keras_transformer.export.fresh_process import TEXT_FILE
 from keras_transformer.export.manifest import (
     ExportReport,
+    check_tensorflow,
     common_fields,
-    describe_and_verify,
     file_digests,
     phase,
+    staged_export,
 )
-from keras_transformer.files import staged_folder
 
 
 def export_classifier(
@@ -37,13 +34,10 @@ def export_classifier(
     blank text "" and 0. A text of too many tokens is cut. The folder gets its name after a fresh
     process has given the live model's probabilities.
 
-    Args:
+    Args (the others are those of `export_saved_model`):
         engine: `ClassifierEngine`.
-        output: Path of the folder to make.
         runtime: A SavedModel, or `model.tflite` for LiteRT.
         quantize: As for `export_litert`, of LiteRT alone.
-        verification_texts: Texts to verify with; by default some of random tokens.
-        overwrite: Whether an earlier export of that name is replaced.
         **options: Those of other exports mean nothing here.
 
     Raises:
@@ -51,7 +45,6 @@ def export_classifier(
         ImportError: As `export_litert`.
         VerificationError: The export does not give what the live model does.
     """
-    start = time.perf_counter()
     if runtime == "saved_model" and quantize != "none":
         options["quantize"] = quantize
     if options:
@@ -60,43 +53,31 @@ def export_classifier(
         from keras_transformer.export.litert.export import check_exportable
 
         check_exportable(engine, quantize, kind="classifier")
-    elif keras.backend.backend() != "tensorflow":
-        rule = "A SavedModel is exported on Keras' TensorFlow backend."
-        raise InputError(f"{rule} Received: backend={keras.backend.backend()!r}.")
-    with staged_folder(output, overwrite) as folder:
-        with phase("signature traced and saved"):
-            found = _write(engine, folder, runtime, quantize)
+    else:
+        check_tensorflow("SavedModel")
+    with staged_export(output, overwrite) as (folder, finish):
+        written = _write(engine, folder, runtime, quantize)
         packages = ["tensorflow", "tensorflow-text", "keras"]
         packages += ["ai-edge-litert"] if runtime == "litert" else []
         manifest = {
             **common_fields("classifier", 1, engine, packages),
             **{"runtime": runtime, "labels": engine.labels, "quantize": quantize},
-            **found,
+            **written,
             "files": file_digests(folder),
         }
-        verification = describe_and_verify(
-            folder, manifest, lambda: verify(folder, engine, manifest, verification_texts)
-        )
-    seconds = time.perf_counter() - start
-    return ExportReport(os.fspath(output), manifest, verification, seconds)
+        return finish(manifest, lambda: verify(folder, engine, manifest, verification_texts))
 
 
 def _write(engine, folder: Path, runtime, quantize):
     """Writes the graph; gives what the manifest says of it."""
-    import tensorflow as tf
-
     from keras_transformer.export.classifier import graphs
     from keras_transformer.export.litert.file import convert, custom_operations, join
-    from keras_transformer.export.saved_model import operations_of, trackable_variables
-    from keras_transformer.export.saved_model.batches import write_warmup
+    from keras_transformer.export.saved_model import save
 
-    if runtime == "litert":
+    if runtime == "saved_model":
+        return save(engine, folder, graphs.LabelSignature(engine), ["serving_default"])
+    with phase("signature traced and saved"):
         functions = [("serving_default", graphs.litert_function(engine))]
         content = join(convert(functions, custom_operations=True), quantize)
-        (folder / TEXT_FILE).write_bytes(content)
-        return {"custom_ops": custom_operations(content)}
-    module = tf.Module()
-    module.weights = trackable_variables(engine.model)
-    functions = {"serving_default": graphs.saved_model_function(engine)}
-    tf.saved_model.save(module, os.fspath(folder), functions)
-    return {"warmup": write_warmup(folder, engine, functions), **operations_of(folder, functions)}
+    (folder / TEXT_FILE).write_bytes(content)
+    return {"custom_ops": custom_operations(content)}

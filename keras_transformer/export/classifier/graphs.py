@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.config import EOS_ID, PAD_ID
+from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.classifier import ClassifierEngine, label_probabilities
 from keras_transformer.export.litert.model import (
     HIDDEN,
@@ -12,54 +12,34 @@ from keras_transformer.export.litert.model import (
     position_table,
     project,
 )
-from keras_transformer.export.saved_model.batches import (
-    in_chunks,
-    is_blank,
-    longest_first,
-    pad_ids,
-)
-from keras_transformer.inputs import length_buckets
+from keras_transformer.export.saved_model.batches import in_chunks, longest_first, pad_ids
+from keras_transformer.export.saved_model.signatures import Signatures, not_blank, with_xla
 from keras_transformer.labelling import FIRST_LABEL
 
-_TEXT = tf.TensorSpec((None,), tf.string, name="text")
 
+class LabelSignature(Signatures):
+    """The signature of a SavedModel, with the tokenizer and the compiled model in it."""
 
-def saved_model_function(engine: ClassifierEngine):
-    """The concrete function of a SavedModel, with the tokenizer and the compiled model in it.
+    def __init__(self, engine: ClassifierEngine):
+        super().__init__(engine, beam_size=1, length_penalty=0.0)  # No search is made.
+        self._run = with_xla(lambda ids: label_probabilities(engine.model, ids), ("int32", 2))
 
-    Texts are sorted by length, taken 32 at a time and padded to few shapes, for each of which XLA
-    compiles a program.
-    """
-    from keras_transformer.text.graph import GraphTokenizer
-
-    tokenizer = GraphTokenizer(engine.source_tokenizer)
-    tokenize = tf.function(tokenizer.tokenize, [tf.TensorSpec((None,), tf.string)], autograph=False)
-    buckets, longest = length_buckets(engine.max_source_length), engine.max_source_length
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, None), tf.int32)], jit_compile=True, autograph=False
-    )
-    def run(ids):
-        return label_probabilities(engine.model, ids)
-
-    def classify(text):
-        tokens = tokenize(text)[:, : longest - 1]
-        present = (tokens.row_lengths() > 0) & ~is_blank(text)
-        ids = tf.concat([tokens, tf.fill([tf.size(text), 1], EOS_ID)], axis=1)
+    def _serving_default(self, text):
+        ids, labels = self._ids(text, "source"), self._engine.labels
+        present = not_blank(text, ids)
 
         def call(chosen):
-            found = run(pad_ids(ids, chosen, buckets))
+            found = self._run(pad_ids(ids, chosen, self._source_lengths))
             return {"probabilities": found[: tf.size(chosen)]}
 
-        nothing = {"probabilities": tf.zeros([tf.size(text), len(engine.labels)])}
+        nothing = {"probabilities": tf.zeros([tf.size(text), len(labels)])}
         found = in_chunks(longest_first(present, ids.row_lengths()), call, nothing)
-        return _labelled(engine.labels, found["probabilities"], present)
-
-    return tf.function(classify, [_TEXT], autograph=False).get_concrete_function()
+        return _labelled(labels, found["probabilities"], present)
 
 
 def litert_function(engine: ClassifierEngine):
     """The concrete function of a LiteRT file, with its weights as constants."""
+    from keras_transformer.export.litert.file import traced
     from keras_transformer.export.litert.text import TextOperations
 
     model, operations = engine.model, TextOperations(engine.source_tokenizer)
@@ -76,7 +56,7 @@ def litert_function(engine: ClassifierEngine):
         probabilities = tf.nn.softmax(logits[:, FIRST_LABEL:]) * tf.expand_dims(present, 1)
         return _labelled(engine.labels, probabilities, present > 0)
 
-    return tf.function(classify, [_TEXT], autograph=False).get_concrete_function()
+    return traced(classify, tf.TensorSpec((None,), tf.string, name="text"))
 
 
 def _pooled(pooling, hidden, is_real):

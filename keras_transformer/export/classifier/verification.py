@@ -1,6 +1,5 @@
 """Proof that an exported classifier gives the live model's probabilities, on its own."""
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +8,12 @@ import numpy as np
 
 from keras_transformer.decoding import ClassifierEngine
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.child_process import child_process
 from keras_transformer.export.manifest import phase
+from keras_transformer.export.saved_model.verification import (
+    Call,
+    check_initialized,
+    fresh_process,
+)
 from keras_transformer.export.verification import (
     FLOAT32,
     SIXTEEN_BIT,
@@ -18,7 +21,6 @@ from keras_transformer.export.verification import (
     verification_batches,
 )
 
-_SECONDS = 600
 # How far a probability may be off where weights are stored in fewer bits than they had.
 _OF_QUANTIZED = {"float16": 0.02, "int8": 0.2}
 
@@ -34,27 +36,20 @@ def verify(
     texts = sample_texts(engine.source_tokenizer) if texts is None else list(texts)
     batches = verification_batches(texts, engine.source_tokenizer, engine.max_source_length)
     exact = engine.model.compute_dtype == "float32"
-    request = {"folder": os.fspath(folder), "batches": batches}
-    program, loaders = "litert_classifier", ("litert",)
-    if manifest["runtime"] == "saved_model":
-        program, loaders = "saved_model", ("session", "module")
-        del request["batches"]
-        request |= {"load_operations": True, "custom_ops": manifest["custom_ops"]}
-        request |= {"rewrite_graph": exact}
-        request["calls"] = [
-            {"signature": "serving_default", "inputs": {"text": batch}} for batch in batches
-        ]
+    program, loaders = "saved_model", ("session", "module")
+    if manifest["runtime"] == "litert":
+        program, loaders = "litert_classifier", ("litert",)
+    calls = [Call("serving_default", {"text": batch}, tuple(batch)) for batch in batches]
     tolerance = (FLOAT32 if exact else SIXTEEN_BIT).score
     tolerance = _OF_QUANTIZED.get(manifest["quantize"], tolerance)
-    with child_process(program, request, _SECONDS) as wait:
+    with fresh_process(folder, "saved_model", manifest, calls, exact, program) as wait:
         with phase("the live model's answers, while a fresh process gives the export's"):
             with warnings.catch_warnings(action="ignore"):
                 live = [engine.probabilities(batch, long_input="truncate") for batch in batches]
         answers = wait()
     report = {"texts": sum(map(len, batches)), "tolerance": tolerance}
     for loader in loaders:
-        if unready := answers[loader].get("uninitialized"):
-            raise VerificationError(f"{loader}: {len(unready)} variables are uninitialized.")
+        check_initialized(loader, answers[loader])
         pairs = zip(live, answers[loader]["results"], strict=True)
         largest = max(_difference(*pair, engine.labels) for pair in pairs)
         if not largest <= tolerance:

@@ -1,7 +1,6 @@
 """Export as a CTranslate2 model with its tokenizers, in a folder that can be used alone."""
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,10 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
 from keras_transformer.export.manifest import (
     common_fields,
-    describe_and_verify,
     file_digests,
+    staged_export,
     write_tokenizers,
 )
-from keras_transformer.files import staged_folder
 from keras_transformer.layers import SinusoidalPositionalEncoding
 from keras_transformer.models import Transformer
 
@@ -36,12 +34,7 @@ def export_ctranslate2(
     The folder gets its name after a fresh process without TensorFlow has given the live model's
     translations; after any failure nothing is there.
 
-    Args:
-        engine: `ModelEngine`.
-        output: Path of the folder to make.
-        overwrite: Whether an earlier export of that name is replaced.
-        verification_texts: A list of source sentences to verify with, 200 or more to be telling.
-            By default texts of random tokens of the source vocabulary.
+    The arguments are those of `export_saved_model`.
 
     Returns:
         A dict fit for JSON: the folder, its manifest, the bytes of each file, what the
@@ -52,8 +45,7 @@ def export_ctranslate2(
         ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
         VerificationError: The export does not translate as the live model does.
     """
-    start = time.perf_counter()
-    with staged_folder(output, overwrite) as folder:
+    with staged_export(output, overwrite) as (folder, finish):
         sides = engine.source_tokenizer, engine.target_tokenizer
         convert_to_ctranslate2(
             engine.model,
@@ -66,16 +58,16 @@ def export_ctranslate2(
             **write_tokenizers(engine, folder),
             "files": file_digests(folder),
         }
-        verification = describe_and_verify(
-            folder, manifest, lambda: verify_ctranslate2(folder, engine, texts=verification_texts)
+        report = finish(
+            manifest, lambda: verify_ctranslate2(folder, engine, texts=verification_texts)
         )
         files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     return {
-        "output": os.fspath(output),
-        "seconds": round(time.perf_counter() - start, 1),
+        "output": report.folder,
+        "seconds": round(report.seconds, 1),
         "manifest": manifest,
         "bytes": files,
-        "verification": verification,
+        "verification": report.verification,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
     check_as_exported,
@@ -126,7 +126,7 @@ class LiteRTEngine:
         interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
         calls = [functools.partial(call, each) for each in interpreters]
         found = in_batches([len(each) for each in sources], batch_size, calls)
-        return [_whole([found[place] for place in places]) for places in parts]
+        return [Translation.joined([found[place] for place in places]) for places in parts]
 
     @property
     def _takes_text(self):
@@ -212,12 +212,6 @@ class LiteRTEngine:
         return kept[:count]
 
 
-def _whole(parts):
-    if not parts:
-        return Translation("", 0.0)
-    return parts[0] if len(parts) == 1 else Translation.joined(parts)
-
-
 def load_interpreter(path: Path, takes_text: bool, threads: int):
     """LiteRT's interpreter of a file, with tensorflow-text's operations where it takes text."""
     try:
@@ -236,8 +230,8 @@ def load_interpreter(path: Path, takes_text: bool, threads: int):
     except ImportError as error:
         raise InputError(f"{path}: {error}") from error
     except (RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason:.300}") from error
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error
     return loaded
 
 

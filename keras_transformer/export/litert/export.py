@@ -4,10 +4,9 @@ import hashlib
 import importlib.metadata
 import itertools
 import os
-import time
 from typing import Literal
 
-from keras_transformer.config import check_portable, check_transformer
+from keras_transformer.config import check_choice, check_portable, check_transformer
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE
@@ -16,12 +15,12 @@ from keras_transformer.export.litert.quantization import QUANTIZATIONS
 from keras_transformer.export.litert.verification import verify_litert
 from keras_transformer.export.manifest import (
     ExportReport,
+    check_tensorflow,
     common_fields,
-    describe_and_verify,
     phase,
+    staged_export,
     write_tokenizers,
 )
-from keras_transformer.files import staged_folder
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
@@ -49,22 +48,14 @@ def export_litert(
     custom operation. Both take any number of sentences. The folder gets its name after a fresh
     process without TensorFlow has given the live model's translations.
 
-    Args:
-        engine: `ModelEngine`.
-        output: Path of the folder to make.
+    Args (the others are those of `export_saved_model`):
         quantize: How the weights of the products are stored: `"none"` (float32), `"float16"` or
             `"int8"` (and the products then computed in int8, dynamic range).
         beam_size: Hypotheses of the signatures of beam search; 1 leaves these signatures out.
-        length_penalty: Exponent of the GNMT length penalty.
         n_best: Hypotheses that beam search returns; all by default.
         source_lengths: Tokens of a source, its end included, of each signature of ids; the
             largest is the most that a text may have. `SOURCE_LENGTHS` by default.
         ids_only: Whether `model.tflite` is left out.
-        verification_texts: A list of sentences to verify with, 200 or more to be telling.
-        overwrite: Whether an earlier export of that name is replaced.
-
-    Returns:
-        `ExportReport`.
 
     Raises:
         InputError: An option is out of range, `output` exists, or the run has something that
@@ -72,47 +63,43 @@ def export_litert(
         ImportError: `ai-edge-litert` is not installed; it comes with the extra `litert`.
         VerificationError: The export does not translate as the live model does.
     """
-    start = time.perf_counter()
-    check_exportable(engine, quantize)
     n_best = beam_size if n_best is None else n_best
-    lengths = checked_lengths(engine, source_lengths)
-    engine = ModelEngine(
-        engine.model,
-        engine.source_tokenizer,
-        engine.target_tokenizer,
-        max_source_length=lengths[-1],
-        max_target_length=engine.max_target_length,
+    engine, searches, fields = prepared(
+        engine, quantize, beam_size, length_penalty, n_best, source_lengths
     )
-    # Checks these options.
-    engine.translate([], beam_size=beam_size, length_penalty=length_penalty, n_best=n_best)
-    searches = {"greedy": (1, 1)} | ({"beam": (beam_size, n_best)} if beam_size > 1 else {})
-    with staged_folder(output, overwrite) as folder:
+    with staged_export(output, overwrite) as (folder, finish):
+        lengths = fields["source_lengths"]
         contents = _files(engine, searches, lengths, length_penalty, quantize, ids_only)
         for name, content in contents.items():
             (folder / name).write_bytes(content)
         packages = ("ai-edge-litert", "tensorflow", "tensorflow-text", "keras")
         manifest = {
             **common_fields("litert", 1, engine, packages),
-            "quantize": quantize,
-            "searches": list(searches),
-            "beam_size": beam_size,
-            "n_best": n_best,
-            "length_penalty": length_penalty,
-            "source_lengths": lengths,
+            **fields,
             **write_tokenizers(engine, folder),
             "files": {name: description(content) for name, content in contents.items()},
         }
-        verification = describe_and_verify(
-            folder, manifest, lambda: verify_litert(folder, engine, manifest, verification_texts)
-        )
-    seconds = time.perf_counter() - start
-    return ExportReport(os.fspath(output), manifest, verification, seconds)
+        return finish(manifest, lambda: verify_litert(folder, engine, manifest, verification_texts))
+
+
+def prepared(engine, quantize, beam_size, length_penalty, n_best, source_lengths):
+    """The engine with an export's limits, its searches, and what the manifest says of these.
+
+    Raises what `export_litert` does for options and models that LiteRT cannot have.
+    """
+    check_exportable(engine, quantize)
+    lengths = _checked_lengths(engine, source_lengths)
+    tokenizers = engine.source_tokenizer, engine.target_tokenizer
+    engine = ModelEngine(engine.model, *tokenizers, lengths[-1], engine.max_target_length)
+    searched = {"beam_size": beam_size, "n_best": n_best, "length_penalty": length_penalty}
+    engine.translate([], **searched)  # Checks these options.
+    searches = {"greedy": (1, 1)} | ({"beam": (beam_size, n_best)} if beam_size > 1 else {})
+    fields = {"quantize": quantize, "searches": list(searches), **searched}
+    return engine, searches, {**fields, "source_lengths": lengths}
 
 
 def check_exportable(engine, quantize, kind="transformer"):
     """Raises what `export_litert` does for a model that LiteRT cannot have."""
-    import keras
-
     if kind == "transformer":
         check_transformer(engine.model.config, "A LiteRT model")
     check_portable(engine.model.config, "A LiteRT model")
@@ -120,16 +107,8 @@ def check_exportable(engine, quantize, kind="transformer"):
         importlib.metadata.version("ai-edge-litert")
     except importlib.metadata.PackageNotFoundError:
         raise ImportError('LiteRT is needed: pip install "keras_transformer[litert]".') from None
-    if keras.backend.backend() != "tensorflow":
-        raise InputError(
-            "A LiteRT model is exported on Keras' TensorFlow backend. "
-            f"Received: backend={keras.backend.backend()!r}."
-        )
-    if quantize not in QUANTIZATIONS:
-        raise InputError(
-            f"`quantize` must be one of {', '.join(QUANTIZATIONS)}. "
-            f"Received: quantize={quantize!r}."
-        )
+    check_tensorflow("LiteRT model")
+    check_choice("quantize", quantize, QUANTIZATIONS)
     if engine.model.compute_dtype != "float32":
         raise InputError(
             "A LiteRT model computes in float32. "
@@ -137,7 +116,7 @@ def check_exportable(engine, quantize, kind="transformer"):
         )
 
 
-def checked_lengths(engine, source_lengths):
+def _checked_lengths(engine, source_lengths):
     """Lengths of the signatures of ids, ascending; `SOURCE_LENGTHS` that fit by default."""
     most = engine.max_source_length
     if source_lengths is None:

@@ -142,18 +142,15 @@ def encoded_rows(model, source_ids, positions):
     `positions` has as many rows as any search of the file needs.
     """
     config, length = model.config, _length(source_ids)
-    rows = embed(model.source_embedding, source_ids)
-    # Looked up by what is no constant for the converter: one table, and in as few bits as the
-    # weights, instead of an array for each length.
-    places = tf.range(length) + tf.minimum(source_ids[0], 0)
-    rows = tf.reshape(rows, (-1, length, config.model_dim)) + tf.gather(positions, places)
-    rows = tf.reshape(rows, (-1, config.model_dim))
+    rows = embed_sequences(model.source_embedding, source_ids, positions)
     bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
     bias = tf.reshape(bias, (-1, 1, 1, length))
     places = tf.range(length)
     seen = within_window(config, bias, places, places)
     for block in model.encoder.blocks:
-        rows = _encoder_block(block, config.normalize_first, rows, length, seen)
+        first = config.normalize_first
+        rows = self_attend(block, first, rows, length, lambda own: [own], [seen])
+        rows = _fed(block, first, rows)
     if config.normalize_first:
         rows = normalize(model.encoder.final_norm, rows)
     return rows, bias
@@ -181,22 +178,22 @@ def embed(embedding, ids):
     return tf.gather(table, tf.reshape(ids, (-1,))) * np.float32(table.shape[1] ** 0.5)
 
 
+def embed_sequences(embedding, ids, positions):
+    """Rows of sequences, int32 `(batch, length)`, with a table's positions added."""
+    length, width = _length(ids), positions.shape[1]
+    # Looked up by what is no constant for the converter: one table, and in as few bits as the
+    # weights, instead of an array for each length.
+    places = tf.range(length) + tf.minimum(ids[0], 0)
+    rows = tf.reshape(embed(embedding, ids), (-1, length, width)) + tf.gather(positions, places)
+    return tf.reshape(rows, (-1, width))
+
+
 def position_table(model, layer, length) -> np.ndarray:
     """What a layer of positions adds, `(length, model_dim)`."""
     if layer is None:
         return np.zeros((length, model.config.model_dim), "float32")
     length = min(length, model.config.position_limit or length)
     return array(layer(ops.zeros((1, length, model.config.model_dim))))[0]
-
-
-def _encoder_block(block, first, rows, length, bias):
-    def self_attention(x):
-        parts = [keys_and_values(block.self_attention, x, length)]
-        return attend(block.self_attention, x, length, parts, [bias])
-
-    rows = residual(block.self_attention_norm, first, rows, self_attention)
-    norm = block.feed_forward_norm
-    return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))
 
 
 def decoder_block(block, first, rows, beams, store, bias, source, source_bias):
@@ -210,13 +207,16 @@ def decoder_block(block, first, rows, beams, store, bias, source, source_bias):
         return attend(block.cross_attention, x, beams, [source], [source_bias])
 
     rows = self_attend(block, first, rows, beams, store, bias)
-    rows = residual(block.cross_attention_norm, first, rows, cross_attention)
+    return _fed(block, first, residual(block.cross_attention_norm, first, rows, cross_attention))
+
+
+def _fed(block, first, rows):
     norm = block.feed_forward_norm
     return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))
 
 
 def self_attend(block, first, rows, beams, store, bias):
-    """The first part of `decoder_block`."""
+    """The first part of `decoder_block`, and of a block of the encoder."""
 
     def self_attention(x):
         parts = store(keys_and_values(block.self_attention, x, beams))

@@ -9,11 +9,11 @@ from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
+from keras_transformer.text.tokenizer import SPACE, parsed
 
 # What the first of 256 pieces for bytes is called.
 _BYTE = "<0x00>"
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-# What the operations turn into `_SPACE` after all rules.
+# What the operations turn into `SPACE` after all rules.
 _WHITE = " \t\r\n"
 
 
@@ -60,7 +60,7 @@ class TextOperations:
                 "tensorflow-text's operations for LiteRT know no byte fallback: this run's "
                 "tokenizer needs it. Export ids alone (--ids-only)."
             )
-        self._space_id = pieces.index(_SPACE) if _SPACE in pieces else -1
+        self._space_id = pieces.index(SPACE) if SPACE in pieces else -1
         self._make = tensorflow_text.FastSentencepieceTokenizer
         self._model_bytes = without_needless_rules(tokenizer.model_bytes)
 
@@ -128,7 +128,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     Takes and gives a serialized SentencePiece model. Raises `ImportError` where SentencePiece is
     too old to list its rules; a newer one comes with the extra `litert`.
     """
-    model = schema.ModelProto.FromString(bytes(model_bytes))
+    model = parsed(bytes(model_bytes))
     specification = model.normalizer_spec
     if not specification.precompiled_charsmap:
         return model_bytes
@@ -141,7 +141,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     pieces = (
         each.piece for each in model.pieces if each.type in (kinds.NORMAL, kinds.USER_DEFINED)
     )
-    kept = needed_rules(rules, {_SPACE, *_WHITE}.union(*pieces))
+    kept = needed_rules(rules, {SPACE, *_WHITE}.union(*pieces))
     if len(kept) in (0, len(rules)):
         return model_bytes
     smaller = schema.NormalizerSpec.FromString(

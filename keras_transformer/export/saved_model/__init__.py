@@ -2,20 +2,18 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import keras
-
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.errors import VerificationError
 from keras_transformer.export.manifest import (
     ExportReport,
+    check_tensorflow,
     common_fields,
-    describe_and_verify,
     file_digests,
     phase,
+    staged_export,
     write_tokenizers,
 )
 from keras_transformer.export.saved_model.batches import CHUNK_SIZE, ROWS, write_warmup
@@ -25,7 +23,6 @@ from keras_transformer.export.saved_model.signatures import (
     check_signatures,
 )
 from keras_transformer.export.saved_model.verification import IDS, verify
-from keras_transformer.files import staged_folder
 from keras_transformer.inputs import length_buckets
 
 
@@ -57,41 +54,32 @@ def export_saved_model(
         overwrite: Whether an earlier export of that name is replaced.
         signatures: Names from `SIGNATURES`; `serving_default` is always there.
 
-    Returns:
-        `ExportReport`.
-
     Raises:
         InputError: An option is out of range, `output` exists, or Keras runs on a backend other
             than TensorFlow.
         VerificationError: The export does not translate as the live model does.
     """
-    start = time.perf_counter()
-    if keras.backend.backend() != "tensorflow":
-        raise InputError(
-            "A SavedModel is exported on Keras' TensorFlow backend. "
-            f"Received: backend={keras.backend.backend()!r}."
-        )
+    check_tensorflow("SavedModel")
     engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
     names = check_signatures(signatures, bool(engine.model.config.heads_of("cross")))
-    with staged_folder(output, overwrite) as folder:
-        with phase("signatures traced and saved"):
-            functions = _save(engine, folder, beam_size, length_penalty, names)
-        warmed = write_warmup(folder, engine, names)
+    with staged_export(output, overwrite) as (folder, finish):
+        saved = save(engine, folder, Signatures(engine, beam_size, length_penalty), names)
         manifest = {
             **common_fields("saved_model", 2, engine, ("tensorflow", "tensorflow-text", "keras")),
             "beam_size": beam_size,
             "length_penalty": length_penalty,
             "n_best": 1,
-            **_sizes(engine),
-            **operations_of(folder, functions),
-            "warmup": warmed,
+            "largest_chunk": CHUNK_SIZE,
+            # XLA compiles a program for each pair of these, when it first occurs.
+            "shapes": {
+                "rows": list(ROWS),
+                "source_lengths": length_buckets(engine.max_source_length),
+                "target_lengths": length_buckets(engine.max_target_length),
+            },
+            **saved,
             "files": file_digests(folder),
         }
-        verification = describe_and_verify(
-            folder, manifest, lambda: verify(folder, engine, manifest, verification_texts)
-        )
-    seconds = time.perf_counter() - start
-    return ExportReport(os.fspath(output), manifest, verification, seconds)
+        return finish(manifest, lambda: verify(folder, engine, manifest, verification_texts))
 
 
 def trackable_variables(model):
@@ -103,17 +91,18 @@ def trackable_variables(model):
     return [variable.value for variable in model.variables]
 
 
-def _save(engine, folder, beam_size, length_penalty, names):
+def save(engine, folder: Path, signatures: Signatures, names: Iterable[str]) -> dict:
+    """Writes a SavedModel of some signatures; gives what the manifest says of it."""
     import tensorflow as tf
 
-    module = tf.Module()
-    module.weights = trackable_variables(engine.model)
-    traced = Signatures(engine, beam_size, length_penalty)
-    functions = {name: traced.concrete(name) for name in names}
-    tf.saved_model.save(module, os.fspath(folder), functions)
-    if "serving_ids" in functions:
-        _save_ids(engine, folder, module, functions["serving_ids"])
-    return functions
+    with phase("signatures traced and saved"):
+        module = tf.Module()
+        module.weights = trackable_variables(engine.model)
+        functions = {name: signatures.concrete(name) for name in names}
+        tf.saved_model.save(module, os.fspath(folder), functions)
+        if "serving_ids" in functions:
+            _save_ids(engine, folder, module, functions["serving_ids"])
+    return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names)}
 
 
 def _save_ids(engine, folder, module, function):
@@ -136,19 +125,7 @@ def _save_ids(engine, folder, module, function):
     write_tokenizers(engine, ids)
 
 
-def _sizes(engine):
-    return {
-        "largest_chunk": CHUNK_SIZE,
-        # XLA compiles a program for each pair of these, when it first occurs.
-        "shapes": {
-            "rows": list(ROWS),
-            "source_lengths": length_buckets(engine.max_source_length),
-            "target_lengths": length_buckets(engine.max_target_length),
-        },
-    }
-
-
-def operations_of(folder: Path, functions: dict) -> dict:
+def _operations(folder, functions):
     """The manifest's signatures, of concrete functions, and the operations in the folder."""
     custom, used = _custom_ops(), operations_in(folder)
     if (folder / IDS).exists() and (wrong := operations_in(folder / IDS) & custom):

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.dialog import Turns
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
     check_as_exported,
@@ -51,7 +51,8 @@ class SavedModelEngine:
 
     def __init__(self, folder: str | os.PathLike):
         self.manifest = _checked_manifest(folder)
-        self.turns = Turns.of_manifest(self.manifest)
+        turns = self.manifest.get("turns")
+        self.turns = None if turns is None else Turns(*turns)
         self.continues_source = self.manifest.get("kind") == "language_model"
         self.max_source_length = self.manifest["max_source_length"]
         self._folder = Path(folder)
@@ -198,7 +199,7 @@ class SavedModelEngine:
 
         def call(chosen):
             given = {key: [values[i] for i in chosen] for key, values in inputs.items()}
-            outputs = self._outputs(name, given)
+            outputs = call_signature(self._signatures[name], given)
             return [
                 {key: values[place] for key, values in outputs.items()}
                 for place in range(len(chosen))
@@ -210,13 +211,14 @@ class SavedModelEngine:
             return call(range(len(lengths)))
         return in_batches(lengths, batch_size, [call])
 
-    def _outputs(self, name, inputs):
-        import tensorflow as tf
 
-        signature = self._signatures[name]
-        specs = signature.structured_input_signature[1]
-        given = {key: tf.constant(values, specs[key].dtype) for key, values in inputs.items()}
-        return {key: values.numpy() for key, values in signature(**given).items()}
+def call_signature(signature, inputs: dict) -> dict[str, np.ndarray]:
+    """The outputs of a loaded SavedModel's signature, from lists or arrays by name."""
+    import tensorflow as tf
+
+    specs = signature.structured_input_signature[1]
+    given = {key: tf.constant(values, specs[key].dtype) for key, values in inputs.items()}
+    return {key: values.numpy() for key, values in signature(**given).items()}
 
 
 def _translation(row, n_best):
@@ -279,7 +281,7 @@ def load_saved_model(folder: str | os.PathLike):
     # The loader names no exceptions: a damaged file ends in those of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
     raise InputError(
         f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
     )

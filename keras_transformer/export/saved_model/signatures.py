@@ -72,17 +72,16 @@ class CompiledSearches:
     """
 
     def __init__(self, engine, beam_size, length_penalty):
-        self._model, self._max_length = engine.model, engine.max_target_length
+        self._engine, self._model = engine, engine.model
         self._beam_size, self._length_penalty = beam_size, length_penalty
-        self._ratio = engine.max_length_ratio
 
     def _search(self, source_ids, **options):
         found = search(
             self._model,
             source_ids,
             length_penalty=self._length_penalty,
-            max_length=self._max_length,
-            max_length_ratio=self._ratio,
+            max_length=self._engine.max_target_length,
+            max_length_ratio=self._engine.max_length_ratio,
             **options,
         )
         return found.ids, found.scores, found.log_probabilities
@@ -93,12 +92,12 @@ class CompiledSearches:
         if self._beam_size == 1:
             return self.greedy
         beams = dict(beam_size=self._beam_size, n_best=self._beam_size)
-        return _with_xla(lambda ids: self._search(ids, **beams), ("int32", 2))
+        return with_xla(lambda ids: self._search(ids, **beams), ("int32", 2))
 
     @functools.cached_property
     def greedy(self):
         """Greedy search."""
-        return _with_xla(lambda ids: self._search(ids, beam_size=1), ("int32", 2))
+        return with_xla(lambda ids: self._search(ids, beam_size=1), ("int32", 2))
 
     @functools.cached_property
     def sample(self):
@@ -109,7 +108,7 @@ class CompiledSearches:
             return self._search(ids, sampling=True, **own)
 
         each = (("int32", 1), ("float32", 1), ("int32", 1), ("float32", 1))
-        return _with_xla(sample, ("int32", 2), *each)
+        return with_xla(sample, ("int32", 2), *each)
 
     @functools.cached_property
     def score(self):
@@ -122,7 +121,7 @@ class CompiledSearches:
             lengths = ops.sum(ops.cast(real, "int32"), axis=1)
             return log_probability, log_probability / length_penalty(lengths, self._length_penalty)
 
-        return _with_xla(score, ("int32", 2), ("int32", 2))
+        return with_xla(score, ("int32", 2), ("int32", 2))
 
     @functools.cached_property
     def align(self):
@@ -133,10 +132,11 @@ class CompiledSearches:
             real = ops.expand_dims(masks.padding_mask(target_ids), 2)
             return ops.where(real, alignment, 0.0)
 
-        return _with_xla(align, ("int32", 2), ("int32", 2))
+        return with_xla(align, ("int32", 2), ("int32", 2))
 
 
-def _with_xla(function, *inputs):
+def with_xla(function, *inputs):
+    """A function that XLA compiles, of inputs of these types and numbers of axes."""
     import tensorflow as tf
 
     specs = [tf.TensorSpec((None,) * axes, dtype) for dtype, axes in inputs]
@@ -159,12 +159,11 @@ class Signatures:
 
         self._tf = tf
         self._engine, self._beam_size = engine, beam_size
+        self._width = engine.max_target_length
         self._compiled = CompiledSearches(engine, beam_size, length_penalty)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
-        source, target = (
-            GraphTokenizer(each) for each in (engine.source_tokenizer, engine.target_tokenizer)
-        )
+        source, target = map(GraphTokenizer, (engine.source_tokenizer, engine.target_tokenizer))
         text = tf.TensorSpec((None,), tf.string)
         # Functions of their own: the tokenizer's model then stands in the graph once.
         self._tokenize = {
@@ -231,7 +230,7 @@ class Signatures:
         tf = self._tf
         ids = self._ids(text, "source")
         source_ids = tf.where(
-            _present(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
+            not_blank(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
         )
         source_ids = _trimmed(tf, source_ids)
         longest = tf.shape(source_ids)[1]
@@ -274,10 +273,6 @@ class Signatures:
 
     # What they share.
 
-    @property
-    def _width(self):
-        return self._engine.max_target_length
-
     def _ids(self, text, side):
         """Ids of each text, cut where the engine cuts; the last one is always the end."""
         tf, engine = self._tf, self._engine
@@ -297,7 +292,7 @@ class Signatures:
         """`_search_in_chunks` from texts, with the texts of the hypotheses."""
         tf = self._tf
         ids = self._ids(text, "source")
-        found = self._search_in_chunks(ids, _present(text, ids), compiled, n_best, values, more)
+        found = self._search_in_chunks(ids, not_blank(text, ids), compiled, n_best, values, more)
         texts = self._detokenize(tf.reshape(found["ids"], [-1, self._width]))
         return {**found, "translation": tf.reshape(texts, [-1, n_best])}
 
@@ -342,7 +337,7 @@ class Signatures:
         return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
 
 
-def _present(text, ids):
+def not_blank(text, ids):
     """Bool `(batch,)`: the texts that are not blank. Their ids have more than the end."""
     return (ids.row_lengths() > 1) & ~is_blank(text)
 

@@ -222,7 +222,7 @@ def verify(
         asked = []
         for name, signatures in models.items():
             calls = reference.calls(signatures)
-            process = _fresh_process(folder, name, manifest, calls, whole_precision)
+            process = fresh_process(folder, name, manifest, calls, whole_precision)
             asked.append((name, calls, stack.enter_context(process)))
         # While those run.
         with phase("the live model's answers, while fresh processes give the export's"):
@@ -235,7 +235,8 @@ def verify(
     return report
 
 
-def _fresh_process(folder, model, manifest, calls, whole_precision):
+def fresh_process(folder, model, manifest, calls, whole_precision, program="saved_model"):
+    """A process with the answers to calls of a folder's SavedModel; see `child_process`."""
     request = {
         "folder": os.fspath(Path(folder) / (IDS if model == "ids" else "")),
         "load_operations": model != "ids",
@@ -246,7 +247,16 @@ def _fresh_process(folder, model, manifest, calls, whole_precision):
         # about the export: there the session leaves the graph as it is.
         "rewrite_graph": whole_precision,
     }
-    return child_process("saved_model", request, SECONDS_TO_START + SECONDS_PER_CALL * len(calls))
+    return child_process(program, request, SECONDS_TO_START + SECONDS_PER_CALL * len(calls))
+
+
+def check_initialized(loader: str, answer: dict) -> None:
+    """Raises `VerificationError` for a variable that a loader left uninitialized."""
+    if unready := answer["uninitialized"]:
+        raise VerificationError(
+            f"The {loader} loader must initialize every variable. Received: "
+            f"{len(unready)} uninitialized, {unready[0]} first."
+        )
 
 
 def _check_model(model, calls, expected, answers, tolerance, again, score):
@@ -258,11 +268,7 @@ def _check_model(model, calls, expected, answers, tolerance, again, score):
     report = {}
     for loader in ("session", "module"):
         answer = answers[loader]
-        if answer["uninitialized"]:
-            raise VerificationError(
-                f"The {loader} loader must initialize every variable. Received: "
-                f"{len(answer['uninitialized'])} uninitialized, {answer['uninitialized'][0]} first."
-            )
+        check_initialized(loader, answer)
         found, accepted = {}, collections.Counter()
         for call, live, received in zip(calls, expected, answer["results"], strict=True):
             if call.signature in _SEARCHES:

@@ -14,7 +14,7 @@ from keras_transformer.export.litert.model import (
     HIDDEN,
     attention_scores,
     decoder_block,
-    embed,
+    embed_sequences,
     encode,
     normalize,
     position_table,
@@ -50,12 +50,8 @@ class LiteRTAlignment:
         source, source_bias = encode(model, source_ids, self.source_positions)
         steps = target_ids.shape[1]
         begin = tf.minimum(target_ids[:, :1], 0) + BOS_ID
-        rows = embed(model.target_embedding, tf.concat([begin, target_ids[:, :-1]], axis=1))
-        # As in `encode`: looked up in the one table that all signatures share.
-        places = tf.range(steps) + tf.minimum(target_ids[0], 0)
-        rows = tf.reshape(rows, (-1, steps, model.config.model_dim))
-        rows = rows + tf.gather(self.target_positions, places)
-        rows = tf.reshape(rows, (-1, model.config.model_dim))
+        read = tf.concat([begin, target_ids[:, :-1]], axis=1)
+        rows = embed_sequences(model.target_embedding, read, self.target_positions)
         later = np.triu(np.full((1, 1, steps, steps), HIDDEN, "float32"), 1)
         later = within_window(model.config, later, tf.range(steps), tf.range(steps))
         *blocks, last = zip(model.decoder.blocks, source, strict=True)

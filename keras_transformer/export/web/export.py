@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import os
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +11,9 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.fresh_process import IDS_FILE
 from keras_transformer.export.litert.export import (
-    check_exportable,
-    checked_lengths,
     description,
     ids_to_ids,
+    prepared,
     without_others,
 )
 from keras_transformer.export.litert.file import convert, join, traced
@@ -23,12 +21,11 @@ from keras_transformer.export.litert.verification import verify_litert
 from keras_transformer.export.manifest import (
     ExportReport,
     common_fields,
-    describe_and_verify,
     phase,
+    staged_export,
     write_tokenizers,
 )
 from keras_transformer.export.verification import sample_texts
-from keras_transformer.files import staged_folder
 
 SOURCE_LENGTHS = (32, 96)
 """Tokens of a source that signatures are made for, where nothing else is asked for.
@@ -72,45 +69,30 @@ def export_web(
     `index.html` translates what is typed, `translator.js` is an ES module for other pages; both run
     `model_ids.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere.
 
-    Args:
-        engine: `ModelEngine`.
-        output: Path of the folder to make.
+    Args (the others are those of `export_litert`):
         npm: Path of the folder where npm installed `PACKAGES`, or its `node_modules`; by default
             it is looked for in the working directory and those above.
-        quantize, beam_size, length_penalty, verification_texts, overwrite: As `export_litert`.
         source_lengths: Tokens of a source, its end included, of each signature; what is longer
             than the largest is split. `SOURCE_LENGTHS` by default.
-
-    Returns:
-        `ExportReport`.
 
     Raises:
         InputError: As `export_litert`, or npm's packages are not there in the right version.
         ImportError: As `export_litert`.
         VerificationError: The model of the folder does not translate as the live model does.
     """
-    start = time.perf_counter()
-    check_exportable(engine, quantize)
-    modules, versions = find_packages(npm)
     if source_lengths is None:
         source_lengths = sorted({min(each, engine.max_source_length) for each in SOURCE_LENGTHS})
-    lengths = checked_lengths(engine, source_lengths)
-    tokenizers = engine.source_tokenizer, engine.target_tokenizer
-    engine = ModelEngine(engine.model, *tokenizers, lengths[-1], engine.max_target_length)
-    engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks them.
-    searches = {"greedy": (1, 1)} | ({"beam": (beam_size, 1)} if beam_size > 1 else {})
-    with staged_folder(output, overwrite) as folder:
+    options = quantize, beam_size, length_penalty, 1, source_lengths
+    engine, searches, fields = prepared(engine, *options)
+    modules, versions = find_packages(npm)
+    with staged_export(output, overwrite) as (folder, finish):
+        lengths = fields["source_lengths"]
         content, steps = _model(engine, searches, lengths, length_penalty, quantize)
         (folder / IDS_FILE).write_bytes(content)
         manifest = {
             **common_fields("web", 1, engine, ("ai-edge-litert", "tensorflow", "keras")),
             "name": Path(output).resolve().name,
-            "quantize": quantize,
-            "searches": list(searches),
-            "beam_size": beam_size,
-            "n_best": 1,
-            "length_penalty": length_penalty,
-            "source_lengths": lengths,
+            **fields,
             "batch_sizes": list(BATCH_SIZES),
             "align_lengths": steps,
             "npm": versions,
@@ -121,13 +103,14 @@ def export_web(
         manifest["files"] = _described(folder)
 
         def verify():
+            from keras_transformer.export.web.alignment import verify_alignment
+
             texts = verification_texts or sample_texts(engine.source_tokenizer)
             report = verify_litert(folder, engine, manifest, texts)
             with phase("alignments verified"):
-                return {**report, **_verify_alignment(folder, engine, manifest, texts)}
+                return {**report, **verify_alignment(folder, engine, manifest, texts)}
 
-        verification = describe_and_verify(folder, manifest, verify)
-    return ExportReport(os.fspath(output), manifest, verification, time.perf_counter() - start)
+        return finish(manifest, verify)
 
 
 def npm_command() -> str:
@@ -175,12 +158,6 @@ def _model(engine, searches, lengths, length_penalty, quantize):
     found = ids_to_ids(engine, searches, lengths, length_penalty, BATCH_SIZES)
     parts = convert(itertools.chain(found, alignments()))
     return without_others(join(parts, quantize), []), steps
-
-
-def _verify_alignment(folder, engine, manifest, texts):
-    from keras_transformer.export.web.alignment import verify_alignment
-
-    return verify_alignment(folder, engine, manifest, texts)
 
 
 def _write_tokenizers_for_javascript(folder, manifest):
