@@ -132,6 +132,11 @@ class TextSection:
 class TrainingSection:
     """Batches, optimizer, and what is kept."""
 
+    start_from: str | None = option(
+        None,
+        "Run folder whose vocabularies and best model are begun with, to train them further on "
+        "other texts; `text` and `model` are those of that run, but for dropout.",
+    )
     epochs: int = option(30, "Passes over the training pairs.", ge=1)
     batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
     accumulation_steps: int = option(

@@ -116,7 +116,8 @@ def _train(recipe, folder, resume, overwrite, verbose, recipe_file, dry_run, hos
     digests = {part: digests_of(texts_of(recipe, part)) for part in ("train", "validation")}
     if resume:
         _check_texts(recipe, folder, digests)
-    tokenizers = folder.tokenizers() if resume else train_tokenizers(recipe)
+    start = folder if resume else _start(recipe)
+    tokenizers = train_tokenizers(recipe) if start is None else start.tokenizers()
     datasets, reports = make_datasets(recipe, tokenizers, digests, host)
     for part, report in reports.items():
         _say(f"{part}: {report}")
@@ -321,7 +322,24 @@ def _new_model(recipe, tokenizers):
     config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
     model = model_of(config, dtype=recipe.training.dtype_policy)
     compile_model(model, recipe.training)
+    if (start := _start(recipe)) is not None:
+        begun = start.model()
+        fields = [each.to_dict().items() for each in (begun.config, config)]
+        one, other = ({k: v for k, v in each if "dropout" not in k} for each in fields)
+        if one != other:
+            raise InputError(f"{start.path}: its model is not the one that the recipe describes.")
+        model.set_weights(begun.get_weights())
     return model
+
+
+def _start(recipe):
+    """The run that this one goes on from with other texts, if any."""
+    if recipe.training.start_from is None:
+        return None
+    start = RunFolder.existing(recipe.training.start_from)
+    if start.recipe().text != recipe.text:
+        raise InputError(f"{start.path}: its vocabulary is not one of the recipe's `text`.")
+    return start
 
 
 def _last_checkpoint(folder):

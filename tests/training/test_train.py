@@ -221,6 +221,43 @@ def test_a_run_is_resumed_with_the_texts_that_it_was_begun_with(finished, tmp_pa
     assert finished.recipe_file.read_bytes() == before
 
 
+def test_a_run_goes_on_from_another_one_with_other_texts(finished, tmp_path):
+    values = finished.recipe().to_dict()
+    corpus = write_corpus(tmp_path / "elsewhere")
+    for number, side in enumerate(("source", "target")):
+        lines = [pair[number].upper() + "\n" for pair in PAIRS[:9]]
+        (corpus / f"upper.{side}").write_text("".join(lines), encoding="utf-8")
+    values["data"] |= {"train": {"source": "upper.source", "target": "upper.target"}}
+    values["data"]["folder"] = str(corpus)
+    values["model"]["dropout"] = 0.0
+    values["training"] |= {"start_from": str(finished.path), "epochs": 1, "ema_momentum": None}
+    values["training"] |= {"learning_rate_scale": 1e-9, "attention_images": None}
+    run = train(Recipe.from_dict(values), tmp_path / "run")
+    assert run.tokenizers() == finished.tokenizers()
+    begun, after = finished.model().get_weights(), run.model().get_weights()
+    for one, other in zip(begun, after, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    best = metrics(finished)["best_validation_loss"]
+    assert metrics(run)["best_validation_loss"] == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("training", "start_from", "nowhere", "no such run folder"),
+        ("text", "split_digits", True, "its vocabulary is not one of the recipe's `text`"),
+        ("model", "num_heads", 1, "its model is not the one that the recipe describes"),
+    ],
+)
+def test_what_a_run_cannot_go_on_from_is_said(finished, tmp_path, section, key, value, message):
+    values = finished.recipe().to_dict()
+    values["training"]["start_from"] = str(finished.path)
+    values[section][key] = value
+    with pytest.raises(InputError, match=message):
+        train(Recipe.from_dict(values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
     with pytest.raises(InputError, match="no such run folder"):
         train(recipe(corpus), tmp_path / "nowhere", resume=True)
