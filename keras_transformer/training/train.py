@@ -336,10 +336,9 @@ def _start(recipe):
     """The run that this one goes on from with other texts, if any."""
     if recipe.training.start_from is None:
         return None
-    start = RunFolder.existing(recipe.training.start_from)
-    if start.recipe().text != recipe.text:
-        raise InputError(f"{start.path}: its vocabulary is not one of the recipe's `text`.")
-    return start
+    if (start := RunFolder.existing(recipe.training.start_from)).recipe().text == recipe.text:
+        return start
+    raise InputError(f"{start.path}: its vocabulary is not one of the recipe's `text`.")
 
 
 def _last_checkpoint(folder):
