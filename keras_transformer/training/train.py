@@ -276,13 +276,12 @@ def _check_folder(recipe, folder, overwrite, recipe_file):
             f"{folder.path}: exists already. Give --resume to go on with it, --overwrite to "
             "replace it, or another --output."
         )
-    inputs = {} if recipe_file is None else {"the recipe": pathlib.Path(recipe_file)}
+    inputs = {"the recipe": recipe_file, "`training.start_from`": recipe.training.start_from}
     for part in ("train", "validation"):
         for side, file in zip(("source", "target"), text_files(recipe, part), strict=True):
-            if file is not None:
-                inputs[f"`data.{part}.{side}`"] = file
+            inputs[f"`data.{part}.{side}`"] = file
     for name, file in inputs.items():
-        if file.resolve().is_relative_to(folder.path.resolve()):
+        if file and pathlib.Path(file).resolve().is_relative_to(folder.path.resolve()):
             raise InputError(
                 f"{folder.path}: is not overwritten, because {name} is in it: {file}. "
                 "Give another --output."

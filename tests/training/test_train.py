@@ -258,6 +258,14 @@ def test_what_a_run_cannot_go_on_from_is_said(finished, tmp_path, section, key, 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_is_not_replaced_by_what_goes_on_from_it(finished):
+    values, before = finished.recipe().to_dict(), finished.model_file.read_bytes()
+    values["training"]["start_from"] = str(finished.path)
+    with pytest.raises(InputError, match="not overwritten, because `training.start_from` is in it"):
+        train(Recipe.from_dict(values), finished.path, overwrite=True)
+    assert finished.model_file.read_bytes() == before
+
+
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
     with pytest.raises(InputError, match="no such run folder"):
         train(recipe(corpus), tmp_path / "nowhere", resume=True)
