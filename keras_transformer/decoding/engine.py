@@ -258,9 +258,9 @@ class ModelEngine:
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}
-        options, config = DecodingOptions.of(**options), self.model.config
-        options.check_ids(config.output_vocabulary_size)
-        options.check_attention(config.heads_of("cross"))
+        options = DecodingOptions.of(**options)
+        options.check_ids(self.target_tokenizer.vocabulary_size)
+        options.check_attention(self.model.config.heads_of("cross"))
         longest = self.max_target_length
         if options.longest(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"

@@ -212,6 +212,7 @@ class Scheduler:
 
     def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
         self._model, self._max_lengths = model, max_lengths
+        self._vocabulary_size = model.config.output_vocabulary_size
         self._frozen, self._workers, self._weights = frozen, workers, {}
         self._most, self._lock = most, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
@@ -249,8 +250,7 @@ class Scheduler:
         return self._one_of_few(key, make)
 
     def _batches(self, jobs, options, batch_size):
-        vocabulary_size = self._model.config.output_vocabulary_size
-        return batches(jobs, options, batch_size, self._max_lengths, vocabulary_size)
+        return batches(jobs, options, batch_size, self._max_lengths, self._vocabulary_size)
 
     def _one_of_few(self, key, make):
         frees = keras.backend.backend() == "jax"
