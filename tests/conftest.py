@@ -55,6 +55,7 @@ TOGETHER = (
     "tests/commands/test_learned_run.py",
     "tests/serving/",
     "tests/bulk/",
+    "tests/test_kinds.py",
     "tests/training/test_resume.py",
     "tests/training/test_train.py",
     "tests/decoding/test_engine_features.py",
