@@ -10,15 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
+from keras_transformer.export.saved_model.verification import CHUNK_SIZE
 from keras_transformer.export.verification import sample_texts
 from keras_transformer.inputs import length_buckets
-
-CHUNK_SIZE = 32
-"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
-large request, and with it the number of programs that XLA compiles."""
 
 ROWS = tuple(2**i for i in range(CHUNK_SIZE.bit_length()))
 """The numbers of sentences that batches are padded to."""
@@ -33,15 +31,11 @@ _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]
 
 def is_blank(text):
     """Bool `(batch,)`: whether `str.strip` would leave nothing of a string."""
-    import tensorflow as tf
-
     return tf.strings.regex_full_match(text, _BLANK)
 
 
 def longest_first(wanted, lengths):
     """Places of the wanted rows by falling length: from bool and int64 `(batch,)` to int64."""
-    import tensorflow as tf
-
     places = tf.where(wanted)[:, 0]
     order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
     return tf.gather(places, order)
@@ -54,7 +48,6 @@ def in_chunks(places, call, results):
     `places`, int64 `(rows,)`, are the rows of the batch in the order to be taken. `call` gives for
     some of them a dict of tensors with a row for each, which take their places in `results`.
     """
-    import tensorflow as tf
 
     def chunk(start, results):
         chosen = places[start : start + CHUNK_SIZE]
@@ -77,16 +70,12 @@ def in_chunks(places, call, results):
 
 def pad_rows(values, chosen):
     """Some rows of a `(batch,)` tensor, with zeros up to one of `ROWS`."""
-    import tensorflow as tf
-
     count = tf.size(chosen)
     return tf.pad(tf.gather(values, chosen), [[0, _least(ROWS, count) - count]])
 
 
 def pad_ids(ids, chosen, lengths):
     """Some rows of ragged ids `(batch, (length))` as `(one of ROWS, one of lengths)`."""
-    import tensorflow as tf
-
     dense = tf.gather(ids, chosen).to_tensor(default_value=PAD_ID)
     rows, columns = tf.size(chosen), tf.shape(dense)[1]
     more = [[0, _least(ROWS, rows) - rows], [0, _least(lengths, columns) - columns]]
@@ -95,8 +84,6 @@ def pad_ids(ids, chosen, lengths):
 
 def widen(values, width, axis):
     """Cuts or pads one axis with zeros to `width`."""
-    import tensorflow as tf
-
     values = tf.gather(values, tf.range(tf.minimum(tf.shape(values)[axis], width)), axis=axis)
     more = [[0, 0] for _ in values.shape]
     more[axis][1] = width - tf.shape(values)[axis]
@@ -105,8 +92,6 @@ def widen(values, width, axis):
 
 def _least(sizes, needed):
     """The smallest of the sizes that is enough."""
-    import tensorflow as tf
-
     sizes = tf.constant(sizes)
     return tf.reduce_min(tf.boolean_mask(sizes, sizes >= needed))
 
@@ -117,8 +102,6 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
     Returns:
         A dict from each signature to its requests' shapes, lists of rows and padded length.
     """
-    import tensorflow as tf
-
     path = folder / WARMUP_FILE
     path.parent.mkdir()
     texts = _texts_of_lengths(engine)
@@ -134,8 +117,6 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
 
 def warmup_record(signature: str, inputs: dict) -> bytes:
     """One request as a serialized `PredictionLog`; `inputs` are arrays or lists."""
-    import tensorflow as tf
-
     # Numbers as in tensorflow_serving/apis/{model,predict,prediction_log}.proto.
     request = _field(1, _field(3, signature.encode()))  # model_spec.signature_name
     for name, values in inputs.items():

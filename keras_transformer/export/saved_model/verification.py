@@ -11,7 +11,6 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
 from keras_transformer.export.manifest import phase
-from keras_transformer.export.saved_model.batches import CHUNK_SIZE
 from keras_transformer.export.verification import (
     FLOAT32,
     SIXTEEN_BIT,
@@ -23,6 +22,10 @@ from keras_transformer.export.verification import (
     verification_batches,
 )
 from keras_transformer.inputs import bucket, length_buckets
+
+CHUNK_SIZE = 32
+"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
+large request, and with it the number of programs that XLA compiles."""
 
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
