@@ -9,12 +9,11 @@ written here as they are on the wire, so that TensorFlow Serving's Python packag
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.export.saved_model.verification import CHUNK_SIZE
+from keras_transformer.export.saved_model.verification import CHUNK_SIZE, signature_inputs
 from keras_transformer.export.verification import sample_texts
 from keras_transformer.inputs import length_buckets
 
@@ -110,7 +109,7 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, each in shapes.items():
             for rows, length in each:
-                inputs = _inputs(name, texts[length], rows, engine)
+                inputs = signature_inputs(name, [texts[length]] * rows, engine.source_tokenizer)
                 writer.write(warmup_record(name, inputs))
     return shapes
 
@@ -146,17 +145,3 @@ def _texts_of_lengths(engine):
         if text and bucket is not None and (bucket in LENGTHS or bucket == buckets[0]):
             texts.setdefault(bucket, text)
     return texts
-
-
-def _inputs(signature, text, rows, engine):
-    if signature == "serving_ids":
-        ids = engine.source_tokenizer.tokenize([text] * rows, add_eos=True)
-        return {"source_ids": np.array(ids, "int32")}
-    if signature == "score":
-        return {"source": [text] * rows, "target": [text] * rows}
-    inputs = {"text": [text] * rows}
-    if signature == "sample":
-        inputs["seed"] = np.arange(rows, dtype="int32")
-        inputs["top_k"] = np.zeros(rows, "int32")
-        inputs["temperature"] = inputs["top_p"] = np.ones(rows, "float32")
-    return inputs

@@ -91,6 +91,20 @@ _BATCHES = {
 }
 
 
+def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
+    """The inputs of a call of a signature that are made of texts, nested lists."""
+    if signature == "serving_ids":
+        return {"source_ids": _padded(tokenizer.tokenize(texts, add_eos=True), 0)}
+    if signature == "score":
+        # A target for a source: any text is one.
+        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
+    if signature == "sample":
+        chosen = [_SAMPLING[place % 2] for place in range(len(texts))]
+        options = {name: [each[name] for each in chosen] for name in _SAMPLING[0]}
+        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
+    return {"text": texts}
+
+
 class ReferenceOutputs:
     """Calls of an export's signatures, and the live engine's outputs of them.
 
@@ -109,24 +123,12 @@ class ReferenceOutputs:
 
     def calls(self, signatures: Iterable[str]) -> list[Call]:
         """The calls of some signatures."""
+        tokenizer = self._engine.source_tokenizer
         return [
-            Call(name, self._inputs(name, self._batches[batch]), tuple(self._batches[batch]))
+            Call(name, signature_inputs(name, texts, tokenizer), tuple(texts))
             for name in signatures
-            for batch in _BATCHES[name]
+            for texts in map(self._batches.get, _BATCHES[name])
         ]
-
-    def _inputs(self, signature, texts):
-        if signature == "serving_ids":
-            ids = self._engine.source_tokenizer.tokenize(texts, add_eos=True)
-            return {"source_ids": _padded(ids, 0)}
-        if signature == "score":
-            # A target for a source: any text is one.
-            return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
-        if signature == "sample":
-            chosen = [_SAMPLING[place % 2] for place in range(len(texts))]
-            options = {name: [each[name] for each in chosen] for name in _SAMPLING[0]}
-            return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
-        return {"text": texts}
 
     def outputs(self, call: Call) -> dict[str, list]:
         """The outputs that the export must give, nested lists."""
@@ -283,13 +285,7 @@ def _check_model(model, calls, expected, answers, tolerance, again, score):
             "call_seconds": round(sum(answer["call_seconds"]), 3),
             "signatures": {
                 name: {
-                    **check_signature(
-                        name,
-                        [(live, received) for live, received, _ in outputs],
-                        tolerance,
-                        [texts for *_, texts in outputs],
-                        score,
-                    ),
+                    **check_signature(name, outputs, tolerance, score),
                     "as_in_other_batch_sizes": accepted[name],
                 }
                 for name, outputs in found.items()
