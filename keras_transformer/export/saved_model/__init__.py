@@ -59,7 +59,6 @@ def export_saved_model(
     answers; until then, and after any failure, nothing is there.
 
     Args:
-        engine: `ModelEngine`.
         output: Path of the folder to make.
         beam_size: Hypotheses that stay alive; 1 is greedy search. Fixed in the export.
         length_penalty: Exponent of the GNMT length penalty. Fixed in the export.
