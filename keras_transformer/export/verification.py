@@ -274,9 +274,9 @@ def cut(ids: list[int], limit: int) -> list[int]:
     return [*ids[: limit - 1], EOS_ID] if len(ids) > limit else ids
 
 
-def sample_texts(tokenizer, count: int = 200, seed: int = 7) -> list[str]:
+def sample_texts(tokenizer, count: int = 200) -> list[str]:
     """Texts of 1 to 24 random tokens, for models whose corpus is not at hand."""
-    chance = random.Random(seed)
+    chance = random.Random(7)
     ids = range(4, tokenizer.vocabulary_size)  # The first four are the special ones.
     return tokenizer.detokenize([chance.choices(ids, k=1 + i % 24) for i in range(count)])
 
