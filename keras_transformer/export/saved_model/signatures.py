@@ -23,6 +23,8 @@ from keras_transformer.export.saved_model.batches import (
 from keras_transformer.inputs import length_buckets
 from keras_transformer.text.graph import GraphTokenizer
 
+_FOUND = ("translation", "score", "log_probability")
+
 
 class CompiledSearches:
     """What XLA compiles in an export, each function traced when it is first used, for all shapes.
@@ -146,7 +148,7 @@ class Signatures:
 
     def _beam(self, text):
         found = self._translate(text, self._compiled.beam, self._beam_size)
-        return {name: found[name] for name in ("translation", "score", "log_probability")}
+        return {name: found[name] for name in _FOUND}
 
     def _sample(self, text, seed, temperature, top_k, top_p):
         names = ("seed", "temperature", "top_k", "top_p")
@@ -193,9 +195,7 @@ class Signatures:
         found = self._translate(text, self._compiled.beam, 1, more=(attend, nothing))
         target_ids = _trimmed(found["ids"][:, 0])
         return {
-            "translation": found["translation"][:, 0],
-            "score": found["score"][:, 0],
-            "log_probability": found["log_probability"][:, 0],
+            **{name: found[name][:, 0] for name in _FOUND},
             "source_tokens": _tokens(self._engine.source_tokenizer, source_ids),
             "target_tokens": _tokens(self._engine.target_tokenizer, target_ids),
             "alignment": found["alignment"][:, : tf.shape(target_ids)[1]],
@@ -210,10 +210,9 @@ class Signatures:
         longest = self._engine.max_source_length
         ends = tf.fill([tf.size(lengths), 1], EOS_ID)
         cut = tf.concat([ids[:, : longest - 1], ends], axis=1)
-        # Rows that fit stay as they are, their end too.
-        fits = tf.expand_dims(lengths <= longest, 1)
         both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
-        ids = tf.gather(both, tf.where(fits[:, 0], 0, 1), batch_dims=1)
+        # Rows that fit stay as they are, their end too.
+        ids = tf.gather(both, tf.where(lengths <= longest, 0, 1), batch_dims=1)
         # Nothing but the end is the blank text, as nothing at all is.
         tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
         found = self._search_in_chunks(ids, tokens, self._compiled.beam, 1)
@@ -234,7 +233,7 @@ class Signatures:
 
     def _best(self, text, compiled, values=()):
         found = self._translate(text, compiled, 1, values)
-        return {name: found[name][:, 0] for name in ("translation", "score", "log_probability")}
+        return {name: found[name][:, 0] for name in _FOUND}
 
     def _translate(self, text, compiled, n_best, values=(), more=None):
         """`_search_in_chunks` from texts, with the texts of the hypotheses."""
