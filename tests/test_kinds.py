@@ -17,7 +17,7 @@ from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_classifier
 from keras_transformer.export.classifier.verification import verify
-from keras_transformer.export.saved_model.signatures import SIGNATURES, check_signatures
+from keras_transformer.export.saved_model import SIGNATURES, check_signatures
 from keras_transformer.models import model_of
 from keras_transformer.serving.replica import Artifact
 from keras_transformer.training import Recipe, RunFolder

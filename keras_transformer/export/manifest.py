@@ -71,13 +71,12 @@ def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iter
 def write_tokenizers(engine: "ModelEngine", folder: Path) -> dict[str, str]:
     """Writes the SentencePiece models, one where both sides share it; gives the manifest's keys."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
-    joint = source == target
-    names = (
-        ["tokenizer.model"] * 2 if joint else ["source_tokenizer.model", "target_tokenizer.model"]
-    )
-    for name, tokenizer in zip(names[joint:], (source, target)[joint:], strict=True):
-        tokenizer.save(folder / name)
-    return dict(zip(("source_tokenizer", "target_tokenizer"), names, strict=True))
+    if source == target:
+        source.save(folder / "tokenizer.model")
+        return dict.fromkeys(("source_tokenizer", "target_tokenizer"), "tokenizer.model")
+    source.save(folder / "source_tokenizer.model")
+    target.save(folder / "target_tokenizer.model")
+    return {f"{side}_tokenizer": f"{side}_tokenizer.model" for side in ("source", "target")}
 
 
 @contextlib.contextmanager

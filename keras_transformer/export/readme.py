@@ -10,18 +10,25 @@ _MEANINGS = {
     "serving_ids": "ids to ids, the source's end (2) included, padded with 0",
 }
 
+_END = """
+Made with {versions}. `export.json` holds all this for programs, `verification.json` how the answers
+compared with the live model's.
+"""
+
 
 def readme(manifest: dict) -> str:
     """The text for a manifest, the content of the folder's `export.json`."""
+    # For each format its template, and what the template has beside the manifest's values.
     make = {
         "saved_model": _saved_model,
         "litert": _litert,
-        "ctranslate2": lambda values: _CTRANSLATE2.format(**values),
+        "ctranslate2": lambda values: (_CTRANSLATE2, {}),
         "web": _web,
         "classifier": _classifier,
     }
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    return make[manifest["format"].split(".")[1]]({**manifest, "versions": versions})
+    template, more = make[manifest["format"].split(".")[1]](manifest)
+    return template.format(**{**manifest, "versions": versions, **more})
 
 
 def _saved_model(values):
@@ -35,14 +42,13 @@ def _saved_model(values):
         f"| `{name}` | {', '.join(f'`{op}`' for op in each['custom_ops']) or 'none'} |"
         for name, each in signatures.items()
     ]
-    more = {
+    return _SAVED_MODEL + _END, {
         "signatures": "\n".join(rows),
         "operations": "\n".join(operations),
         "rows": ", ".join(map(str, shapes["rows"])),
         "lengths": ", ".join(map(str, shapes["source_lengths"])),
         "ids": _IDS if "serving_ids" in signatures else "",
     }
-    return _SAVED_MODEL.format(**{**values, **more})
 
 
 def _described(specs):
@@ -57,13 +63,12 @@ def _litert(values):
         f"| `{name}` | {each['bytes']:,} | {', '.join(each['custom_operations']) or 'none'} |"
         for name, each in values["files"].items()
     ]
-    more = {
+    return _LITERT + _END, {
         "files": "\n".join(files),
         "lengths": ", ".join(map(str, values["source_lengths"])),
         "length": values["source_lengths"][-1],
         "all_searches": " and ".join(f"`{name}`" for name in values["searches"]),
     }
-    return _LITERT.format(**{**values, **more})
 
 
 def _web(values):
@@ -71,13 +76,13 @@ def _web(values):
     files = [f"| `{name}` | {each['bytes']:,} |" for name, each in large if each["bytes"] > 20_000]
     npm = ", ".join(f"`{name}` {version}" for name, version in values["npm"].items())
     more = {"files": "\n".join(files), "npm": npm, "length": values["source_lengths"][-1]}
-    return _WEB.format(**{**values, **more})
+    return _WEB + _END, more
 
 
 def _classifier(values):
     labels = [f"`{label}`" for label in values["labels"]]
     load = _LOAD_LITERT if values["runtime"] == "litert" else _LOAD_SAVED_MODEL
-    return _CLASSIFIER.format(**{**values, "load": load, "labels": ", ".join(labels)})
+    return _CLASSIFIER + _END, {"load": load, "labels": ", ".join(labels)}
 
 
 _LOAD_SAVED_MODEL = """\
@@ -111,10 +116,6 @@ print(result["label"], result["probabilities"])
 `text` is any number of UTF-8 strings; `label` has a string for each and `probabilities` a row of
 numbers in the order of the labels: {labels}. A blank text gives "" and 0; one of more than
 {max_source_length} tokens, its end included, is cut there.
-
-Made with {versions}.
-`export.json` holds all this for programs, `verification.json` how the answers compared with the
-live model's.
 """
 
 _IDS = """
@@ -166,11 +167,7 @@ when it loads.
 {operations}
 
 They are tensorflow-text's (`python/ops/_sentencepiece_tokenizer.so`).
-{ids}
-Made with {versions}.
-`export.json` holds all this for programs, `verification.json` how the answers compared with the
-live model's.
-"""
+{ids}"""
 
 _LITERT = """\
 # A translator for LiteRT
@@ -216,9 +213,6 @@ An interpreter prepares all signatures of its file: where memory is scarce, expo
 | length penalty | {length_penalty} |
 | most tokens of a source | {max_source_length}, its end included; a longer text is cut there |
 | most tokens of a translation | {max_target_length} |
-
-Made with {versions}. `export.json` holds all this for programs, `verification.json` how the
-translations compared with the live model's.
 """
 
 _CTRANSLATE2 = """\
@@ -287,6 +281,5 @@ Of the two builds of LiteRT a browser loads one; it does not load `.model` files
 | most tokens of a translation | {max_target_length} |
 
 `litert/` and `tokenizers.js` are {npm}, Apache-2.0 (`LICENSE.txt`); in `litert/index.js` one import
-names the file beside it. Made with {versions}. `export.json` holds all this for programs,
-`verification.json` how the translations compared with the live model's.
+names the file beside it.
 """

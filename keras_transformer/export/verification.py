@@ -143,39 +143,38 @@ def _agree(expected, received, row, tolerance):
 
 def check_signature(
     name: str,
-    outputs: Sequence[tuple[dict, dict]],
+    calls: Sequence[tuple[dict, dict, Sequence[str]]],
     tolerance: Tolerance,
-    sources: Sequence[Sequence[str]],
     score: Callable[[list[str], list], list[float]],
 ) -> dict:
     """Compares all calls of one signature.
 
-    `outputs` are the live and the received outputs of each call, dicts of nested lists, `sources`
-    its texts; `score` gives the live model's scores of translations, texts or ids. Returns
-    what `compare` does, and the batch sizes; raises `VerificationError`.
+    `calls` are the live and the received outputs of each call, dicts of nested lists, and its
+    texts; `score` gives the live model's scores of translations, texts or ids. Returns what
+    `compare` does, and the batch sizes; raises `VerificationError`.
     """
-    pairs, contexts = [[], []], []
-    for (live, received), texts in zip(outputs, sources, strict=True):
-        for side, each in zip(pairs, (live, received), strict=True):
-            side += _pairs(each)
+    expected, found, contexts = [], [], []
+    for live, received, texts in calls:
+        expected += _pairs(live)
+        found += _pairs(received)
         contexts += _contexts(texts, _pairs(live))
+    sizes = [len(live["score"]) for live, *_ in calls]
+    ids = "ids" in calls[0][0]
 
     def rescore(places):
-        return _rescored([(*contexts[place], pairs[1][place][0]) for place in places], ids, score)
+        return _rescored([(*contexts[place], found[place][0]) for place in places], ids, score)
 
     if name == "sample":
         tolerance = dataclasses.replace(
             tolerance, tie=math.inf, share_of_ties=tolerance.share_of_samples
         )
         rescore = None
-    ids = "ids" in outputs[0][0]
     try:
-        comparison = compare(*pairs, tolerance, rescore)
-        for live, received in outputs:
+        comparison = compare(expected, found, tolerance, rescore)
+        for live, received, _ in calls:
             _check_the_rest(live, received, tolerance)
     except VerificationError as error:
         raise VerificationError(f"Signature {name}: {error}") from None
-    sizes = [len(live["score"]) for live, _ in outputs]
     return {"batch_sizes": sizes, **comparison}
 
 
@@ -275,9 +274,9 @@ def cut(ids: list[int], limit: int) -> list[int]:
     return [*ids[: limit - 1], EOS_ID] if len(ids) > limit else ids
 
 
-def sample_texts(tokenizer, count: int = 200, seed: int = 7) -> list[str]:
+def sample_texts(tokenizer, count: int = 200) -> list[str]:
     """Texts of 1 to 24 random tokens, for models whose corpus is not at hand."""
-    chance = random.Random(seed)
+    chance = random.Random(7)
     ids = range(4, tokenizer.vocabulary_size)  # The first four are the special ones.
     return tokenizer.detokenize([chance.choices(ids, k=1 + i % 24) for i in range(count)])
 

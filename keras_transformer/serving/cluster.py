@@ -76,8 +76,6 @@ class Loaded(NamedTuple):
     """A version whose replicas run.
 
     Attributes:
-        number: Its number.
-        signatures: By name.
         seconds: What loading and warming up took.
         handle: Ray Serve's, of the replicas.
         application: Ray Serve's name of it.

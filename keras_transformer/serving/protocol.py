@@ -33,10 +33,8 @@ class Predict(NamedTuple):
     """A request for a prediction, checked.
 
     Attributes:
-        signature: Name of the signature.
         columns: From the name of an input to a list with a value for each sentence: bytes, number,
             or list of such.
-        count: Sentences.
         by_row: Whether it came as `"instances"`, and the answer goes as `"predictions"`.
     """
 
@@ -51,11 +49,7 @@ def parse_predict(
 ) -> Predict:
     """Reads the body of a `:predict` request.
 
-    Args:
-        body: JSON.
-        signatures: Those of the model, by name.
-        max_sentences: Most values in a column.
-        max_text_bytes: Most bytes in a string.
+    `max_sentences` is the most values in a column, `max_text_bytes` the most bytes in a string.
 
     Raises:
         Rejection: 400 for what is no such request, 413 for what is beyond a limit.
@@ -242,7 +236,6 @@ def format_predict(outputs: dict[str, Any], by_row: bool, max_bytes: int) -> byt
     Args:
         outputs: From the name of an output to a list or array with a value for each sentence.
         by_row: As in `Predict`.
-        max_bytes: Longest answer.
 
     Returns:
         UTF-8. An output whose name ends in `_bytes` is base64-encoded; NaN and infinities are

@@ -43,9 +43,7 @@ def say(message: str):
 def say_unexpected(error: BaseException, where: str | None = None):
     """Writes an error that nobody foresaw, with its traceback at most once in a second.
 
-    Args:
-        error: The exception.
-        where: Its traceback as text, of an error of another process; None takes the exception's.
+    `where` is its traceback as text, of an error of another process.
     """
     global _last_traceback
     say(f"unexpected error: {type(error).__name__}: {error}"[:500])

@@ -23,7 +23,6 @@ def serve(path: str, options: ServerOptions):
 
     Args:
         path: A SavedModel's folder, or a folder of numbered versions.
-        options: Limits, batching, replicas.
 
     Raises:
         InputError: There is nothing to serve, the address is taken, or `[serve]` is missing.
@@ -36,6 +35,8 @@ def serve(path: str, options: ServerOptions):
             "Serving needs more packages: pip install 'keras_transformer[serve]'. "
             f"Missing: {', '.join(missing)}."
         )
+    import uvloop  # Takes less time for a request than asyncio's own.
+
     _allow_files(options.max_connections + 1024)
     # Ray prints about its own comings and goings; nothing of `serve` goes to stdout.
     with (
@@ -46,16 +47,10 @@ def serve(path: str, options: ServerOptions):
         cluster = Cluster(options.name or model_name(path), options)
         try:
             cluster.start()
-            with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(path, options, cluster, listener))
         finally:
             cluster.stop()
-
-
-def _new_event_loop():
-    import uvloop  # Takes less time for a request than asyncio's own.
-
-    return uvloop.new_event_loop()
 
 
 def _allow_files(count):

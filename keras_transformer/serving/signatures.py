@@ -26,8 +26,6 @@ class Signature(NamedTuple):
     """A function of the artifact.
 
     Attributes:
-        inputs: By name.
-        outputs: By name.
         padded: Whether zeros and empty texts at the end of a free axis are padding and nothing
             else, as in the exports of this package.
         definition: `SignatureDef` as TensorFlow Serving writes it in JSON.

@@ -7,7 +7,7 @@ from decoding_oracles import FullPass
 from naive_search import naive_greedy, penalty
 
 from keras_transformer.export.readme import readme
-from keras_transformer.export.saved_model.signatures import SIGNATURES
+from keras_transformer.export.saved_model import SIGNATURES
 
 pytestmark = pytest.mark.tensorflow
 

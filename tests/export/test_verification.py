@@ -77,14 +77,17 @@ def test_a_missing_translation_is_found():
 
 def check(name, pairs, live_scores=None):
     """`check_signature` where the live model gives texts the scores of a dict."""
-    sources = [[f"source {i}" for i in range(len(live["score"]))] for live, _ in pairs]
+    calls = [
+        (live, received, [f"source {i}" for i in range(len(live["score"]))])
+        for live, received in pairs
+    ]
 
     def score(texts, targets):
         asked.append((texts, targets))
         return [(live_scores or {})[str(each)] for each in targets]
 
     asked = []
-    return check_signature(name, pairs, FLOAT32, sources, score), asked
+    return check_signature(name, calls, FLOAT32, score), asked
 
 
 def outputs(count=50):

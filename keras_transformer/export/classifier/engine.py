@@ -16,7 +16,6 @@ class ExportedClassifier(LabelEngine):
     """Gives labels with a folder that `export_classifier` wrote; no model code is needed.
 
     Args:
-        folder: Path of the folder.
         threads: Of LiteRT.
 
     Raises:

@@ -8,6 +8,8 @@ from keras_transformer.decoding import ClassifierEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.classifier.verification import verify
 from keras_transformer.export.fresh_process import TEXT_FILE
+from keras_transformer.export.litert.export import check_exportable
+from keras_transformer.export.litert.file import convert, custom_operations, join
 from keras_transformer.export.manifest import (
     ExportReport,
     check_tensorflow,
@@ -16,6 +18,7 @@ from keras_transformer.export.manifest import (
     phase,
     staged_export,
 )
+from keras_transformer.export.saved_model import save
 
 
 def export_classifier(
@@ -35,7 +38,6 @@ def export_classifier(
     process has given the live model's probabilities.
 
     Args (the others are those of `export_saved_model`):
-        engine: `ClassifierEngine`.
         runtime: A SavedModel, or `model.tflite` for LiteRT.
         quantize: As for `export_litert`, of LiteRT alone.
         **options: Those of other exports mean nothing here.
@@ -50,9 +52,7 @@ def export_classifier(
     if options:
         raise InputError(f"The export of a classifier has no `{next(iter(options))}`.")
     if runtime == "litert":
-        from keras_transformer.export.litert.export import check_exportable
-
-        check_exportable(engine, quantize, kind="classifier")
+        check_exportable(engine, quantize)
     else:
         check_tensorflow("SavedModel")
     with staged_export(output, overwrite) as (folder, finish):
@@ -71,8 +71,6 @@ def export_classifier(
 def _write(engine, folder: Path, runtime, quantize):
     """Writes the graph; gives what the manifest says of it."""
     from keras_transformer.export.classifier import graphs
-    from keras_transformer.export.litert.file import convert, custom_operations, join
-    from keras_transformer.export.saved_model import save
 
     if runtime == "saved_model":
         return save(engine, folder, graphs.LabelSignature(engine), ["serving_default"])

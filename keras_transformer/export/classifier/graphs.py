@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.classifier import ClassifierEngine, label_probabilities
+from keras_transformer.export.litert.file import traced
 from keras_transformer.export.litert.model import (
     HIDDEN,
     array,
@@ -12,6 +13,7 @@ from keras_transformer.export.litert.model import (
     position_table,
     project,
 )
+from keras_transformer.export.litert.text import TextOperations
 from keras_transformer.export.saved_model.batches import in_chunks, longest_first, pad_ids
 from keras_transformer.export.saved_model.signatures import Signatures, not_blank, with_xla
 from keras_transformer.labelling import FIRST_LABEL
@@ -39,9 +41,6 @@ class LabelSignature(Signatures):
 
 def litert_function(engine: ClassifierEngine):
     """The concrete function of a LiteRT file, with its weights as constants."""
-    from keras_transformer.export.litert.file import traced
-    from keras_transformer.export.litert.text import TextOperations
-
     model, operations = engine.model, TextOperations(engine.source_tokenizer)
     positions = position_table(model, model.source_positions, engine.max_source_length)
 

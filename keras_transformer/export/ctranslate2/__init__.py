@@ -80,18 +80,15 @@ def convert_to_ctranslate2(
 ) -> None:
     """Writes a CTranslate2 model folder with the same weights.
 
+    The source's EOS is added by CTranslate2 (`add_source_eos`).
+
     Args:
-        model: `Transformer`.
         source_tokens: The token of each source id.
         target_tokens: The same for the target.
         output: Path of the folder to make.
         max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
 
-    Raises:
-        InputError: The model has something that CTranslate2 does not.
-        ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
-
-    The source's EOS is added by CTranslate2 (`add_source_eos`).
+    Raises `InputError` and `ImportError` as `export_ctranslate2`.
     """
     config = model.config
     check_transformer(config, "A conversion to CTranslate2")

@@ -26,7 +26,6 @@ from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import bucket, check_positive, pad, source_ids
 from keras_transformer.translation import Translation
 
-_THREADS = 2
 _LEAST_ROWS = 4  # of a part that gets a thread of its own
 _WANTED = (
     "searches",
@@ -56,7 +55,7 @@ class LiteRTEngine:
             or what it needs is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike, threads: int = _THREADS):
+    def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
         self.path = path / IDS_FILE if path.is_dir() else path
         check_positive("threads", threads)
@@ -82,12 +81,10 @@ class LiteRTEngine:
     ) -> list[Translation]:
         """Translates texts, in batches of similar length.
 
-        Args:
-            texts: A list of strings. A blank one is translated as the empty string.
+        Args (the others are those of `ModelEngine.translate`):
             beam_size: 1 for greedy search, or the export's beam size, which is the default.
             length_penalty: None, or the value that the export was made with.
             n_best: Hypotheses of each text: at most what the export returns; 1 of greedy search.
-            batch_size: Most sentences of one call.
             threads: Threads in all: of one batch's computation, or, where there are sentences for
                 more, of as many parts that are computed at once.
             long_input: What happens to a text of more tokens than the export takes: `"refuse"`,

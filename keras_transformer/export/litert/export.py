@@ -21,6 +21,7 @@ from keras_transformer.export.manifest import (
     staged_export,
     write_tokenizers,
 )
+from keras_transformer.inputs import is_integer
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
@@ -87,6 +88,7 @@ def prepared(engine, quantize, beam_size, length_penalty, n_best, source_lengths
 
     Raises what `export_litert` does for options and models that LiteRT cannot have.
     """
+    check_transformer(engine.model.config, "A LiteRT model")
     check_exportable(engine, quantize)
     lengths = _checked_lengths(engine, source_lengths)
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
@@ -98,10 +100,8 @@ def prepared(engine, quantize, beam_size, length_penalty, n_best, source_lengths
     return engine, searches, {**fields, "source_lengths": lengths}
 
 
-def check_exportable(engine, quantize, kind="transformer"):
-    """Raises what `export_litert` does for a model that LiteRT cannot have."""
-    if kind == "transformer":
-        check_transformer(engine.model.config, "A LiteRT model")
+def check_exportable(engine, quantize):
+    """Raises what `export_litert` does for a model of any kind that LiteRT cannot have."""
     check_portable(engine.model.config, "A LiteRT model")
     try:
         importlib.metadata.version("ai-edge-litert")
@@ -123,10 +123,7 @@ def _checked_lengths(engine, source_lengths):
         longest = min(most, SOURCE_LENGTHS[-1])
         return [*(each for each in SOURCE_LENGTHS if each < longest), longest]
     lengths = sorted(set(source_lengths))
-    if not lengths or any(
-        isinstance(each, bool) or not isinstance(each, int) or not 2 <= each <= most
-        for each in lengths
-    ):
+    if not lengths or not all(is_integer(each) and 2 <= each <= most for each in lengths):
         raise InputError(
             f"`source_lengths` must be integers from 2 to {most}. "
             f"Received: source_lengths={list(source_lengths)}."

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.export.child_process import child_process
-from keras_transformer.export.litert.quantization import code_index, quantize_graph
+from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
 from keras_transformer.export.manifest import phase
 
 IDENTIFIER = b"TFL3"
@@ -31,14 +31,7 @@ SECONDS_TO_START, SECONDS_PER_FUNCTION = 120, 600
 
 
 class Part(NamedTuple):
-    """One function on its way into a file.
-
-    Attributes:
-        name: Of the signature.
-        inputs: Names of its inputs, in the order of the function's.
-        outputs: Names of its outputs, in the order of the function's.
-        content: What the converter made of it.
-    """
+    """A signature on its way into a file: names in the function's order, and what is converted."""
 
     name: str
     inputs: tuple[str, ...]
@@ -111,7 +104,7 @@ def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
         _append(whole, model, stored)
         for graph in whole.subgraphs[first:]:
             if quantize != "none":
-                quantize_graph(whole, graph, stored, quantize)
+                GraphQuantizer(whole, graph, stored, quantize).run()
             _drop_unused_tensors(graph)
         whole.signatureDefs.append(_signature(schema, part, whole.subgraphs[first], first))
     stored.drop_unused()
@@ -197,12 +190,12 @@ class Buffers:
             self.model.buffers.append(buffer)
         return self.places[key]
 
-    def values(self, tensor, dtype="float32"):
-        """The content of a constant tensor, or `None`."""
+    def values(self, tensor):
+        """The content of a constant tensor of float32, or `None`."""
         data = self.model.buffers[tensor.buffer].data
         if data is None:
             return None
-        return data.view(dtype).reshape([int(each) for each in tensor.shape])
+        return data.view("float32").reshape([int(each) for each in tensor.shape])
 
     def drop_unused(self):
         """Takes out the arrays that nothing reads any more."""

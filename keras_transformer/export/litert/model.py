@@ -112,15 +112,9 @@ def normalize(layer, rows):
     return scaled * array(layer.gamma) + array(layer.beta)
 
 
-def feed_forward(layer, rows):
-    """The position-wise sublayer."""
-    inner, outer = layer.projections
-    return project(layer.activation(project(rows, inner)), outer)
-
-
-def residual(norm, first, rows, sublayer):
-    """A sublayer with its normalization, before it (`first`) or after the sum."""
-    if first:
+def residual(block, norm, rows, sublayer):
+    """A sublayer of a block with its normalization, before it or after the sum."""
+    if block.normalize_first:
         return rows + sublayer(normalize(norm, rows))
     return normalize(norm, rows + sublayer(rows))
 
@@ -148,9 +142,8 @@ def encoded_rows(model, source_ids, positions):
     places = tf.range(length)
     seen = within_window(config, bias, places, places)
     for block in model.encoder.blocks:
-        first = config.normalize_first
-        rows = self_attend(block, first, rows, length, lambda own: [own], [seen])
-        rows = _fed(block, first, rows)
+        rows = self_attend(block, rows, length, lambda own: [own], [seen])
+        rows = _fed(block, rows)
     if config.normalize_first:
         rows = normalize(model.encoder.final_norm, rows)
     return rows, bias
@@ -196,7 +189,7 @@ def position_table(model, layer, length) -> np.ndarray:
     return array(layer(ops.zeros((1, length, model.config.model_dim))))[0]
 
 
-def decoder_block(block, first, rows, beams, store, bias, source, source_bias):
+def decoder_block(block, rows, beams, store, bias, source, source_bias):
     """One step of a decoder block over rows of `beams` hypotheses of each sentence.
 
     `store` gives for the step's own keys and values all parts that are attended to, and `bias`
@@ -206,20 +199,24 @@ def decoder_block(block, first, rows, beams, store, bias, source, source_bias):
     def cross_attention(x):
         return attend(block.cross_attention, x, beams, [source], [source_bias])
 
-    rows = self_attend(block, first, rows, beams, store, bias)
-    return _fed(block, first, residual(block.cross_attention_norm, first, rows, cross_attention))
+    rows = self_attend(block, rows, beams, store, bias)
+    return _fed(block, residual(block, block.cross_attention_norm, rows, cross_attention))
 
 
-def _fed(block, first, rows):
-    norm = block.feed_forward_norm
-    return residual(norm, first, rows, lambda x: feed_forward(block.feed_forward, x))
+def _fed(block, rows):
+    layer, (inner, outer) = block.feed_forward, block.feed_forward.projections
+
+    def feed_forward(x):
+        return project(layer.activation(project(x, inner)), outer)
+
+    return residual(block, block.feed_forward_norm, rows, feed_forward)
 
 
-def self_attend(block, first, rows, beams, store, bias):
+def self_attend(block, rows, beams, store, bias):
     """The first part of `decoder_block`, and of a block of the encoder."""
 
     def self_attention(x):
         parts = store(keys_and_values(block.self_attention, x, beams))
         return attend(block.self_attention, x, beams, parts, bias)
 
-    return residual(block.self_attention_norm, first, rows, self_attention)
+    return residual(block, block.self_attention_norm, rows, self_attention)

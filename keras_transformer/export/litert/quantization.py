@@ -17,14 +17,6 @@ _LEAST_VALUES = 1024
 _DYNAMIC_RANGE_VERSION = 12
 
 
-def quantize_graph(model, graph, stored, kind):
-    """Stores the weights of a subgraph of a model in fewer bits: `"float16"` or `"int8"`.
-
-    `model` is a `ModelT` of LiteRT's schema, `stored` its `Buffers`.
-    """
-    _Quantizer(model, graph, stored, kind).run()
-
-
 def code_index(codes, code):
     """The index of an operator's code among `codes`, where it is put if it is not there."""
     key = (code.builtinCode, code.customCode, code.version)
@@ -35,7 +27,12 @@ def code_index(codes, code):
     return len(codes) - 1
 
 
-class _Quantizer:
+class GraphQuantizer:
+    """Stores the weights of a subgraph of a model in fewer bits: `"float16"` or `"int8"`.
+
+    `model` is a `ModelT` of LiteRT's schema, `stored` its `Buffers`.
+    """
+
     def __init__(self, model, graph, stored, kind):
         from ai_edge_litert import schema_py_generated as schema
 

@@ -18,6 +18,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.decoding import length_penalty
+from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.results import IMPOSSIBLE
 from keras_transformer.export.litert.model import (
     HIDDEN,
@@ -34,16 +36,10 @@ _BLOCK = 8
 
 
 class LiteRTOptions(NamedTuple):
-    """What is fixed in a search.
+    """What is fixed in a search, as in `DecodingOptions` and `Constraints`.
 
-    Attributes:
-        beam_size: Hypotheses that stay alive; 1 is greedy search.
-        length_penalty: Exponent of the length penalty.
-        n_best: Hypotheses to return.
-        max_length: Most tokens of a translation, including EOS.
-        max_length_ratio: Most tokens as a multiple of the source's, and `max_length_margin` more.
-        max_length_margin: See `max_length_ratio`.
-        forbidden_ids: Ids that are never chosen.
+    `max_length_ratio` times the tokens of a source and `max_length_margin` more are the most of a
+    translation, up to `max_length`.
     """
 
     beam_size: int
@@ -60,7 +56,6 @@ class LiteRTSearch:
 
     Args:
         model: `Transformer` with float32 weights.
-        options: `LiteRTOptions`.
         source_length: The most columns that the source ids of any search in the file have.
     """
 
@@ -80,9 +75,8 @@ class LiteRTSearch:
         source = encode(self.model, source_ids, self.source_positions)
         lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
         options = self.options
-        limits = tf.cast(tf.cast(lengths, tf.float32) * options.max_length_ratio, tf.int32)
-        limits = tf.minimum(limits + options.max_length_margin, options.max_length)
-        limits = tf.expand_dims(tf.where(lengths > 0, limits, 0), 1)
+        bounds = options.max_length_ratio, options.max_length_margin, options.max_length
+        limits = tf.expand_dims(length_limits(lengths, *bounds), 1)
         strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits)
         return strategy.result(self._loop(strategy, source))
 
@@ -171,13 +165,9 @@ class LiteRTSearch:
 
             return store
 
-        first = self.model.config.normalize_first
-        for block, *parts, crossed in zip(
-            self.model.decoder.blocks, past, new, source, strict=True
-        ):
-            rows = decoder_block(
-                block, first, rows, beams, store(*parts), bias, crossed, source_bias
-            )
+        blocks = self.model.decoder.blocks
+        for block, *parts, crossed in zip(blocks, past, new, source, strict=True):
+            rows = decoder_block(block, rows, beams, store(*parts), bias, crossed, source_bias)
         chosen, parents = strategy.choose(position, chosen, *self._logits(rows))
         if parents is not None:
             new_bias, past_bias = (
@@ -235,7 +225,7 @@ class LiteRTGreedy:
         }, None
 
     def result(self, state):
-        penalty = _length_penalty(state["length"], self.options.length_penalty)
+        penalty = length_penalty(state["length"], self.options.length_penalty)
         return {
             "ids": state["ids"][:, 0],
             "score": (state["total"] / penalty)[:, 0],
@@ -275,7 +265,7 @@ class LiteRTBeam:
         # An end counts if it is among the best `beams`.
         ended = (running & exists & is_end)[:, :beams]
         ids = _extended(state["ids"], parents[:, :beams], tokens[:, :beams], position)
-        scores = tf.where(ended, totals[:, :beams] / _length_penalty(length, exponent), IMPOSSIBLE)
+        scores = tf.where(ended, totals[:, :beams] / length_penalty(length, exponent), IMPOSSIBLE)
         finished_scores, finished_ids, finished_totals = _best_of(
             tf.concat([state["finished_scores"], scores], axis=1),
             beams,
@@ -288,7 +278,7 @@ class LiteRTBeam:
         _, kept = tf.math.top_k(rank, beams)  # --> [batch, beams]
         alive = tf.where(_pick(going_on, kept), _pick(totals, kept), IMPOSSIBLE)
         best = tf.reduce_max(alive, axis=1)
-        possible = best / _length_penalty(self.limits[:, 0], exponent)
+        possible = best / length_penalty(self.limits[:, 0], exponent)
         possible = tf.where(best > IMPOSSIBLE / 2, possible, IMPOSSIBLE)
         can_win = possible > finished_scores[:, self.options.n_best - 1]
         # What has ended stays as it was.
@@ -319,7 +309,7 @@ class LiteRTBeam:
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
         lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
-        scores = state["totals"] / _length_penalty(lengths, self.options.length_penalty)
+        scores = state["totals"] / length_penalty(lengths, self.options.length_penalty)
         scores = tf.where(state["totals"] > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
         scores, ids, totals = _best_of(scores, beams, state["ids"], state["totals"])
         # What ended first, then what did not, then the empty places.
@@ -357,10 +347,6 @@ def _log_sum(logits, others, largest):
     # overflow.
     others = tf.reduce_sum(tf.exp(tf.minimum(others - largest, 80.0)), axis=-1, keepdims=True)
     return largest + tf.math.log(total + others)
-
-
-def _length_penalty(length, exponent):
-    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** exponent
 
 
 def write(values, new, start):

@@ -20,21 +20,11 @@ _WHITE = " \t\r\n"
 def text_to_text(
     search: Callable, source_tokenizer, target_tokenizer, max_source_length: int
 ) -> Callable:
-    """A search with the tokenizers around it.
+    """A search with the tokenizers around it, from `text` to `translation` and `score`.
 
     Sizes depend on the texts, so that LiteRT's own kernels run the encoder; the search runs on
-    XNNPACK as it does on ids.
-
-    Args:
-        search: From ids to a dict with `ids` and `score`, both with an axis of hypotheses or
-            without one.
-        source_tokenizer: `Tokenizer` of the source side.
-        target_tokenizer: `Tokenizer` of the target side.
-        max_source_length: Tokens at which a text is cut, its end included.
-
-    Returns:
-        A function from `text`, string `(batch,)`, to `translation` and `score`, `(batch,)` or
-        `(batch, hypotheses)`.
+    XNNPACK as it does on ids. It gives `ids` and `score`, both with an axis of hypotheses or
+    without one. A text is cut at `max_source_length` tokens, its end included.
 
     Raises:
         InputError: A tokenizer falls back to bytes, which these operations do not.

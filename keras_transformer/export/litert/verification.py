@@ -126,11 +126,16 @@ def _live(engine, texts, search, manifest):
 
 def _exact(live, received, engine, sources, targets, manifest):
     def rescore(places):
-        pairs = [[values[place] for place in places] for values in (sources, targets)]
-        return [each.score for each in teacher_forced(engine, *pairs, manifest["length_penalty"])]
+        return _rescored(engine, sources, targets, places, manifest)
 
     expected = [(each.text, each.score) for each in live]
     return compare(expected, received, FLOAT32, rescore)
+
+
+def _rescored(engine, sources, targets, places, manifest):
+    """The live model's scores of what was found at some places."""
+    pairs = [[values[place] for place in places] for values in (sources, targets)]
+    return [each.score for each in teacher_forced(engine, *pairs, manifest["length_penalty"])]
 
 
 def _close(live, received, engine, sources, ids, manifest):
@@ -145,13 +150,7 @@ def _close(live, received, engine, sources, ids, manifest):
                 f"{theirs!r:.120} instead of {text!r:.120} for {source!r:.120}."
             )
     places = [place for place, row in enumerate(ids) if row]
-    scored = teacher_forced(
-        engine,
-        [sources[place] for place in places],
-        [ids[place] for place in places],
-        manifest["length_penalty"],
-    )
-    expected = [each.score for each in scored]
+    expected = _rescored(engine, sources, ids, places, manifest)
     differences = [
         abs(score - received[place][1]) for place, score in zip(places, expected, strict=True)
     ]

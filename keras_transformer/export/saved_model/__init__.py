@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.errors import VerificationError
+from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.manifest import (
     ExportReport,
     check_tensorflow,
@@ -16,14 +16,28 @@ from keras_transformer.export.manifest import (
     staged_export,
     write_tokenizers,
 )
-from keras_transformer.export.saved_model.batches import CHUNK_SIZE, ROWS, write_warmup
-from keras_transformer.export.saved_model.signatures import (
-    SIGNATURES,
-    Signatures,
-    check_signatures,
-)
-from keras_transformer.export.saved_model.verification import IDS, verify
+from keras_transformer.export.saved_model.verification import CHUNK_SIZE, IDS, verify
 from keras_transformer.inputs import length_buckets
+
+_TEXT = {"text": ("string", 1)}
+INPUTS = {
+    "serving_default": _TEXT,
+    "greedy": _TEXT,
+    "beam": _TEXT,
+    "sample": {
+        **_TEXT,
+        "seed": ("int32", 1),
+        "temperature": ("float32", 1),
+        "top_k": ("int32", 1),
+        "top_p": ("float32", 1),
+    },
+    "score": {"source": ("string", 1), "target": ("string", 1)},
+    "align": _TEXT,
+    "serving_ids": {"source_ids": ("int32", 2)},
+}
+"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
+
+SIGNATURES = tuple(INPUTS)
 
 
 def export_saved_model(
@@ -45,7 +59,6 @@ def export_saved_model(
     answers; until then, and after any failure, nothing is there.
 
     Args:
-        engine: `ModelEngine`.
         output: Path of the folder to make.
         beam_size: Hypotheses that stay alive; 1 is greedy search. Fixed in the export.
         length_penalty: Exponent of the GNMT length penalty. Fixed in the export.
@@ -60,6 +73,9 @@ def export_saved_model(
         VerificationError: The export does not translate as the live model does.
     """
     check_tensorflow("SavedModel")
+    from keras_transformer.export.saved_model.batches import ROWS
+    from keras_transformer.export.saved_model.signatures import Signatures
+
     engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
     names = check_signatures(signatures, bool(engine.model.config.heads_of("cross")))
     with staged_export(output, overwrite) as (folder, finish):
@@ -82,6 +98,27 @@ def export_saved_model(
         return finish(manifest, lambda: verify(folder, engine, manifest, verification_texts))
 
 
+def check_signatures(names: Iterable[str], with_attention: bool = True) -> list[str]:
+    """The names in the order of `SIGNATURES`; `serving_default` is always among them.
+
+    Of a model without attention all names are all but `align`.
+
+    Raises:
+        InputError: A name is unknown, or asks for attention that the model has none of.
+    """
+    names = set(names)
+    if not with_attention and "align" in names:
+        if names != set(SIGNATURES):
+            raise InputError("The signature `align` needs attention, which the model has none of.")
+        names.remove("align")
+    for name in names:
+        if name not in INPUTS:
+            raise InputError(
+                f"`signatures` must be among {', '.join(SIGNATURES)}. Received: {name!r}."
+            )
+    return [name for name in SIGNATURES if name in {"serving_default", *names}]
+
+
 def trackable_variables(model):
     """The weights of a Keras model as plain TensorFlow variables, for a SavedModel to track.
 
@@ -91,9 +128,11 @@ def trackable_variables(model):
     return [variable.value for variable in model.variables]
 
 
-def save(engine, folder: Path, signatures: Signatures, names: Iterable[str]) -> dict:
-    """Writes a SavedModel of some signatures; gives what the manifest says of it."""
+def save(engine, folder: Path, signatures, names: Iterable[str]) -> dict:
+    """Writes a SavedModel of some `Signatures`; gives what the manifest says of it."""
     import tensorflow as tf
+
+    from keras_transformer.export.saved_model.batches import write_warmup
 
     with phase("signatures traced and saved"):
         module = tf.Module()

@@ -9,16 +9,13 @@ written here as they are on the wire, so that TensorFlow Serving's Python packag
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
+import tensorflow as tf
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
+from keras_transformer.export.saved_model.verification import CHUNK_SIZE, signature_inputs
 from keras_transformer.export.verification import sample_texts
 from keras_transformer.inputs import length_buckets
-
-CHUNK_SIZE = 32
-"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
-large request, and with it the number of programs that XLA compiles."""
 
 ROWS = tuple(2**i for i in range(CHUNK_SIZE.bit_length()))
 """The numbers of sentences that batches are padded to."""
@@ -33,15 +30,11 @@ _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]
 
 def is_blank(text):
     """Bool `(batch,)`: whether `str.strip` would leave nothing of a string."""
-    import tensorflow as tf
-
     return tf.strings.regex_full_match(text, _BLANK)
 
 
 def longest_first(wanted, lengths):
     """Places of the wanted rows by falling length: from bool and int64 `(batch,)` to int64."""
-    import tensorflow as tf
-
     places = tf.where(wanted)[:, 0]
     order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
     return tf.gather(places, order)
@@ -54,7 +47,6 @@ def in_chunks(places, call, results):
     `places`, int64 `(rows,)`, are the rows of the batch in the order to be taken. `call` gives for
     some of them a dict of tensors with a row for each, which take their places in `results`.
     """
-    import tensorflow as tf
 
     def chunk(start, results):
         chosen = places[start : start + CHUNK_SIZE]
@@ -77,16 +69,12 @@ def in_chunks(places, call, results):
 
 def pad_rows(values, chosen):
     """Some rows of a `(batch,)` tensor, with zeros up to one of `ROWS`."""
-    import tensorflow as tf
-
     count = tf.size(chosen)
     return tf.pad(tf.gather(values, chosen), [[0, _least(ROWS, count) - count]])
 
 
 def pad_ids(ids, chosen, lengths):
     """Some rows of ragged ids `(batch, (length))` as `(one of ROWS, one of lengths)`."""
-    import tensorflow as tf
-
     dense = tf.gather(ids, chosen).to_tensor(default_value=PAD_ID)
     rows, columns = tf.size(chosen), tf.shape(dense)[1]
     more = [[0, _least(ROWS, rows) - rows], [0, _least(lengths, columns) - columns]]
@@ -95,8 +83,6 @@ def pad_ids(ids, chosen, lengths):
 
 def widen(values, width, axis):
     """Cuts or pads one axis with zeros to `width`."""
-    import tensorflow as tf
-
     values = tf.gather(values, tf.range(tf.minimum(tf.shape(values)[axis], width)), axis=axis)
     more = [[0, 0] for _ in values.shape]
     more[axis][1] = width - tf.shape(values)[axis]
@@ -105,8 +91,6 @@ def widen(values, width, axis):
 
 def _least(sizes, needed):
     """The smallest of the sizes that is enough."""
-    import tensorflow as tf
-
     sizes = tf.constant(sizes)
     return tf.reduce_min(tf.boolean_mask(sizes, sizes >= needed))
 
@@ -117,8 +101,6 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
     Returns:
         A dict from each signature to its requests' shapes, lists of rows and padded length.
     """
-    import tensorflow as tf
-
     path = folder / WARMUP_FILE
     path.parent.mkdir()
     texts = _texts_of_lengths(engine)
@@ -127,15 +109,13 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, each in shapes.items():
             for rows, length in each:
-                inputs = _inputs(name, texts[length], rows, engine)
+                inputs = signature_inputs(name, [texts[length]] * rows, engine.source_tokenizer)
                 writer.write(warmup_record(name, inputs))
     return shapes
 
 
 def warmup_record(signature: str, inputs: dict) -> bytes:
     """One request as a serialized `PredictionLog`; `inputs` are arrays or lists."""
-    import tensorflow as tf
-
     # Numbers as in tensorflow_serving/apis/{model,predict,prediction_log}.proto.
     request = _field(1, _field(3, signature.encode()))  # model_spec.signature_name
     for name, values in inputs.items():
@@ -165,17 +145,3 @@ def _texts_of_lengths(engine):
         if text and bucket is not None and (bucket in LENGTHS or bucket == buckets[0]):
             texts.setdefault(bucket, text)
     return texts
-
-
-def _inputs(signature, text, rows, engine):
-    if signature == "serving_ids":
-        ids = engine.source_tokenizer.tokenize([text] * rows, add_eos=True)
-        return {"source_ids": np.array(ids, "int32")}
-    if signature == "score":
-        return {"source": [text] * rows, "target": [text] * rows}
-    inputs = {"text": [text] * rows}
-    if signature == "sample":
-        inputs["seed"] = np.arange(rows, dtype="int32")
-        inputs["top_k"] = np.zeros(rows, "int32")
-        inputs["temperature"] = inputs["top_p"] = np.ones(rows, "float32")
-    return inputs

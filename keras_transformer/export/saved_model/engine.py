@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
+from tensorflow.python.framework import op_def_registry
 
 from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.dialog import Turns
@@ -39,9 +42,6 @@ _OF_OLDER_VERSIONS = {"serving_default": {"inputs": ["text"], "outputs": ["trans
 class SavedModelEngine:
     """Translates with a folder that `export_saved_model` wrote; no model code is needed.
 
-    Args:
-        folder: Path of the folder.
-
     Attributes:
         manifest: The content of its `export.json`.
 
@@ -73,29 +73,26 @@ class SavedModelEngine:
     ) -> list[Translation]:
         """Translates texts, in batches of similar length.
 
-        Args:
-            texts: A list of strings. A blank one is translated as the empty string; one that is
-                longer than the export's `max_source_length` is cut there.
+        Args (the others are those of `ModelEngine.translate`):
+            texts: One that is longer than the export's `max_source_length` is cut there.
             beam_size: None or the value that the export was made with; or 1, greedy search.
             length_penalty: None, or the value that the export was made with.
             n_best: Hypotheses for each text, at most the export's beam size.
             batch_size: Most sentences in one call of the compiled search; the export itself
                 takes no more than its `largest_chunk`.
-            alignment: Whether each translation gets its tokens and its alignment.
             sampling: Draw one sample instead of searching, by `temperature`, `top_k`, `top_p` and
                 `seed`, as `DecodingOptions` has them.
             **others: Other options of `ModelEngine.translate`, at what the export does:
                 their defaults, and `long_input="truncate"`.
 
         Returns:
-            A list of `Translation`, in the order of `texts`: text, score and log-probability, and
-            what was asked for. Of an export with nothing but `serving_default` the log-probability
-            is NaN, except for blank texts.
+            A list of `Translation`, in the order of `texts`; they have tokens only with
+            `alignment`. Of an export with nothing but `serving_default` the log-probability is NaN,
+            except for blank texts.
 
         Raises:
             InputError: An option is none that the export has, or a text is no valid string.
         """
-        options = {"n_best": n_best, "alignment": alignment, "sampling": sampling}
         checked = DecodingOptions(
             beam_size=max(self.manifest["beam_size"], n_best if sampling else 1),
             n_best=n_best,
@@ -103,7 +100,7 @@ class SavedModelEngine:
             **{key: others.pop(key) for key in ("seed", *_OF_SAMPLING) if key in others},
         )
         check_positive("batch_size", batch_size)
-        name = self._signature_for(beam_size, length_penalty, checked, **options)
+        name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
         check_fixed_options(others, _BUILT_IN)
         for option in () if sampling else _OF_SAMPLING:
             if getattr(checked, option) != _BUILT_IN[option]:
@@ -123,20 +120,11 @@ class SavedModelEngine:
         length_penalty: float | None = None,
         batch_size: int = 32,
     ) -> list[Translation]:
-        """How probable the model holds given translations.
-
-        Args:
-            sources: A list of strings; what is too long is cut, in the targets too.
-            targets: A list of as many strings, their translations.
-            length_penalty: None, or the value that the export was made with.
-            batch_size: Most pairs in one call.
-
-        Returns:
-            A list of `Translation` whose texts are the targets.
+        """As `ModelEngine.score`, of texts alone; what is too long is cut, in the targets too.
 
         Raises:
-            InputError: There are not as many targets as sources, or the export has no such
-                signature.
+            InputError: There are not as many targets as sources, `length_penalty` is not what the
+                export was made with, or it has no such signature.
         """
         self._need("score", "`score`")
         check_as_exported(self.manifest, "length_penalty", length_penalty)
@@ -161,7 +149,7 @@ class SavedModelEngine:
         )
         return next((Tokenizer.load(name) for name in names if name.exists()), None)
 
-    def _signature_for(self, beam_size, length_penalty, checked, n_best, alignment, sampling):
+    def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
         """The name of the signature that does what is asked for."""
         check_as_exported(self.manifest, "length_penalty", length_penalty)
         if sampling:
@@ -214,8 +202,6 @@ class SavedModelEngine:
 
 def call_signature(signature, inputs: dict) -> dict[str, np.ndarray]:
     """The outputs of a loaded SavedModel's signature, from lists or arrays by name."""
-    import tensorflow as tf
-
     specs = signature.structured_input_signature[1]
     given = {key: tf.constant(values, specs[key].dtype) for key, values in inputs.items()}
     return {key: values.numpy() for key, values in signature(**given).items()}
@@ -268,10 +254,6 @@ def _is_signature(value):
 
 def load_saved_model(folder: str | os.PathLike):
     """`tf.saved_model.load` with tensorflow-text's operations; an `InputError` where it fails."""
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
-    from tensorflow.python.framework import op_def_registry
-
     unknown = []
     try:
         unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]

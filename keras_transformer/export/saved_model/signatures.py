@@ -2,8 +2,8 @@
 
 import functools
 import math
-from collections.abc import Iterable
 
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer import masks
@@ -11,7 +11,7 @@ from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding import ModelEngine, length_penalty, search
 from keras_transformer.decoding.results import IMPOSSIBLE
 from keras_transformer.decoding.scoring import score_targets
-from keras_transformer.errors import InputError
+from keras_transformer.export.saved_model import INPUTS
 from keras_transformer.export.saved_model.batches import (
     in_chunks,
     is_blank,
@@ -21,47 +21,9 @@ from keras_transformer.export.saved_model.batches import (
     widen,
 )
 from keras_transformer.inputs import length_buckets
+from keras_transformer.text.graph import GraphTokenizer
 
-_TEXT = {"text": ("string", 1)}
-INPUTS = {
-    "serving_default": _TEXT,
-    "greedy": _TEXT,
-    "beam": _TEXT,
-    "sample": {
-        **_TEXT,
-        "seed": ("int32", 1),
-        "temperature": ("float32", 1),
-        "top_k": ("int32", 1),
-        "top_p": ("float32", 1),
-    },
-    "score": {"source": ("string", 1), "target": ("string", 1)},
-    "align": _TEXT,
-    "serving_ids": {"source_ids": ("int32", 2)},
-}
-"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
-
-SIGNATURES = tuple(INPUTS)
-
-
-def check_signatures(names: Iterable[str], with_attention: bool = True) -> list[str]:
-    """The names in the order of `SIGNATURES`; `serving_default` is always among them.
-
-    Of a model without attention all names are all but `align`.
-
-    Raises:
-        InputError: A name is unknown, or asks for attention that the model has none of.
-    """
-    names = set(names)
-    if not with_attention and "align" in names:
-        if names != set(SIGNATURES):
-            raise InputError("The signature `align` needs attention, which the model has none of.")
-        names.remove("align")
-    for name in names:
-        if name not in INPUTS:
-            raise InputError(
-                f"`signatures` must be among {', '.join(SIGNATURES)}. Received: {name!r}."
-            )
-    return [name for name in SIGNATURES if name in {"serving_default", *names}]
+_FOUND = ("translation", "score", "log_probability")
 
 
 class CompiledSearches:
@@ -137,8 +99,6 @@ class CompiledSearches:
 
 def with_xla(function, *inputs):
     """A function that XLA compiles, of inputs of these types and numbers of axes."""
-    import tensorflow as tf
-
     specs = [tf.TensorSpec((None,) * axes, dtype) for dtype, axes in inputs]
     return tf.function(function, specs, jit_compile=True, autograph=False)
 
@@ -153,11 +113,6 @@ class Signatures:
     """
 
     def __init__(self, engine: ModelEngine, beam_size: int, length_penalty: float):
-        import tensorflow as tf
-
-        from keras_transformer.text.graph import GraphTokenizer
-
-        self._tf = tf
         self._engine, self._beam_size = engine, beam_size
         self._width = engine.max_target_length
         self._compiled = CompiledSearches(engine, beam_size, length_penalty)
@@ -175,7 +130,6 @@ class Signatures:
 
     def concrete(self, name):
         """The concrete function of one of `SIGNATURES`, from and to dicts of tensors."""
-        tf = self._tf
         specs = [
             tf.TensorSpec((None,) * axes, dtype, name=argument)
             for argument, (dtype, axes) in INPUTS[name].items()
@@ -194,10 +148,9 @@ class Signatures:
 
     def _beam(self, text):
         found = self._translate(text, self._compiled.beam, self._beam_size)
-        return {name: found[name] for name in ("translation", "score", "log_probability")}
+        return {name: found[name] for name in _FOUND}
 
     def _sample(self, text, seed, temperature, top_k, top_p):
-        tf = self._tf
         names = ("seed", "temperature", "top_k", "top_p")
         for name, values in zip(names, (seed, temperature, top_k, top_p), strict=True):
             message = f"`{name}` must have a value for each text."
@@ -208,7 +161,6 @@ class Signatures:
         return self._best(text, self._compiled.sample, (seed, temperature, top_k, top_p))
 
     def _score(self, source, target):
-        tf = self._tf
         message = "There must be a target for each source."
         tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
         sources, targets = self._ids(source, "source"), self._ids(target, "target")
@@ -227,12 +179,11 @@ class Signatures:
         return in_chunks(places, call, {"log_probability": nothing, "score": nothing})
 
     def _align(self, text):
-        tf = self._tf
         ids = self._ids(text, "source")
         source_ids = tf.where(
             not_blank(text, ids)[:, None], ids.to_tensor(default_value=PAD_ID), PAD_ID
         )
-        source_ids = _trimmed(tf, source_ids)
+        source_ids = _trimmed(source_ids)
         longest = tf.shape(source_ids)[1]
 
         def attend(padded_ids, target_ids, count):
@@ -242,18 +193,15 @@ class Signatures:
 
         nothing = {"alignment": tf.zeros([tf.size(text), self._width, longest])}
         found = self._translate(text, self._compiled.beam, 1, more=(attend, nothing))
-        target_ids = _trimmed(tf, found["ids"][:, 0])
+        target_ids = _trimmed(found["ids"][:, 0])
         return {
-            "translation": found["translation"][:, 0],
-            "score": found["score"][:, 0],
-            "log_probability": found["log_probability"][:, 0],
-            "source_tokens": _tokens(tf, self._engine.source_tokenizer, source_ids),
-            "target_tokens": _tokens(tf, self._engine.target_tokenizer, target_ids),
+            **{name: found[name][:, 0] for name in _FOUND},
+            "source_tokens": _tokens(self._engine.source_tokenizer, source_ids),
+            "target_tokens": _tokens(self._engine.target_tokenizer, target_ids),
             "alignment": found["alignment"][:, : tf.shape(target_ids)[1]],
         }
 
     def _serving_ids(self, source_ids):
-        tf = self._tf
         vocabulary_size = self._engine.source_tokenizer.vocabulary_size
         known = (source_ids >= PAD_ID) & (source_ids < vocabulary_size)
         source_ids = tf.where(known, source_ids, UNK_ID)
@@ -262,20 +210,19 @@ class Signatures:
         longest = self._engine.max_source_length
         ends = tf.fill([tf.size(lengths), 1], EOS_ID)
         cut = tf.concat([ids[:, : longest - 1], ends], axis=1)
-        # Rows that fit stay as they are, their end too.
-        fits = tf.expand_dims(lengths <= longest, 1)
         both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
-        ids = tf.gather(both, tf.where(fits[:, 0], 0, 1), batch_dims=1)
+        # Rows that fit stay as they are, their end too.
+        ids = tf.gather(both, tf.where(lengths <= longest, 0, 1), batch_dims=1)
         # Nothing but the end is the blank text, as nothing at all is.
         tokens = tf.reduce_any((source_ids != PAD_ID) & (source_ids != EOS_ID), axis=1)
         found = self._search_in_chunks(ids, tokens, self._compiled.beam, 1)
-        return {"ids": _trimmed(tf, found["ids"][:, 0]), "score": found["score"][:, 0]}
+        return {"ids": _trimmed(found["ids"][:, 0]), "score": found["score"][:, 0]}
 
     # What they share.
 
     def _ids(self, text, side):
         """Ids of each text, cut where the engine cuts; the last one is always the end."""
-        tf, engine = self._tf, self._engine
+        engine = self._engine
         longest = engine.max_source_length if side == "source" else engine.max_target_length
         if side == "source" and engine.turns and engine.turns.kept:
             separator = f" {engine.turns.separator} "
@@ -286,11 +233,10 @@ class Signatures:
 
     def _best(self, text, compiled, values=()):
         found = self._translate(text, compiled, 1, values)
-        return {name: found[name][:, 0] for name in ("translation", "score", "log_probability")}
+        return {name: found[name][:, 0] for name in _FOUND}
 
     def _translate(self, text, compiled, n_best, values=(), more=None):
         """`_search_in_chunks` from texts, with the texts of the hypotheses."""
-        tf = self._tf
         ids = self._ids(text, "source")
         found = self._search_in_chunks(ids, not_blank(text, ids), compiled, n_best, values, more)
         texts = self._detokenize(tf.reshape(found["ids"], [-1, self._width]))
@@ -308,7 +254,6 @@ class Signatures:
             more: A function from padded source and target ids of a chunk and its number of
                 sentences to further results, and these results where nothing is found.
         """
-        tf = self._tf
         further, results = more or (lambda *_: {}, {})
 
         def call(chosen):
@@ -342,13 +287,13 @@ def not_blank(text, ids):
     return (ids.row_lengths() > 1) & ~is_blank(text)
 
 
-def _trimmed(tf, ids):
+def _trimmed(ids):
     """Without the columns that are padding in all rows."""
     used = tf.reduce_any(ids != PAD_ID, axis=0)
     return ids[:, : tf.reduce_sum(tf.cast(used, tf.int32))]
 
 
-def _tokens(tf, tokenizer, ids):
+def _tokens(tokenizer, ids):
     """The tokens of ids as strings, "" for padding."""
     pieces = tokenizer.pieces_of(range(tokenizer.vocabulary_size))
     pieces[PAD_ID] = ""

@@ -11,7 +11,6 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import child_process
 from keras_transformer.export.manifest import phase
-from keras_transformer.export.saved_model.batches import CHUNK_SIZE
 from keras_transformer.export.verification import (
     FLOAT32,
     SIXTEEN_BIT,
@@ -23,6 +22,10 @@ from keras_transformer.export.verification import (
     verification_batches,
 )
 from keras_transformer.inputs import bucket, length_buckets
+
+CHUNK_SIZE = 32
+"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
+large request, and with it the number of programs that XLA compiles."""
 
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
@@ -88,6 +91,20 @@ _BATCHES = {
 }
 
 
+def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
+    """The inputs of a call of a signature that are made of texts, nested lists."""
+    if signature == "serving_ids":
+        return {"source_ids": _padded(tokenizer.tokenize(texts, add_eos=True), 0)}
+    if signature == "score":
+        # A target for a source: any text is one.
+        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
+    if signature == "sample":
+        chosen = [_SAMPLING[place % 2] for place in range(len(texts))]
+        options = {name: [each[name] for each in chosen] for name in _SAMPLING[0]}
+        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
+    return {"text": texts}
+
+
 class ReferenceOutputs:
     """Calls of an export's signatures, and the live engine's outputs of them.
 
@@ -106,24 +123,12 @@ class ReferenceOutputs:
 
     def calls(self, signatures: Iterable[str]) -> list[Call]:
         """The calls of some signatures."""
+        tokenizer = self._engine.source_tokenizer
         return [
-            Call(name, self._inputs(name, self._batches[batch]), tuple(self._batches[batch]))
+            Call(name, signature_inputs(name, texts, tokenizer), tuple(texts))
             for name in signatures
-            for batch in _BATCHES[name]
+            for texts in map(self._batches.get, _BATCHES[name])
         ]
-
-    def _inputs(self, signature, texts):
-        if signature == "serving_ids":
-            ids = self._engine.source_tokenizer.tokenize(texts, add_eos=True)
-            return {"source_ids": _padded(ids, 0)}
-        if signature == "score":
-            # A target for a source: any text is one.
-            return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
-        if signature == "sample":
-            chosen = [_SAMPLING[place % 2] for place in range(len(texts))]
-            options = {name: [each[name] for each in chosen] for name in _SAMPLING[0]}
-            return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
-        return {"text": texts}
 
     def outputs(self, call: Call) -> dict[str, list]:
         """The outputs that the export must give, nested lists."""
@@ -280,13 +285,7 @@ def _check_model(model, calls, expected, answers, tolerance, again, score):
             "call_seconds": round(sum(answer["call_seconds"]), 3),
             "signatures": {
                 name: {
-                    **check_signature(
-                        name,
-                        [(live, received) for live, received, _ in outputs],
-                        tolerance,
-                        [texts for *_, texts in outputs],
-                        score,
-                    ),
+                    **check_signature(name, outputs, tolerance, score),
                     "as_in_other_batch_sizes": accepted[name],
                 }
                 for name, outputs in found.items()

@@ -46,7 +46,7 @@ class LiteRTAlignment:
 
         Gives `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
         """
-        model, first = self.model, self.model.config.normalize_first
+        model = self.model
         source, source_bias = encode(model, source_ids, self.source_positions)
         steps = target_ids.shape[1]
         begin = tf.minimum(target_ids[:, :1], 0) + BOS_ID
@@ -57,18 +57,13 @@ class LiteRTAlignment:
         *blocks, last = zip(model.decoder.blocks, source, strict=True)
         for block, crossed in blocks:
             rows = decoder_block(
-                block, first, rows, steps, lambda own: [own], [later], crossed, source_bias
+                block, rows, steps, lambda own: [own], [later], crossed, source_bias
             )
         block, (keys, _) = last
-        rows = self_attend(block, first, rows, steps, lambda own: [own], [later])
-        rows = normalize(block.cross_attention_norm, rows) if first else rows
+        rows = self_attend(block, rows, steps, lambda own: [own], [later])
+        rows = normalize(block.cross_attention_norm, rows) if block.normalize_first else rows
         (scores,) = attention_scores(block.cross_attention, rows, steps, [keys], [source_bias])
         return {"alignment": tf.reduce_mean(tf.nn.softmax(scores), axis=1)}
-
-
-def align_lengths(lengths: list[int], most: int) -> dict[int, int]:
-    """Tokens of a translation that fit beside each length of a source: what a search may find."""
-    return {length: min(2 * length + 10, most) for length in lengths}
 
 
 def verify_alignment(folder: Path, engine: ModelEngine, manifest: dict, texts: list[str]) -> dict:

@@ -21,6 +21,7 @@ from keras_transformer.export.litert.verification import verify_litert
 from keras_transformer.export.manifest import (
     ExportReport,
     common_fields,
+    file_digests,
     phase,
     staged_export,
     write_tokenizers,
@@ -144,14 +145,16 @@ def _model(engine, searches, lengths, length_penalty, quantize):
     """The content of the model's file, and how many tokens of a translation `align` takes."""
     import tensorflow as tf
 
-    from keras_transformer.export.web.alignment import LiteRTAlignment, align_lengths
+    from keras_transformer.export.web.alignment import LiteRTAlignment
 
-    steps = align_lengths(lengths, engine.max_target_length)
-    align = LiteRTAlignment(engine.model, max(lengths[-1], engine.max_target_length))
+    most = engine.max_target_length
+    # Beside each length of a source as many tokens as a search may find.
+    steps = {length: min(2 * length + 10, most) for length in lengths}
+    align = LiteRTAlignment(engine.model, max(lengths[-1], most))
 
     def alignments():
-        for length, most in steps.items():
-            shapes = {"source_ids": length, "target_ids": most}
+        for length, target_length in steps.items():
+            shapes = {"source_ids": length, "target_ids": target_length}
             specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in shapes.items()]
             yield f"align_1x{length}", traced(align.__call__, *specs)
 
@@ -185,8 +188,8 @@ def _copy_files(folder, modules):
         (folder / path.name).write_bytes(path.read_bytes())
     worker = folder / "service-worker.js"
     wanted = {
-        name: each["sha256"]
-        for name, each in _described(folder).items()
+        name: digest
+        for name, digest in file_digests(folder).items()
         # Of LiteRT's two builds a page asks for one, and Python reads the tokenizers' models.
         if not name.startswith("litert/litert_") and Path(name).suffix not in (".model", ".txt")
     }
@@ -197,10 +200,8 @@ def _copy_files(folder, modules):
 
 
 def _described(folder):
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    described = {}
-    for path in files:
-        content, name = path.read_bytes(), path.relative_to(folder).as_posix()
-        digest = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        described[name] = description(content) if name == IDS_FILE else digest
-    return described
+    described = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": digest}
+        for name, digest in file_digests(folder).items()
+    }
+    return {**described, IDS_FILE: description((folder / IDS_FILE).read_bytes())}

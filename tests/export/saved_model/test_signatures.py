@@ -3,7 +3,7 @@ import pytest
 
 from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.errors import InputError
-from keras_transformer.export.saved_model.signatures import SIGNATURES, check_signatures
+from keras_transformer.export.saved_model import SIGNATURES, check_signatures
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
