@@ -132,7 +132,8 @@ class ServedModel:
 
     async def load(self):
         """Loads the highest version; raises `InputError` if none can be loaded."""
-        error = None
+        # What was there when the server was started may be gone.
+        error: Exception | None = InputError(f"{self._path}: there is no version any more.")
         for version in find_versions(self._path):
             error = await self._try(version)
             if error is None:

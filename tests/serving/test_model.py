@@ -109,6 +109,12 @@ def test_a_higher_version_takes_over_and_the_old_one_finishes_first(tmp_path):
     scenario(tmp_path, test)
 
 
+def test_a_folder_that_was_emptied_since_the_start_is_one_line(tmp_path):
+    model = ServedModel(tmp_path, "m", ServerOptions(), Cluster())
+    with pytest.raises(InputError, match="there is no version any more"):
+        asyncio.run(model.load())
+
+
 def test_a_broken_version_is_refused_once_and_again_when_it_changes(tmp_path):
     put(tmp_path, 1)
 
