@@ -276,7 +276,7 @@ class RunFolder:
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:
     """The first line of a history with the lowest `val_loss` or the highest of another measure."""
-    return _from_the_best(rows, select_by)[0]
+    return best_first(rows, select_by)[0]
 
 
 def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> list[int]:
@@ -284,11 +284,12 @@ def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> 
     if training.average_epochs is None:
         return []
     if training.average_of == "best":
-        rows = _from_the_best(rows, training.select_by)[: training.average_epochs]
+        rows = best_first(rows, training.select_by)[: training.average_epochs]
     return sorted(int(row["epoch"]) for row in rows[-training.average_epochs :])
 
 
-def _from_the_best(rows, select_by):
+def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, float]]:
+    """The lines of a history, the best epoch's first."""
     sign = 1 if select_by == "loss" else -1
     column = "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
     return sorted(rows, key=lambda row: sign * row[column])
