@@ -24,7 +24,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 
@@ -179,14 +179,9 @@ class RunFolder:
         """The checkpoints within an epoch, in order."""
         return sorted(self.checkpoints.glob("step-*.keras"))
 
-    def remove_step_files(self, keep: int = 0, epoch: int | None = None) -> None:
-        """Removes all but the last few, and those that are not of the epoch after `epoch`."""
-        files = self.step_files()
-        old = files[: len(files) - keep]
-        if epoch is not None:
-            start = self.step_file(epoch, 0).name.rpartition("-")[0]
-            old += [file for file in files if not file.name.startswith(start)]
-        kept = {file.stem for file in files if file not in old}
+    def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
+        """Removes all checkpoints within an epoch but these, with what lies beside them."""
+        kept = {file.stem for file in keep}
         for file in self.checkpoints.glob("step-*"):
             if file.stem not in kept:
                 file.unlink()
@@ -218,7 +213,7 @@ class RunFolder:
         for file in self.checkpoints.glob("best-*.keras"):
             if file not in averaged and not (averaged and file == best):
                 file.unlink()
-        self.remove_step_files(keep=len(self.step_files()), epoch=epoch)
+        self.remove_step_files(keep=self.checkpoints.glob(f"step-{epoch:04d}-*.keras"))
         if len(written) > epoch:
             self.write_history(rows)
         samples = self.samples()

@@ -94,7 +94,7 @@ class StepCheckpoints(keras.callbacks.Callback):
         file = self.folder.step_file(self._epoch, step)
         write_whole(file.with_suffix(".json"), json.dumps(place._asdict()))
         save_model(self.model, file)
-        self.folder.remove_step_files(keep=_KEEP)
+        self.folder.remove_step_files(keep=self.folder.step_files()[-_KEEP:])
         self._saved = time.monotonic()
 
     def _synced(self):
