@@ -274,8 +274,7 @@ def inspect_run(
         with heads_off(engine.model, without_heads):
             pass  # Heads that are not there are named before anything is compiled.
         inspection = Inspection(engine, source, target, **search)
-        trained = recipe.data.max_length
-        report = write_report(staging, inspection, trained, search=search, **inputs)
+        report = write_report(staging, inspection, recipe.data.max_length, **inputs)
     return {"output": str(output), **report}
 
 

@@ -46,22 +46,19 @@ def word_alignment(
         source_tokens: With `"▁"` for a space; the end of the sentence included.
         target_tokens: The same of the target.
     """
-    words = words_of(target_tokens), words_of(source_tokens)
-    merged = merge_words(weights, *words)
-    rows, columns = (
-        [i for i, token in zip(side, tokens, strict=True) if not is_special(token)]
-        for side, tokens in zip(words, (target_tokens, source_tokens), strict=True)
-    )
-    kept = merged[np.ix_(sorted(set(rows)), sorted(set(columns)))]
-    return WordAlignment(kept, _words(source_tokens), _words(target_tokens))
+    merged = merge_words(weights, words_of(target_tokens), words_of(source_tokens))
+    source, target = _words(source_tokens), _words(target_tokens)
+    kept = merged[np.ix_(list(target), list(source))]
+    return WordAlignment(kept, list(source.values()), list(target.values()))
 
 
 def _words(tokens):
+    """The words by their places, without the special tokens."""
     texts: dict[int, str] = {}
     for word, token in zip(words_of(tokens), tokens, strict=True):
         if not is_special(token):
             texts[word] = texts.get(word, "") + token.removeprefix("▁")
-    return list(texts.values())
+    return texts
 
 
 def pharaoh(links: Links) -> str:
@@ -85,7 +82,7 @@ def read_gold(path: str | os.PathLike) -> list[Gold]:
     """
     found = []
     for number, line in enumerate(read_lines(path), start=1):
-        links: dict[str, set[tuple[int, int]]] = {"sure": set(), "possible": set()}
+        sure, possible = set(), set()
         for text in line.split():
             match = re.fullmatch(r"(\d+)([-p?])(\d+)", text)
             if not match:
@@ -93,10 +90,10 @@ def read_gold(path: str | os.PathLike) -> list[Gold]:
                     f"{path}, line {number}: expected links such as 0-0 or, possible, 1p2, source "
                     f"first, counted from 0. Received: {text!r}."
                 )
-            kind = "sure" if match[2] == "-" else "possible"
-            links[kind].add((int(match[1]), int(match[3])))
-        sure, possible = frozenset(links["sure"]), frozenset(links["possible"])
-        found.append(Gold(sure, sure | possible))
+            possible.add(link := (int(match[1]), int(match[3])))
+            if match[2] == "-":
+                sure.add(link)
+        found.append(Gold(frozenset(sure), frozenset(possible)))
     return found
 
 

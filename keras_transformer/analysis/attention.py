@@ -158,23 +158,6 @@ def entropy(weights: np.ndarray) -> np.ndarray:
     return -(weights * logarithms).sum(-1)
 
 
-def without_keys(weights: np.ndarray, keys: Sequence[int]) -> np.ndarray:
-    """The weights on the other keys, renormalized: what a head does beside its sinks.
-
-    Heads often rest on EOS, BOS or the full stop when they have nothing to do (Clark et al. 2019,
-    arXiv:1906.04341).
-
-    Args:
-        weights: Float `(…, query, key)`.
-        keys: Indices of the keys to leave out; their columns become 0, as does a row that had
-            nothing else.
-    """
-    kept = weights.copy()
-    kept[..., list(keys)] = 0.0
-    total = kept.sum(-1, keepdims=True)
-    return np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
-
-
 def words_of(tokens: Sequence[str]) -> list[int]:
     """The word that each token belongs to, counted from 0.
 

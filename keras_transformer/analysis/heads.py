@@ -84,9 +84,9 @@ def read_conllu(path: str | os.PathLike) -> list[DependencyTree]:
             rows = []
             continue
         columns = line.split("\t")
-        if len(columns) != 10 or not (columns[0].isdigit() and columns[6].isdigit()):
-            if len(columns) == 10 and not columns[0].isdigit():
-                continue  # `3-4`, words written as one, and `3.1`, words left out.
+        if len(columns) == 10 and not columns[0].isdigit():
+            continue  # `3-4`, words written as one, and `3.1`, words left out.
+        if len(columns) != 10 or not columns[6].isdigit():
             raise InputError(
                 f"{path}, line {number}: expected ten columns with a tab between them, of CoNLL-U, "
                 f"the seventh a number. Received: {line!r:.80}."

@@ -37,7 +37,7 @@ def _matplotlib(module):
         ) from error
 
 
-def _subplots(rows=1, columns=1, *, figsize, left=0.7, below=0.5, between=(0.25, 0.35)):
+def _subplots(rows=1, columns=1, *, figsize, left=0.7, below=0.5):
     """A figure and its axes `[rows, columns]`, with margins in inches for its labels.
 
     Matplotlib's own layouts measure every label several times, which takes longer than drawing.
@@ -46,8 +46,8 @@ def _subplots(rows=1, columns=1, *, figsize, left=0.7, below=0.5, between=(0.25,
     width, height = figsize
     margins = {"left": left / width, "right": 1 - 0.15 / width}
     margins |= {"bottom": below / height, "top": 1 - 0.35 / height}
-    spaces = dict(zip(("wspace", "hspace"), between, strict=True))
-    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw={**margins, **spaces})
+    grid = {**margins, "wspace": 0.25, "hspace": 0.35}
+    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid)
 
 
 def _inches(texts, fontsize):
@@ -207,20 +207,17 @@ def plot_similarity(vectors: np.ndarray, offset: int = 3) -> "Figure":
     return figure
 
 
-def plot_extrapolation(
-    vectors: Mapping[str, np.ndarray], trained: int, offsets: Sequence[int] = (1, 2, 4, 8)
-) -> "Figure":
+def plot_extrapolation(vectors: Mapping[str, np.ndarray], trained: int) -> "Figure":
     """How alike neighbours are, within the lengths of the training and past them.
 
     Args:
         vectors: Float `(length, width)` under their names, NaN where there are none.
         trained: The first position that training had none of.
-        offsets: Neighbours so far apart.
     """
     size = (1 + 5 * len(vectors), 3.6)
     figure, axes = _subplots(1, len(vectors), figsize=size)
     for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
-        for offset, style in zip(offsets, ("-", "--", "-.", ":"), strict=False):
+        for offset, style in ((1, "-"), (2, "--"), (4, "-."), (8, ":")):
             axis.plot(similarity_at(each, offset), style, label=f"{offset} apart")
         axis.axvline(trained, color="0.4", linewidth=0.8)
         axis.text(trained, 1.04, " past training", fontsize=8)

@@ -7,7 +7,7 @@ import itertools
 import json
 import pathlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -77,10 +77,10 @@ class Inspection:
         mean = self.attention.cross[layer, :heads].mean(0)
         return word_alignment(mean, found.source_tokens, found.tokens)
 
-    def without_heads(self, heads: Sequence[str], **search: Any) -> Translation:
+    def without_heads(self, heads: Sequence[str]) -> Translation:
         """The translation that the model finds without some heads, named as `encoder.0.1`."""
         with heads_off(self.engine.model, heads):
-            return self.engine.translate([self.source], **search)[0]
+            return self.engine.translate([self.source], **self._search)[0]
 
     def pictures(self) -> dict[str, Any]:
         """Figures of this sentence by the name of their file."""
@@ -167,7 +167,6 @@ def write_report(
     gold: Sequence[Gold] | None = None,
     without_heads: Sequence[str] = (),
     other: keras.Model | None = None,
-    search: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes all that there is to see of an `Inspection`.
 
@@ -180,7 +179,6 @@ def write_report(
         gold: Alignments of the sentence, if it is one, else of the first of `pairs`.
         without_heads: Heads to translate without, as `encoder.0.1`.
         other: A model with the other kind of positions.
-        search: Options of the search, for the translation without heads.
 
     Returns:
         A dict fit for JSON: the translation, its alignment, and what else was found.
@@ -195,7 +193,7 @@ def write_report(
         "alignment": pharaoh(alignment.links()),
     }
     if without_heads:
-        new = inspection.without_heads(without_heads, **(search or {}))
+        new = inspection.without_heads(without_heads)
         report["without_heads"] = {"heads": list(without_heads), "translation": new.text}
     if gold:
         links = [alignment.links()]

@@ -170,4 +170,4 @@ def table(report: dict[str, Any]) -> str:
             rows.append([f"{row['sentences']:,}", search, name, *found, engine["setting"]])
     random = "{preset}, sources of {length} tokens, {steps} forced steps."
     what = random if report["unit"] == "tokens" else "{source}, length penalty {length_penalty}."
-    return "\n".join([*measure.grid_lines(rows), "", *measure.footnotes(report, what)])
+    return measure.markdown(rows, report, what)

@@ -162,21 +162,21 @@ def circumstances(
     }
 
 
-def grid_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table of rows, the first of them the heading."""
+def markdown(rows: Sequence[Sequence[str]], report: Mapping[str, Any], what: str) -> str:
+    """A table of rows, the first of them the heading, and below it what one must know to read it.
+
+    `what` was measured, its fields those of the report.
+    """
     heading, *others = rows
-    return [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *others)]
-
-
-def footnotes(report: Mapping[str, Any], what: str) -> list[str]:
-    """What one must know to read a table; `what` was measured, its fields those of the report."""
+    lines = [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *others)]
     turns = (
         "Medians of {rounds} rounds in turns, each engine with the fastest setting of at most "
         "{threads} threads; a ratio above 1 says that {reference} is faster."
     )
     versions = ", ".join(" ".join(each) for each in report["versions"].items())
-    lines = [f"{what} {turns}".format(**report)]
+    lines += ["", f"{what} {turns}".format(**report)]
     lines += [f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."]
     lines += [f"- {name}: {note}." for name, note in report["notes"].items()]
     absent = '- not installed: {} (pip install "keras_transformer[{}]").'
-    return lines + [absent.format(*each) for each in report["not_installed"].items()]
+    lines += [absent.format(*each) for each in report["not_installed"].items()]
+    return "\n".join(lines)

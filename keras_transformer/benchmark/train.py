@@ -188,4 +188,4 @@ def table(report: dict[str, Any]) -> str:
         f"{sizes}; {{steps}} batches of {{batch_tokens}} positions a side, pairs of at most "
         f"{{longest_pair}} tokens. A product of {_MATRIX_SIZE}³: {products}."
     )
-    return "\n".join([*measure.grid_lines(rows), "", *measure.footnotes(report, what)])
+    return measure.markdown(rows, report, what)

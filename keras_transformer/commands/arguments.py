@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-Kind = Callable | list[Callable]
-"""The type of an option's value; `[type]` takes several values."""
+Kind = Callable | list[Callable] | tuple[str, ...]
+"""The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch), metavar and help."""
 
@@ -83,14 +83,16 @@ def add_declared(
 def add_options(group: Any, *rows: Row) -> None:
     """Adds options to a parser or a group of one."""
     for name, kind, metavar, meaning in rows:
-        flag, default = "--" + name.replace("_", "-"), {"default": argparse.SUPPRESS}
+        flag = "--" + name.replace("_", "-")
+        default: dict[str, Any] = {"default": argparse.SUPPRESS}
         if kind is None:
             group.add_argument(flag, action="store_true", help=meaning, **default)
             continue
         if isinstance(kind, list):
             (kind,) = kind
             default |= {"nargs": "+", "action": "extend"}
-        group.add_argument(flag, type=kind, metavar=metavar, help=meaning, **default)
+        default |= {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        group.add_argument(flag, metavar=metavar, help=meaning, **default)
 
 
 def _ratio(text):
@@ -128,6 +130,8 @@ _GROUPS = {
     "attention_layer": "attention, for --alignment and the coverage penalty",
 }
 _BATCH_SIZE = ("batch_size", int, "N", "sentences that are decoded together; default: 32")
+_TOO_LONG = "what happens to a line of too many tokens; default: refuse"
+_LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
@@ -146,14 +150,7 @@ def add_decoding(command: Any) -> None:
     declared = _decoding_options()
     del declared["n_best"]  # How many translations are written is a command's own.
     add_declared(command, declared, _GROUPS, _KINDS, {**_DEFAULTS, "sampling": "search"})
-    group = command.add_argument_group("texts")
-    add_options(group, _BATCH_SIZE)
-    group.add_argument(
-        "--long-input",
-        choices=("refuse", "split", "truncate"),
-        default=argparse.SUPPRESS,
-        help="what happens to a line of too many tokens; default: refuse",
-    )
+    add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:

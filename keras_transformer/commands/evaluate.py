@@ -36,18 +36,15 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "or gives its lines labels and counts the right ones.",
     )
     add_model(command)
-    command.add_argument("--source", metavar="FILE", help="of all but a language model")
+    tokenize = "how BLEU takes texts apart; none: at spaces, for tokenized text (default: 13a)"
     add_options(
         command,
+        ("source", str, "FILE", "of all but a language model"),
         ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV"),
         ("perplexity", None, None, "of the references, a word and a token, instead of BLEU"),
+        ("tokenize", ("13a", "none"), None, tokenize),
+        ("save", str, "FILE", "also write the translations there"),
     )
-    command.add_argument(
-        "--tokenize",
-        choices=("13a", "none"),
-        help="how BLEU takes texts apart; none: at spaces, for tokenized text (default: 13a)",
-    )
-    command.add_argument("--save", metavar="FILE", help="also write the translations there")
     add_decoding(command)
     command.set_defaults(command=_evaluate)
 

@@ -20,8 +20,8 @@ class GraphTokenizer(tf.Module):
         ImportError: tensorflow-text is missing or built for another TensorFlow.
     """
 
-    def __init__(self, tokenizer: Tokenizer, name: str | None = None):
-        super().__init__(name=name)
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__()
         self._tensorflow_text = _import_tensorflow_text()
         self._model_bytes = tokenizer.model_bytes
         digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()

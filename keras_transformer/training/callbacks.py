@@ -56,7 +56,7 @@ class Throughput(keras.callbacks.Callback):
     """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
 
     Rate and norm are those of the last step. `real_tokens` are those of an epoch, of both sides;
-    `place` is where the first epoch goes on.
+    `place` is where the one epoch of this `fit` goes on.
     """
 
     def __init__(self, real_tokens: int, place: Place | None = None):
@@ -64,8 +64,7 @@ class Throughput(keras.callbacks.Callback):
         self.real_tokens, self.place = real_tokens, place
 
     def on_epoch_begin(self, epoch, logs=None):
-        goes_on = self.place is not None and self.place.epoch == epoch
-        self._start = time.perf_counter() - (self.place.seconds if goes_on else 0.0)
+        self._start = time.perf_counter() - (self.place.seconds if self.place else 0.0)
         self._train_seconds = None
 
     def on_test_begin(self, logs=None):
@@ -87,7 +86,7 @@ class FiniteLoss(keras.callbacks.Callback):
     Args:
         folder: Whose `bad_batch.json` gets the lines of the batch, and of the one before, whose
             update may be the cause.
-        place: Where the first epoch goes on.
+        place: Where the one epoch of this `fit` goes on.
 
     Raises:
         TrainingError: Names the epoch, and the step if it was not in validation.
@@ -106,8 +105,7 @@ class FiniteLoss(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
-            goes_on = self.place is not None and self.place.epoch == self._epoch
-            step = batch + (self.place.step if goes_on else 0)
+            step = batch + (self.place.step if self.place else 0)
             found = {"epoch": self._epoch + 1, "step": step + 1}
             found["lines"] = self.dataset.lines(self._epoch, step)
             before = self.dataset.lines(self._epoch, step - 1) if step else []

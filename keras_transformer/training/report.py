@@ -4,7 +4,7 @@ import html
 from typing import Any
 
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.run_folder import RunFolder, best_row
+from keras_transformer.training.run_folder import RunFolder, best_first
 
 _WIDTH, _HEIGHT, _MARGIN = 420, 180, 44
 _BEST = 5
@@ -44,15 +44,15 @@ def report(folder: RunFolder, training: TrainingSection, metrics: dict[str, Any]
         metrics: What `metrics.json` holds.
     """
     rows = folder.history()
-    best = best_row(rows, training.select_by)
+    best = best_first(rows, training.select_by)
     parts = [
         f"<h1>{html.escape(folder.path.name)}</h1>",
         f"<p>{len(rows)} epochs, {metrics['training_minutes']:g} minutes, the best is epoch "
-        f"{int(best['epoch'])}.{_average(metrics)} Blue: training, with dropout; orange: "
+        f"{int(best[0]['epoch'])}.{_average(metrics)} Blue: training, with dropout; orange: "
         "validation.</p>",
         *(_curves(title, columns, rows) for title, columns in _CURVES.items()),
         f"<h2>The best {min(_BEST, len(rows))} epochs</h2>",
-        _table(rows, training.select_by),
+        _table(best[:_BEST]),
     ]
     samples = folder.samples().rpartition("epoch ")[2].partition("\n")
     if samples[2]:
@@ -114,17 +114,13 @@ def _curves(title, columns, rows):
     )
 
 
-def _table(rows, select_by):
+def _table(rows):
     columns = [
         column
         for column in ("epoch", "val_loss", "val_perplexity", "val_token_accuracy", "val_bleu")
         if column in rows[0]
     ]
-    left, best = list(rows), []
-    while left and len(best) < _BEST:
-        best.append(best_row(left, select_by))
-        left.remove(best[-1])
-    cells = ["".join(f"<td>{row[column]:.5g}</td>" for column in columns) for row in best]
+    cells = ["".join(f"<td>{row[column]:.5g}</td>" for column in columns) for row in rows]
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f"<table><tr>{head}</tr>{body}</table>"

@@ -24,7 +24,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 
@@ -179,14 +179,9 @@ class RunFolder:
         """The checkpoints within an epoch, in order."""
         return sorted(self.checkpoints.glob("step-*.keras"))
 
-    def remove_step_files(self, keep: int = 0, epoch: int | None = None) -> None:
-        """Removes all but the last few, and those that are not of the epoch after `epoch`."""
-        files = self.step_files()
-        old = files[: len(files) - keep]
-        if epoch is not None:
-            start = self.step_file(epoch, 0).name.rpartition("-")[0]
-            old += [file for file in files if not file.name.startswith(start)]
-        kept = {file.stem for file in files if file not in old}
+    def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
+        """Removes all checkpoints within an epoch but these, with what lies beside them."""
+        kept = {file.stem for file in keep}
         for file in self.checkpoints.glob("step-*"):
             if file.stem not in kept:
                 file.unlink()
@@ -218,7 +213,7 @@ class RunFolder:
         for file in self.checkpoints.glob("best-*.keras"):
             if file not in averaged and not (averaged and file == best):
                 file.unlink()
-        self.remove_step_files(keep=len(self.step_files()), epoch=epoch)
+        self.remove_step_files(keep=self.checkpoints.glob(f"step-{epoch:04d}-*.keras"))
         if len(written) > epoch:
             self.write_history(rows)
         samples = self.samples()
@@ -276,7 +271,7 @@ class RunFolder:
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:
     """The first line of a history with the lowest `val_loss` or the highest of another measure."""
-    return _from_the_best(rows, select_by)[0]
+    return best_first(rows, select_by)[0]
 
 
 def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> list[int]:
@@ -284,11 +279,12 @@ def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> 
     if training.average_epochs is None:
         return []
     if training.average_of == "best":
-        rows = _from_the_best(rows, training.select_by)[: training.average_epochs]
+        rows = best_first(rows, training.select_by)[: training.average_epochs]
     return sorted(int(row["epoch"]) for row in rows[-training.average_epochs :])
 
 
-def _from_the_best(rows, select_by):
+def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, float]]:
+    """The lines of a history, the best epoch's first."""
     sign = 1 if select_by == "loss" else -1
     column = "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
     return sorted(rows, key=lambda row: sign * row[column])

@@ -33,27 +33,23 @@ class TensorBoard(keras.callbacks.Callback):
         self.rows = list(rows)
         self._writers: dict[str, Any] = {}
 
-    def _writer(self, name):
+    def _add(self, name, summary, epoch, wall_time=None):
+        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         if name not in self._writers:
             self._writers[name] = EventFileWriter(str(self.folder.tensorboard / name))
-        return self._writers[name]
-
-    def _add(self, name, summary, epoch, wall_time=None):
-        from tensorboard.compat.proto.event_pb2 import Event
-
         wall_time = time.time() if wall_time is None else wall_time
-        self._writer(name).add_event(Event(wall_time=wall_time, step=epoch, summary=summary))
+        event = Event(wall_time=wall_time, step=epoch, summary=summary)
+        self._writers[name].add_event(event)
 
     def on_train_begin(self, logs=None):
         for part in ("train", "validation"):
             for file in self.folder.tensorboard.glob(f"{part}/events.out.tfevents.*"):
                 file.unlink()
-        import yaml
         from tensorboard.plugins.text.summary_v2 import text_pb
 
-        text = yaml.safe_dump(self.recipe.to_dict(), sort_keys=False, allow_unicode=True)
+        text = self.folder.recipe_file.read_text(encoding="utf-8")
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # code, in Markdown
         self._add("train", text_pb("recipe", indented), 0)
         # As if this run had followed the others at once.

@@ -250,7 +250,7 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
 
 
 def _check_resumed(recipe, folder):
-    before, now = RunFolder.existing(folder.path).recipe().to_dict(), recipe.to_dict()
+    before, now = folder.recipe().to_dict(), recipe.to_dict()
     free = _FREE_ON_RESUME - ({"train", "validation"} if folder.digests() is None else set())
     for section in ("data", "text", "model", "training"):
         for key in before[section].keys() | now[section].keys():

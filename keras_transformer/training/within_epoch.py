@@ -44,7 +44,7 @@ class StepCheckpoints(keras.callbacks.Callback):
 
     Args:
         minutes: Between two checkpoints, or None for none.
-        place: Where the first epoch of this `fit` goes on, whose data begins with that step.
+        place: Where the one epoch of this `fit` goes on, whose data begins with that step.
         host: This one. All save at the steps of the first one's clock: the state is everyone's.
     """
 
@@ -61,7 +61,7 @@ class StepCheckpoints(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._before, self._began = epoch, 0, time.monotonic()
         self._saved, self._sums = self._began, None
-        if self.place is not None and self.place.epoch == epoch:
+        if self.place is not None:
             self._before, self._began = self.place.step, self._began - self.place.seconds
             self._sums = self.place.metrics
             for variable, value in zip(seed_states(self.model), self.place.seeds, strict=True):
@@ -94,7 +94,7 @@ class StepCheckpoints(keras.callbacks.Callback):
         file = self.folder.step_file(self._epoch, step)
         write_whole(file.with_suffix(".json"), json.dumps(place._asdict()))
         save_model(self.model, file)
-        self.folder.remove_step_files(keep=_KEEP)
+        self.folder.remove_step_files(keep=self.folder.step_files()[-_KEEP:])
         self._saved = time.monotonic()
 
     def _synced(self):

@@ -9,7 +9,6 @@ from keras_transformer.analysis import attention
 from keras_transformer.analysis.attention import (
     entropy,
     merge_words,
-    without_keys,
     words_of,
 )
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
@@ -104,12 +103,6 @@ def test_layers_that_make_no_array_are_named():
 def test_entropy_counts_the_keys_that_a_query_looks_at():
     rows = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4, [0] * 4], "float32")
     np.testing.assert_allclose(entropy(rows), [0, 1, 2, 0], atol=1e-5)
-
-
-def test_what_is_left_without_sinks_is_renormalized():
-    rows = np.array([[0.5, 0.1, 0.4], [1.0, 0, 0]], "float32")
-    np.testing.assert_allclose(without_keys(rows, [0]), [[0, 0.2, 0.8], [0, 0, 0]], atol=1e-5)
-    assert rows[0, 0] == 0.5
 
 
 def test_a_word_gets_the_sum_over_its_keys_and_the_mean_over_its_queries():

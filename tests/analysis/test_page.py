@@ -12,7 +12,6 @@ from keras_transformer.analysis.attention import (
     Attention,
     entropy,
     merge_words,
-    without_keys,
     words_of,
 )
 from keras_transformer.analysis.page import attention_page
@@ -237,7 +236,8 @@ def test_words_and_hidden_sinks_give_what_the_arrays_give(page):
     page.evaluate("sinks.click()")
     settle(page)
     merged = merge_words(ATTENTION.cross[-1], words_of(TARGET), words_of(SOURCE))
-    expected = without_keys(merged, [3])  # `</s>`; the full stop is of the word `play.`
+    kept = merged * [1, 1, 1, 0]  # `</s>`; the full stop is of the word `play.`
+    expected = kept / kept.sum(-1, keepdims=True)
     assert page.text("#keys").split() == ["two", "dogs", "play.", "</s>"]
     for head in range(3):
         shown = page.evaluate(f"Array.from(matrix(1, {head}).weights)")
