@@ -120,6 +120,12 @@ def load_program():
 
 
 @pytest.fixture
+def uncollected(monkeypatch):
+    """Keras looks for garbage after each weight that it quantizes, in all that tests have made."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+
+
+@pytest.fixture
 def rng():
     """NumPy's generator, seeded."""
     return np.random.default_rng(7)

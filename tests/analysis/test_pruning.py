@@ -105,6 +105,7 @@ def test_the_last_head_of_a_layer_stays(model):
         prune_heads(model, [f"encoder.1.{head}" for head in range(3)])
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_a_quantized_projection_is_refused(model):
     model.quantize("int8")
     with pytest.raises(ValueError, match=r"plain projections alone. Received: .*block_0/self"):

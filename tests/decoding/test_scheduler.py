@@ -299,6 +299,7 @@ def found_with(programs, size):
 
 @pytest.mark.tensorflow
 def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
+    gc.freeze()  # What other tests have left is not searched: it takes half a minute.
     few, many = (Scheduler(tiny, (8, 6), most=most) for most in (1, 64))
     first = few.stages(DecodingOptions(beam_size=1, no_repeat_ngram_size=2))
     kept = []
