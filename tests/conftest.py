@@ -58,6 +58,8 @@ TOGETHER = (
     "tests/test_kinds.py",
     "tests/training/test_resume.py",
     "tests/training/test_train.py",
+    "tests/training/test_backends.py",
+    "tests/training/test_hosts.py",
     "tests/decoding/test_engine_features.py",
     "tests/decoding/test_scheduler.py",
     "tests/decoding/test_search.py",
