@@ -88,7 +88,8 @@ def check_keys(values: Iterable[str], known: Iterable[str], where: str, section:
 
 def _unknown(key, known, section):
     place = f" in `{section}`" if section else ""
-    return f"unknown key `{str(key):.80}`{place}.{did_you_mean(key, known, cutoff=0.0)}"
+    shown = repr(str(key))[1:-1]  # One line, whatever the key has in it.
+    return f"unknown key `{shown:.80}`{place}.{did_you_mean(key, known, cutoff=0.0)}"
 
 
 def _line(found, schema):

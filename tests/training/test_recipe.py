@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_corpus import recipe_values, write_recipe
 
@@ -191,6 +191,7 @@ KEYS = [
 
 @settings(max_examples=300, deadline=None)
 @given(changes=st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=3))
+@example(changes={("data", "train"): {"line\x85line": None}})
 def test_any_value_of_any_key_gives_a_recipe_or_one_line(changes):
     values = recipe_values("corpus")
     for (section, key), value in changes.items():
