@@ -17,6 +17,8 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         model_dim: Width of the model.
         warmup_steps: Steps of linear growth.
         scale: Factor on the whole curve.
+        accumulation_steps: Batches that the optimizer accumulates for one step. Keras counts
+            batches, not steps, where it calls a schedule.
 
     Returns:
         Float32 scalar.
@@ -33,20 +35,29 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     0.00625
     """
 
-    def __init__(self, model_dim: int, warmup_steps: int = 4000, scale: float = 1.0):
+    def __init__(
+        self,
+        model_dim: int,
+        warmup_steps: int = 4000,
+        scale: float = 1.0,
+        accumulation_steps: int = 1,
+    ):
         super().__init__()
         values = {"model_dim": model_dim, "warmup_steps": warmup_steps, "scale": scale}
         for name, value in values.items():
             check(name, value, "a positive number", (int, float))
+        check("accumulation_steps", accumulation_steps, "a positive integer", int)
         self.model_dim = model_dim
         self.warmup_steps = warmup_steps
         self.scale = scale
+        self.accumulation_steps = accumulation_steps
 
     def __call__(self, step: int | keras.KerasTensor) -> keras.KerasTensor:
-        step = ops.cast(step, "float32") + 1.0
+        # Divided as integers: float32 has no odd numbers beyond 2**24.
+        step = ops.cast(step // self.accumulation_steps, "float32") + 1.0
         growing = step * float(self.warmup_steps) ** -1.5
         return self.scale * self.model_dim**-0.5 * ops.minimum(ops.rsqrt(step), growing)
 
     def get_config(self):
-        steps = {"warmup_steps": self.warmup_steps, "scale": self.scale}
-        return {"model_dim": self.model_dim, **steps}
+        names = "model_dim", "warmup_steps", "scale", "accumulation_steps"
+        return {name: getattr(self, name) for name in names}

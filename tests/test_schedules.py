@@ -42,7 +42,15 @@ def test_the_rate_is_positive_from_the_first_step_on():
     assert rate(TransformerSchedule(53), 1) > 0
 
 
-@pytest.mark.parametrize("name", ["model_dim", "warmup_steps", "scale"])
+def test_batches_that_are_accumulated_have_the_rate_of_their_step():
+    plain, accumulated = (TransformerSchedule(53, 11, 2.0, steps) for steps in (1, 3))
+    # 2**24 + 1 is no float32.
+    for step in (0, 5, 30, 2**24 + 1):
+        for batch in range(3):
+            assert float(accumulated(3 * step + batch)) == float(plain(step))
+
+
+@pytest.mark.parametrize("name", ["model_dim", "warmup_steps", "scale", "accumulation_steps"])
 @pytest.mark.parametrize("value", [0, -1, "7", True])
 def test_a_bad_argument_is_named(name, value):
     with pytest.raises(ValueError) as caught:
@@ -51,9 +59,10 @@ def test_a_bad_argument_is_named(name, value):
 
 
 def test_serialization_keeps_every_argument():
-    schedule = TransformerSchedule(53, warmup_steps=11, scale=0.5)
+    options = dict(model_dim=53, warmup_steps=11, scale=0.5, accumulation_steps=2)
+    schedule = TransformerSchedule(**options)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
-    assert copy.get_config() == dict(model_dim=53, warmup_steps=11, scale=0.5)
+    assert copy.get_config() == options
     assert rate(copy, 7) == rate(schedule, 7)
 
 

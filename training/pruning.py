@@ -104,8 +104,8 @@ def plot(rows, path, title):
 def falling_rate(model, recipe, steps_per_epoch, epochs):
     """Grows for a tenth of the steps to the recipe's last rate, and falls to zero as a cosine."""
     training, steps = recipe.training, steps_per_epoch * epochs
-    scale = training.warmup_steps, training.learning_rate_scale
-    last = TransformerSchedule(model.config.model_dim, *scale)(steps_per_epoch * training.epochs)
+    options = training.warmup_steps, training.learning_rate_scale, training.accumulation_steps
+    last = TransformerSchedule(model.config.model_dim, *options)(steps_per_epoch * training.epochs)
     growing = steps // 10
     return keras.optimizers.schedules.CosineDecay(
         0.0, steps - growing, warmup_target=float(last), warmup_steps=growing

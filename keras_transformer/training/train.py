@@ -220,7 +220,10 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
     """`model.compile` as `training`, a `TrainingSection`, says."""
     optimizer = run_callbacks.MeasuredAdam(
         TransformerSchedule(
-            model.config.model_dim, training.warmup_steps, training.learning_rate_scale
+            model.config.model_dim,
+            training.warmup_steps,
+            training.learning_rate_scale,
+            training.accumulation_steps,
         ),
         beta_1=0.9,
         beta_2=training.adam_beta_2,
