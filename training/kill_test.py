@@ -9,6 +9,7 @@ differs.
 """
 
 import argparse
+import csv
 import io
 import json
 import os
@@ -122,7 +123,8 @@ def arrays(file):
 def what_is_left(run):
     """What must be equal."""
     folder = RunFolder(run)
-    history = folder.history()
+    with open(folder.history_file, newline="", encoding="utf-8") as file:
+        history = list(csv.DictReader(file))  # as text
     return {
         "model.keras": arrays(folder.model_file),
         "last checkpoint": arrays(folder.checkpoint_file(folder.checkpoint_epochs()[-1])),

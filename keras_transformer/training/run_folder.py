@@ -177,7 +177,7 @@ class RunFolder:
 
     def step_files(self) -> list[pathlib.Path]:
         """The checkpoints within an epoch, in order."""
-        return sorted(self.checkpoints.glob("step-*.keras"))
+        return sorted(self.checkpoints.glob("step-*.keras"), key=epoch_and_step)
 
     def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
         """Removes all checkpoints within an epoch but these, with what lies beside them."""
@@ -253,9 +253,11 @@ class RunFolder:
         if not self.history_file.exists():
             return []
         with open(self.history_file, newline="", encoding="utf-8") as file:
-            return [
+            rows = [
                 {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
             ]
+        # An integer, as it was written and may be written again.
+        return [row | {"epoch": int(row["epoch"])} for row in rows]
 
     def metrics(self) -> dict:
         """What `metrics.json` holds, empty without it."""
@@ -267,6 +269,11 @@ class RunFolder:
     def write_metrics(self, metrics: dict) -> None:
         """Writes `metrics.json`."""
         write_whole(self.metrics_file, json.dumps(metrics, indent=2, allow_nan=False) + "\n")
+
+
+def epoch_and_step(checkpoint: pathlib.Path) -> list[int]:
+    """The numbers in a checkpoint's name, which order checkpoints: as text 10000 is below 9999."""
+    return [int(each) for each in re.findall(r"\d+", checkpoint.stem)]
 
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:

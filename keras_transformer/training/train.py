@@ -35,6 +35,7 @@ from keras_transformer.training.run_folder import (
     RunFolder,
     averaged_epochs,
     best_row,
+    epoch_and_step,
     load_model,
 )
 from keras_transformer.training.tensorboard import TensorBoard
@@ -347,7 +348,7 @@ def _last_checkpoint(folder):
     """The same of the newest checkpoint that is whole."""
     files = [*map(folder.checkpoint_file, folder.checkpoint_epochs())]
     # A step after so many epochs comes after their own checkpoint.
-    files = sorted([*files, *folder.step_files()], key=lambda file: file.stem.split("-")[1:])
+    files = sorted([*files, *folder.step_files()], key=epoch_and_step)
     rows = len(folder.history())
     for file in reversed(files):
         try:

@@ -158,7 +158,8 @@ def test_history_goes_on_where_it_was(folder):
     attach(callbacks.History(folder), FakeModel()).on_epoch_end(0, {"loss": 0.1 + 0.2})
     again = attach(callbacks.History(folder, folder.history()), FakeModel())
     again.on_epoch_end(1, {"loss": 2.0})
-    assert folder.history() == [{"epoch": 1.0, "loss": 0.1 + 0.2}, {"epoch": 2.0, "loss": 2.0}]
+    assert folder.history() == [{"epoch": 1, "loss": 0.1 + 0.2}, {"epoch": 2, "loss": 2.0}]
+    assert folder.history_file.read_text() == f"epoch,loss\n1,{0.1 + 0.2}\n2,2.0\n"
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

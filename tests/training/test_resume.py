@@ -172,6 +172,17 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         trainer.resume(ended.path)
 
 
+def test_a_run_of_more_than_9999_epochs_goes_on_from_the_last_one(trainer, ended):
+    for new, old in zip((10_000, 9999), reversed(ended.checkpoint_epochs()), strict=False):
+        ended.checkpoint_file(old).rename(ended.checkpoint_file(new))
+    rows = ended.history()
+    rows += [rows[-1] | {"epoch": epoch} for epoch in range(len(rows) + 1, 10_001)]
+    ended.write_history(rows)
+    before = ended.history_file.read_text()
+    trainer.resume(ended.path, epochs=10_000, early_stopping_patience=None)
+    assert ended.history_file.read_text() == before
+
+
 def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, results):
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
     assert results(trainer.resume(ended.path, epochs=2)) == results(unbroken[0])

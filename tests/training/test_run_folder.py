@@ -133,6 +133,10 @@ def test_checkpoints_are_found_by_number(run):
         run.checkpoint_file(epoch).touch()
     (run.checkpoints / "notes.txt").touch()
     assert run.checkpoint_epochs() == [2, 10, 9999, 10000]
+    steps = [(2, 9), (2, 10), (9999, 1), (10_000, 1), (10_000, 99_999_999), (10_000, 100_000_000)]
+    for place in reversed(steps):
+        run.step_file(*place).touch()
+    assert run.step_files() == [run.step_file(*place) for place in steps]
 
 
 def test_only_what_a_run_makes_is_removed(run):
