@@ -59,13 +59,13 @@ class Host:
             multihost_utils.sync_global_devices("the run folder has been read")
         return path
 
-    def agree(self, answer: bool) -> bool:
-        """The first host's answer, for what all must do at the same step or not at all."""
+    def agree(self, number: int) -> int:
+        """The first host's number, for what all must do at the same step; all wait for it."""
         if self.count == 1:
-            return answer
+            return number
         from jax.experimental import multihost_utils
 
-        return bool(multihost_utils.broadcast_one_to_all(np.array(answer)))
+        return int(multihost_utils.broadcast_one_to_all(np.array(number)))
 
     def engine(self, model: keras.Model, *arguments: Any) -> Any:
         """What translates, or classifies, with a model in training, for this host alone."""

@@ -14,6 +14,7 @@ from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.run_folder import RunFolder, save_model
 
 _KEEP = 2  # the last one, and the one before in case that is damaged
+_MOST_STEPS = 100  # between two looks at the clock
 
 
 class Place(NamedTuple):
@@ -61,6 +62,7 @@ class StepCheckpoints(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self._epoch, self._before, self._began = epoch, 0, time.monotonic()
         self._saved, self._sums = self._began, None
+        self._saved_at, self._look_at = 0, 0
         if self.place is not None:
             self._before, self._began = self.place.step, self._began - self.place.seconds
             self._sums = self.place.metrics
@@ -78,9 +80,12 @@ class StepCheckpoints(keras.callbacks.Callback):
         now = time.monotonic()
         # After the last step comes the epoch's own checkpoint; Keras knows no epoch without a step.
         is_last = batch + 1 == self.params["steps"]
-        if self.minutes is None or is_last:
+        if self.minutes is None or is_last or batch < self._look_at:
             return
-        if not self.host.agree(now - self._saved >= 60 * self.minutes):
+        # Not at every step: each host would have to wait for the first one.
+        steps = self.host.agree(self._steps_to_look(now, batch + 1 - self._saved_at))
+        if steps:
+            self._look_at = batch + steps
             return
         self._synced()
         step = self._before + batch + 1
@@ -95,7 +100,15 @@ class StepCheckpoints(keras.callbacks.Callback):
         write_whole(file.with_suffix(".json"), json.dumps(place._asdict()))
         save_model(self.model, file)
         self.folder.remove_step_files(keep=self.folder.step_files()[-_KEEP:])
-        self._saved = time.monotonic()
+        self._saved, self._saved_at = time.monotonic(), batch + 1
+
+    def _steps_to_look(self, now, steps):
+        """Half of the steps that are left until a checkpoint, by the time that `steps` took."""
+        seconds = now - self._saved
+        left = 60 * self.minutes - seconds
+        if left <= 0:
+            return 0
+        return min(max(1, int(left * steps / max(seconds, 1e-9) / 2)), _MOST_STEPS)
 
     def _synced(self):
         if keras.backend.backend() == "jax":
