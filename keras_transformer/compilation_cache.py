@@ -1,14 +1,17 @@
 """XLA's persistent compilation cache: what one command compiles, the next one reads from a folder.
 
 The commands switch it on, an import never does. The folder holds machine code that is run as it
-stands: it is private to its user, and has a subfolder for each version and processor.
+stands: it is private to its user, and has a subfolder for each version and processor. Nothing is
+written or deleted but in subfolders that were made and marked here, and hold programs alone.
 """
 
 import contextlib
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import platform
+import re
 import shutil
 import stat
 import warnings
@@ -19,6 +22,10 @@ VARIABLE = "KERAS_TRANSFORMER_COMPILATION_CACHE"
 
 LIMIT_BYTES = 512 * 2**20
 """Most that the folder keeps; also what the disk must have free."""
+
+_MARK = "MADE_BY_KERAS_TRANSFORMER"
+# What TensorFlow and JAX write, as paths in a marked folder.
+_PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
 
 _TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"
 _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
@@ -39,6 +46,7 @@ def enable_compilation_cache() -> None:
         folder = root / _key()
         for each in (root, folder):
             _make_private(each)
+        _mark(folder)
         _tidy(root, folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder.
         reason = str(error)
@@ -68,7 +76,7 @@ def _key():
     # The compiler splits work by the number of processors; its flags change what it makes.
     parts = [*versions, _processor(), str(os.cpu_count()), os.environ.get("XLA_FLAGS", "")]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return "-".join([*versions[:1], digest])
+    return "-".join(["keras_transformer", *versions[:1], digest])
 
 
 def _processor():
@@ -99,10 +107,28 @@ def _make_private(folder):
         raise OSError(f"{folder} must be private: {wrong}.")
 
 
+def _mark(folder):
+    """Marks a folder that is empty; raises `OSError` for one that holds anything but programs."""
+    if not any(folder.iterdir()):
+        (folder / _MARK).touch()
+    if _programs(folder) is None:
+        raise OSError(f"{folder} must hold compiled programs alone and the file {_MARK}.")
+
+
+def _programs(folder):
+    """The files of a folder that was marked here, or None: nothing in it may be touched."""
+    files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    names = {path.relative_to(folder).as_posix() for path in files}
+    if _MARK not in names or not all(_PROGRAM.fullmatch(name) for name in names - {_MARK}):
+        return None
+    return [path for path in files if path != folder / _MARK]
+
+
 def _tidy(root, folder):
     """Deletes damaged programs, which would end a run, and the oldest beyond the limit."""
     found = []
-    for path in root.rglob("*"):
+    folders = (each for each in root.iterdir() if each.is_dir() and not each.is_symlink())
+    for path in itertools.chain.from_iterable(_programs(each) or () for each in folders):
         with contextlib.suppress(FileNotFoundError):  # Another command tidies, too.
             if not stat.S_ISREG((status := path.lstat()).st_mode):
                 continue

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -74,7 +75,7 @@ def refuse_owner(folder, monkeypatch):
 
 
 def refuse_file(folder, monkeypatch):
-    folder.rmdir()
+    shutil.rmtree(folder)
     folder.write_text("")
 
 
@@ -83,7 +84,7 @@ def refuse_file(folder, monkeypatch):
 def test_a_folder_that_is_not_private_is_refused_in_one_line(make, inner, enable, monkeypatch):
     folder, _ = enable()
     if not inner:
-        folder.rmdir()
+        shutil.rmtree(folder)
         folder = folder.parent
     make(folder, monkeypatch)
     used, (line,) = enable()
@@ -111,16 +112,45 @@ def test_a_full_disk_and_a_missing_home_are_told_and_end_nothing(enable, monkeyp
 
 
 def test_the_programs_that_were_used_longest_ago_go_first(enable, monkeypatch):
-    folder, _ = enable()
-    other = folder.with_name("of another version")
-    other.mkdir()
-    paths = [other / "a.pb", folder / "b-cache", other / "c.pb", folder / "d-cache"]
+    other, _ = enable(XLA_FLAGS="--xla_cpu_x=1")
+    folder, _ = enable(XLA_FLAGS="")
+    (folder / "jax").mkdir()
+    paths = [other / "a.pb", folder / "jax" / "b-cache", other / "c.pb", folder / "d.tmp"]
     for age, path in enumerate(paths):
         path.write_bytes(b"x" * 100)
         os.utime(path, (10_000 - age, 1))
     monkeypatch.setattr(module, "LIMIT_BYTES", 250)
-    enable()
+    assert enable(XLA_FLAGS="") == (folder, [])
     assert [path.exists() for path in paths] == [True, True, False, False]
+
+
+def test_files_that_are_no_programs_of_its_own_stay(enable, monkeypatch, tmp_path):
+    own = {module.VARIABLE: str(tmp_path)}
+    folder, _ = enable(**own, XLA_FLAGS="")
+    marked, _ = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    given = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", f"{marked.name}/thesis.tex"]
+    files = [tmp_path / name for name in given] + [marked / "of_a_marked_folder.pb"]
+    (tmp_path / "data" / "y").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for path in files:
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (1, 1))
+    monkeypatch.setattr(module, "LIMIT_BYTES", 50)
+    assert enable(**own, XLA_FLAGS="") == (folder, [])
+    assert all(path.exists() for path in files)
+    used, (line,) = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    assert used is None and f"{marked} must hold compiled programs alone" in line
+    assert all(path.exists() for path in files)
+
+
+def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_path):
+    folder, _ = enable()
+    for each in folder.iterdir():
+        each.unlink()
+    (folder / "model.pb").write_bytes(b"")
+    used, (line,) = enable()
+    assert used is None and f"{folder} must hold compiled programs alone" in line
+    assert [each.name for each in folder.iterdir()] == ["model.pb"]
 
 
 @pytest.mark.parametrize("command", ["train", "translate", "export", "serve", "evaluate", "demo"])
