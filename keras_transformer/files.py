@@ -6,10 +6,12 @@ power leaves half a file under a final name.
 """
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import zlib
@@ -22,6 +24,7 @@ from keras_transformer.errors import InputError
 MANIFEST = "export.json"
 """The file that marks a folder as an export; without it no folder is replaced."""
 
+_TEMPORARY = re.compile(r"\..+\.partial-\d+-[0-9a-f]+")
 # What exports have beside the files that their manifests list.
 _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "config.json"} | {
     f"{side}{name}"
@@ -205,7 +208,7 @@ def staged_folder(
     parent, unique = output if stays else output.parent, f"{os.getpid()}-{secrets.token_hex(4)}"
     staging, replaced = (parent / f"{name}{unique}" for name in _temporary_names(output))
     try:
-        staging.mkdir(parents=True)
+        held = _make_and_hold(staging)
     except OSError as error:
         raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
     try:
@@ -221,7 +224,8 @@ def staged_folder(
             moves = [(path, replaced / path.name) for path in old]
             moves += [(path, output / path.name) for path in new]
         else:
-            moves = [(output, replaced)] * output.exists() + [(staging, output)]
+            # Without `overwrite` the second rename fails where another process has been faster.
+            moves = [(output, replaced)] * (overwrite and output.exists()) + [(staging, output)]
         _rename_all(moves)
         _sync(output if stays else output.parent)
         shutil.rmtree(replaced, ignore_errors=True)
@@ -229,6 +233,34 @@ def staged_folder(
         shutil.rmtree(staging, ignore_errors=True)
         with contextlib.suppress(OSError):
             replaced.rmdir()  # Empty after a failure; never what was there before.
+        os.close(held)
+
+
+def _make_and_hold(path):
+    """Makes a folder and its parents; gives a descriptor with a lock that ends with the process."""
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            held = os.open(path, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # A file system without locks.
+                fcntl.flock(held, fcntl.LOCK_EX)
+            if path.exists():
+                return held
+            os.close(held)  # It was removed before it was held.
+
+
+def remove_left_behind(parent: Path) -> None:
+    """Removes the temporary folders of `staged_folder` in a folder whose processes have died."""
+    for path in parent.iterdir() if parent.is_dir() else ():
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        with contextlib.suppress(OSError):
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+            finally:
+                os.close(held)
 
 
 def _rename_all(moves):

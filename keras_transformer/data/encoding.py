@@ -14,7 +14,7 @@ import numpy as np
 from keras_transformer.config.checks import check
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, offsets_of
 from keras_transformer.errors import InputError
-from keras_transformer.files import staged_folder, write_whole
+from keras_transformer.files import remove_left_behind, staged_folder, write_whole
 
 # Why a pair is dropped, in the order in which the reasons are tried.
 _REASONS = ("empty side", "over-long side", "extreme length ratio", "exact duplicate")
@@ -130,13 +130,18 @@ def encode_files(
     folder = pathlib.Path(cache) / _key(
         known_digests or digests(read(source, target)), tokenizers, options
     )
+    remove_left_behind(folder.parent)
     if not (folder / "report.json").exists():
-        with staged_folder(folder) as staging:
-            pairs, report = _encode(read(source, target), tokenizers, options, staging)
-            for name in ("source_offsets", "target_offsets", "lines"):
-                np.save(staging / f"{name}.npy", getattr(pairs, name))
-            write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
-            del pairs
+        try:
+            with staged_folder(folder) as staging:
+                pairs, report = _encode(read(source, target), tokenizers, options, staging)
+                for name in ("source_offsets", "target_offsets", "lines"):
+                    np.save(staging / f"{name}.npy", getattr(pairs, name))
+                write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
+                del pairs
+        except (InputError, OSError):
+            if not (folder / "report.json").exists():  # Another call has not finished first.
+                raise
     return _load(folder)
 
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -5,6 +8,7 @@ from keras_transformer.config import EOS_ID
 from keras_transformer.data import PairReport, encode_files, encode_pairs, encoding
 from keras_transformer.data.encoding import DropCount
 from keras_transformer.errors import InputError
+from keras_transformer.files import staged_folder
 
 
 class Words:
@@ -192,3 +196,33 @@ def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
     with pytest.raises(InputError, match="No sentence pair is left"):
         encode_files(*files, Words(), Words(), cache=cache / "x")
     assert not list((cache / "x").iterdir())
+
+
+def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(files, tmp_path):
+    class Interrupted(Words):
+        def tokenize(self, texts, add_eos=False):
+            if not first:
+                first.append(encode_files(*files, Words(), Words(), cache=tmp_path / "cache"))
+            return super().tokenize(texts, add_eos=add_eos)
+
+    first = []
+    pairs, report = encode_files(*files, Interrupted(), Words(), cache=tmp_path / "cache")
+    assert report == first[0][1]
+    assert np.array_equal(pairs.source_flat, first[0][0].source_flat)
+    (folder,) = (tmp_path / "cache").iterdir()
+    assert pairs.source_flat.filename == folder / "source.ids"
+
+
+def test_what_a_killed_process_left_in_the_cache_is_removed(files, tmp_path):
+    cache = tmp_path / "cache"
+    code = (
+        "import os, sys; from keras_transformer.files import staged_folder\n"
+        "with staged_folder(sys.argv[1]) as folder:\n"
+        "    (folder / 'source.ids').write_text('half'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(cache / "0123")])
+    (left,) = cache.iterdir()
+    with staged_folder(cache / "4567") as alive:
+        encode_files(*files, Words(), Words(), cache=cache)
+        assert not left.exists() and alive.exists()
+    assert len(list(cache.iterdir())) == 2
