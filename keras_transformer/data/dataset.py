@@ -1,7 +1,7 @@
 """Batches of parallel ids for `model.fit`: few static shapes, a new order every epoch."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class ParallelDataset:
             attributes count one.
         short_targets: Whether batches have targets of similar length, too, which get a quarter or
             half of the shape's length where that holds them: three times as many shapes in all.
+        with_sources: Whether the model reads the sources; otherwise they do not count as tokens.
         accumulation_steps: How many batches make one step of the optimizer. If more than one, a
             batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
             gradients of the *sums* of so many batches is that of the mean over all their tokens.
@@ -52,8 +53,9 @@ class ParallelDataset:
     Attributes:
         shapes: List of `(batch, length)`, from short to long.
         steps_per_epoch: Batches of an epoch, the same for every epoch.
-        real_tokens: Source and `target_out` ids of an epoch that are not padding.
-        real_token_share: Their share of all source and `target_out` positions.
+        real_tokens: Source and `target_out` ids of an epoch that are not padding; of the sides
+            that the model reads.
+        real_token_share: Their share of all positions of these sides.
         epoch: The number of the next pass over `to_tf_dataset()`.
 
     Raises:
@@ -69,7 +71,8 @@ class ParallelDataset:
     array([[1, 9, 0, 0]], dtype=int32)
     """
 
-    _inputs = 2  # arrays that a model reads
+    _inputs = 2  # arrays that a model is given
+    _counts_targets = True
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class ParallelDataset:
         hosts: int = 1,
         shards: int = 1,
         short_targets: bool = False,
+        with_sources: bool = True,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
@@ -98,9 +102,12 @@ class ParallelDataset:
         # The shapes of a plan do not depend on its order, so any plan tells them.
         plan = plan_batches(self._lengths, self.shapes, None, self._target_lengths)
         self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
-        self.real_tokens = int(np.sum(pairs.source_lengths) + np.sum(pairs.target_lengths + 1))
+        self._with_sources = with_sources
+        self.real_tokens = self._sum_of_sides(
+            int(np.sum(pairs.source_lengths)), int(np.sum(pairs.target_lengths + 1))
+        )
         positions = sum(
-            rows * (length + self._target_columns(chosen, length))
+            rows * self._sum_of_sides(length, self._target_columns(chosen, length))
             for index, chosen in plan
             for rows, length in [self.shapes[index]]
         )
@@ -115,6 +122,15 @@ class ParallelDataset:
     def lines(self, epoch: int, step: int) -> list[int]:
         """The lines of the files that batch `step` of an epoch, both from 0, is made of."""
         return np.sort(self.pairs.lines[self._plan(epoch)[step][1]]).tolist()
+
+    def real_tokens_of(self, batch: "Batch") -> int:
+        """Real tokens of a batch, as `real_tokens` counts those of an epoch: one copy's."""
+        inputs, labels = batch[:2]
+        sides = int(np.count_nonzero(inputs[0])), int(np.count_nonzero(labels))
+        return self._sum_of_sides(*sides) // self.copies
+
+    def _sum_of_sides(self, source, target):
+        return self._with_sources * source + self._counts_targets * target
 
     def _plan(self, epoch):
         rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
@@ -228,13 +244,7 @@ class LabelledDataset(ParallelDataset):
     """
 
     _inputs = 1
-
-    def __init__(self, pairs: EncodedPairs, *arguments: Any, **options: Any):
-        super().__init__(pairs, *arguments, **options)
-        tokens = int(np.sum(pairs.source_lengths))
-        # Of the positions of one side, where those of two were counted.
-        self.real_token_share *= 2 * tokens / self.real_tokens
-        self.real_tokens = tokens
+    _counts_targets = False
 
     def _predictions(self, rows):
         return len(rows)

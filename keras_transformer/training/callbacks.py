@@ -55,8 +55,8 @@ class EpochSeed(keras.callbacks.Callback):
 class Throughput(keras.callbacks.Callback):
     """Adds learning rate, gradient norm, seconds and real tokens per second to the epoch's logs.
 
-    Rate and norm are those of the last step. `real_tokens` are those of an epoch, of both sides;
-    `place` is where the one epoch of this `fit` goes on.
+    Rate and norm are those of the last step. `real_tokens` are those of an epoch; `place` is where
+    the one epoch of this `fit` goes on.
     """
 
     def __init__(self, real_tokens: int, place: Place | None = None):

@@ -161,5 +161,6 @@ def make_datasets(
             hosts=host.count,
             shards=host.shards,
             short_targets=training.short_targets,
+            with_sources=recipe.with_sources,
         )
     return datasets, reports

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
@@ -65,6 +66,19 @@ def test_a_classifiers_labels_come_first_and_are_a_vocabulary_of_their_own(label
     texts, labels = train_tokenizers(labelled)
     assert labels.names == ["0", "1", "2"]
     assert texts == Tokenizer.train_from_texts([text for text, _ in PAIRS], 100)
+
+
+def test_tokens_are_those_that_a_language_model_reads(values):
+    values["data"] |= {part: {"source": "train.en"} for part in ("train", "validation")}
+    values["model"] = {"kind": "language_model", "model_dim": 16, "num_heads": 2}
+    values["text"]["vocabulary_size"] = 100
+    recipe = Recipe.from_dict(values)
+    datasets, _ = make_datasets(recipe, train_tokenizers(recipe))
+    for dataset in datasets.values():
+        labels = [labels for _, labels in dataset.batches(0)]
+        tokens = sum(np.count_nonzero(each) for each in labels)
+        assert dataset.real_tokens == tokens
+        assert dataset.real_token_share == tokens / sum(each.size for each in labels)
 
 
 def test_a_label_that_was_not_trained_on_is_one_line(labelled):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_corpus import recipe_values, write_corpus
 
-from keras_transformer.data import EncodedPairs, ParallelDataset
+from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, train, trial
 from keras_transformer.training.hosts import Host
@@ -19,12 +19,15 @@ def recipe(tmp_path, **training):
     return Recipe.from_dict(recipe_values(write_corpus(tmp_path / "corpus"), **training))
 
 
+ROWS = [[5]] * 6 + [[5] * 6] * 2
+SHAPES = [(3, 2), (2, 7)]
+
+
 @pytest.fixture
 def dataset():
-    """Two batches of 3 rows of 2 or 3 tokens a side, and one longer one."""
-    rows = [[5]] * 6 + [[5] * 6] * 2
-    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
-    return ParallelDataset(pairs, shapes=[(3, 2), (2, 7)])
+    """Two batches of 3 rows of 2 tokens a side, and one longer one."""
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in ROWS], ROWS)
+    return ParallelDataset(pairs, shapes=SHAPES)
 
 
 @pytest.fixture
@@ -74,6 +77,25 @@ def test_the_fastest_way_with_a_finite_loss_is_chosen(tmp_path, dataset, clock, 
     # A batch of the commonest shape has 3 rows of 2 tokens a side.
     expected = [None if each is None else round(12 / each, 1) for each in seconds]
     assert list(report["tokens_per_second"].values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "tokens"),
+    [
+        (ParallelDataset, {"copies": 2}, 12),  # as without R-Drop
+        (LabelledDataset, {}, 6),
+        (ParallelDataset, {"with_sources": False}, 6),
+    ],
+)
+def test_a_rate_is_of_the_tokens_that_the_history_counts(tmp_path, clock, kind, options, tokens):
+    targets = [[5]] * len(ROWS) if kind is LabelledDataset else ROWS
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in ROWS], targets)
+    dataset = kind(pairs, shapes=SHAPES, shuffle=False, **options)
+    asked = recipe(tmp_path, **AUTO)
+    _, report = trial.fastest_way(asked, lambda _: FakeModel(clock, 0.5), dataset)
+    assert set(report["tokens_per_second"].values()) == {tokens / 0.5}
+    # Of the longer pairs, each has 7 tokens a side.
+    assert dataset.real_tokens == 2 * tokens + 14 * tokens // 6
 
 
 def test_all_ways_together_take_ten_seconds_after_they_are_compiled(tmp_path, dataset, clock):
