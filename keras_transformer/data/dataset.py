@@ -9,6 +9,7 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.config.checks import check
 from keras_transformer.data.batching import check_shapes, choose_shapes, plan_batches
 from keras_transformer.data.pairs import EncodedPairs
+from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
     import keras
@@ -214,23 +215,42 @@ class ParallelDataset:
     def to_py_dataset(self, start: int = 0) -> "keras.utils.PyDataset":
         """The same batches for `model.fit` without TensorFlow, on any backend; as `to_tf_dataset`.
 
-        Each pass takes the order of `self.epoch`, and is followed by that of the next number.
+        Each pass takes the order of `self.epoch`, and is followed by that of the next number. `fit`
+        must be given `shuffle=False`: Keras would put its own order in the place of this one, and
+        accumulated batches would not stay together.
+
+        Raises:
+            InputError: `fit` takes the batches in another order.
         """
         import keras
 
         dataset, planned = self, {}
 
         class Batches(keras.utils.PyDataset):
+            _is_running, _next = False, 0
+
             def __len__(self):
                 return dataset.steps_per_epoch - start
 
+            def on_epoch_begin(self):
+                self._is_running = True
+
             def __getitem__(self, step):
+                # Outside an epoch any batch may be looked at; one may begin anew, or go on.
+                if self._is_running:
+                    if step not in (0, self._next):
+                        raise InputError(
+                            "`fit` must be given `shuffle=False`: the order of these batches is "
+                            f"their own. Received: batch {step} instead of {self._next}."
+                        )
+                    self._next = (step + 1) % len(self)
                 if dataset.epoch not in planned:
                     planned.clear()
                     planned[dataset.epoch] = dataset._plan(dataset.epoch)
                 return dataset._batch(planned[dataset.epoch], start + step)
 
             def on_epoch_end(self):
+                self._is_running = False
                 dataset.epoch += 1
 
         return Batches()

@@ -181,6 +181,21 @@ def test_a_keras_dataset_gives_the_same_batches(steps):
         given.on_epoch_end()
 
 
+def test_keras_cannot_shuffle_the_batches_of_a_keras_dataset():
+    ids = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, keras.layers.Embedding(400, 1)(ids[1]))
+    loss = lambda labels, outputs: keras.ops.mean(outputs[..., 0], axis=-1)  # noqa: E731
+    model.compile("sgd", loss, run_eagerly=True)
+    # Keras on TensorFlow takes one length for all where the first two batches have one.
+    dataset = ParallelDataset(random_pairs(101)[0], shapes=[(4, 12)], accumulation_steps=2)
+    with pytest.raises(Exception, match="`fit` must be given `shuffle=False`"):
+        model.fit(dataset.to_py_dataset(), verbose=0)
+    given = dataset.to_py_dataset()
+    model.fit(given, epochs=2, shuffle=False, validation_data=given, verbose=0)
+    part = {"steps_per_epoch": len(given) // 2, "epochs": 2}
+    model.fit(dataset.to_py_dataset(), shuffle=False, **part, verbose=0)
+
+
 def test_importing_the_package_imports_no_tensorflow():
     # An empty parent package: what `keras_transformer` itself imports is not asked here.
     code = (
