@@ -8,29 +8,36 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
-JAX = ["jax>=0.10,<0.11"]
-LITERT = ["ai-edge-litert>=2.3,<2.4", "sentencepiece>=0.2.2,<0.3"]
-PEERS = ["ctranslate2>=4.8.1,<5", "keras-hub>=0.32,<0.33", "torch>=2.13,<2.14"]
+JAX = ["jax>=0.10.2,<0.11"]
+LITERT = ["ai-edge-litert>=2.3.0,<2.4", "flatbuffers>=25.12.19,<26", "sentencepiece>=0.2.3,<0.3"]
+PEERS = ["ctranslate2>=4.8.5,<5", "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
 # `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
 # uvicorn's protocol over httptools: each series is tried before it is admitted.
 SERVE = [
-    "ray[serve]>=2.60,<2.61",
-    "starlette>=1.10,<2",
-    "uvicorn>=0.54,<0.55",
-    "httptools>=0.9,<0.10",
+    "ray[serve]>=2.60.0,<2.61",
+    "starlette>=1.10.0,<2",
+    "uvicorn>=0.54.0,<0.55",
+    "uvloop>=0.23.0,<0.24",
+    "httptools>=0.9.0,<0.10",
+    "grpcio>=1.85.1,<2",
+    "prometheus_client>=0.26.0,<0.27",
 ]
-PLOTS = ["matplotlib>=3.11,<4"]
+PLOTS = ["matplotlib>=3.11.2,<4"]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
-SERVING_API = ["tensorflow-serving-api>=2.21,<2.22", "grpcio>=1.85,<2"]
+SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
 TEST = [
-    "pytest>=9,<10",
-    "pytest-xdist>=3.8,<4",
-    "hypothesis>=6.170,<7",
+    "pytest>=9.2.0,<10",
+    "pytest-xdist>=3.8.0,<4",
+    "hypothesis>=6.170.15,<7",
     # The formatter's output changes with its minor version.
-    "ruff>=0.17.5,<0.18",
-    "mypy>=2.4,<2.5",
+    "ruff>=0.17.6,<0.18",
+    "mypy>=2.4.1,<2.5",
     # Reads `tokenizer.json` back.
-    "tokenizers>=0.22,<0.24",
+    "tokenizers>=0.23.3,<0.24",
+    # Reads saved weights back.
+    "h5py>=3.14.0,<4",
+    # Drives the browser that the pages are tested in.
+    "websockets>=17.4,<18",
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,
@@ -50,6 +57,8 @@ setup(
     classifiers=[
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
     ],
@@ -61,21 +70,23 @@ setup(
         "keras_transformer.export.web": ["static/*"],
         "keras_transformer.serving": ["page.html"],
     },
-    python_requires=">=3.11,<3.13",
-    # The lower bounds are what the tests ran with; the upper ones stop before an untested series.
+    python_requires=">=3.11,<3.14",
+    # The lower bounds are versions that the tests ran with, and .ci/run installs them for Pythons
+    # beside its own; the upper ones stop before an untested series.
     install_requires=[
-        "tensorflow>=2.21,<2.22",
+        "tensorflow>=2.21.0,<2.22",
         # Compiled against one minor version of TensorFlow; 2.21.0 does not import.
         "tensorflow-text>=2.21.1,<2.22",
-        "keras>=3.15,<3.16",
-        "tensorboard>=2.20,<2.22",
-        "numpy>=2,<3",
-        "sentencepiece>=0.2,<0.3",
-        "sacrebleu>=2.6,<3",
-        "PyYAML>=6,<7",
-        "pydantic>=2.14,<3",
-        "Babel>=2.18,<3",
-        "tqdm>=4.70,<5",
+        "keras>=3.15.1,<3.16",
+        "tensorboard>=2.21.0,<2.22",
+        "numpy>=2.4.6,<3",
+        "protobuf>=7.36.2,<8",
+        "sentencepiece>=0.2.3,<0.3",
+        "sacrebleu>=2.6.0,<3",
+        "PyYAML>=6.0.3,<7",
+        "pydantic>=2.14.3,<3",
+        "Babel>=2.18.0,<3",
+        "tqdm>=4.70.1,<5",
     ],
     extras_require={
         "test": TEST,

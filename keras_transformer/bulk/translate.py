@@ -1,5 +1,7 @@
 """Files in, files out, over a Ray cluster: chunks are kept as they come, put together in order."""
 
+import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -16,6 +18,9 @@ from keras_transformer.inputs import check_positive
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
+_LOCK = ".lock"
+# What a command leaves that was killed before its job was written.
+_OF_A_BEGINNING = {_LOCK, ".bulk.partial.json"}
 _REPORT_SECONDS = 10
 # What a run folder also holds: it grows or changes without another answer of the model.
 _NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "samples.txt"}
@@ -59,19 +64,19 @@ def translate_corpus(
         raise InputError(f"{model}: no such run or export folder.")
     inputs = [os.fspath(path) for path in inputs]
     job = {"model": _fingerprint(model), "options": options, "chunk_lines": chunk_lines}
-    target = Output(output, inputs, job)
     started, lines = time.monotonic(), 0
-    waiting = [shard for shard in range(len(inputs)) if not target.is_done(shard)]
-    if waiting:
-        from keras_transformer.serving.cluster import start_ray
+    with Output(output, inputs, job) as target:
+        waiting = [shard for shard in range(len(inputs)) if not target.is_done(shard)]
+        if waiting:
+            from keras_transformer.serving.cluster import start_ray
 
-        start_ray(ray_address, None if ray_address else workers * threads)
-        pool = Workers(workers, model, threads, options)
-        try:
-            lines = _translate(pool, target, inputs, waiting, chunk_lines)
-        finally:
-            pool.stop()
-    target.clean()
+            start_ray(ray_address, None if ray_address else workers * threads)
+            pool = Workers(workers, model, threads, options)
+            try:
+                lines = _translate(pool, target, inputs, waiting, chunk_lines)
+            finally:
+                pool.stop()
+        target.clean()
     return {
         "output": os.fspath(output),
         "files": len(inputs),
@@ -148,14 +153,16 @@ class Output:
     A chunk's translation is a file under `.parts` until all of its file are there; only then
     does the translated file appear, under its final name and whole.
 
+    A context manager: until its end, or that of the process, the folder is locked.
+
     Args:
         folder: Path of the folder. One of the same job is gone on with.
         inputs: Paths of the files.
         job: Fit for JSON: what makes two runs the same job.
 
     Raises:
-        InputError: The folder holds something else, two inputs have the same name, one has a
-            name that the folder needs itself, or an option is not fit for JSON.
+        InputError: The folder holds something else or is locked, two inputs have the same name,
+            one has a name that the folder needs itself, or an option is not fit for JSON.
     """
 
     def __init__(self, folder: str | os.PathLike, inputs: list[str], job: dict[str, Any]):
@@ -179,14 +186,25 @@ class Output:
         path = self._folder / _JOB
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                _check_same(path, job)
-            elif any(self._folder.iterdir()):
+            names = {each.name for each in self._folder.iterdir()}
+            if _JOB not in names and names - _OF_A_BEGINNING:
                 raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-            else:
-                write_whole(path, json.dumps(job, indent=2) + "\n")
+            with contextlib.ExitStack() as stack:
+                lock = stack.enter_context(_locked(self._folder / _LOCK))
+                if path.exists():
+                    _check_same(path, job)
+                else:
+                    write_whole(path, json.dumps(job, indent=2) + "\n")
+                stack.pop_all()
+            self._lock = lock
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
+
+    def __enter__(self) -> "Output":
+        return self
+
+    def __exit__(self, *error):
+        self._lock.close()
 
     def is_done(self, shard: int) -> bool:
         """Whether a file is translated."""
@@ -225,6 +243,16 @@ class Output:
 
     def _part(self, shard, number):
         return self._folder / _PARTS / str(shard) / f"{number}.txt"
+
+
+def _locked(path):
+    """An open file that no other process can lock until it is closed."""
+    file = open(path, "wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{path.parent}: another command translates into this folder.") from None
+    return file
 
 
 def _identity(path):

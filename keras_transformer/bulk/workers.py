@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -41,8 +42,10 @@ class Worker:
         self._model, self._threads, self._options = model, threads, options
         self._translator = None
 
-    def translate(self, lines: list[str], first_line: int, path: str) -> list[str] | InputError:
-        """The translations of lines, or the `InputError` that they or the model cause."""
+    def translate(
+        self, lines: list[str], first_line: int, path: str
+    ) -> tuple[list[str], list[str]] | InputError:
+        """Returns translations and warnings, or the `InputError` that lines or model cause."""
         from keras_transformer.translator import Translator
 
         where = ""
@@ -50,10 +53,15 @@ class Worker:
             if self._translator is None:
                 self._translator = Translator.load(self._model, self._threads)
             where = f"{_place(lines, first_line, path)}: "
-            results = self._translator.translate(lines, **self._options)
+            with warnings.catch_warnings(record=True) as caught:
+                # The same again for other lines is no repetition.
+                warnings.simplefilter("always", UserWarning)
+                results = self._translator.translate(lines, **self._options)
         except InputError as error:
             return InputError(f"{where}{error}")
-        return [result.text for result in results]
+        # For the command to print: Ray keeps what a worker prints in a log.
+        messages = [f"{where}{' '.join(str(each.message).split())}" for each in caught]
+        return [result.text for result in results], messages
 
 
 class Workers:
@@ -120,7 +128,10 @@ class Workers:
             self._idle.append(worker)
             if isinstance(result, InputError):
                 raise result
-            yield chunk, result
+            texts, messages = result
+            for message in messages:
+                say(message)
+            yield chunk, texts
 
     def stop(self):
         """Ends the workers, and Ray where it was started here."""

@@ -251,7 +251,7 @@ _WEB = """\
 Any static file server serves this folder; nothing is fetched from elsewhere, and no text is sent:
 
 ```bash
-python -m http.server --directory . 8000  # http://localhost:8000
+python -m http.server --bind 127.0.0.1 --directory . 8000  # http://localhost:8000
 ```
 
 Over https (or on localhost) it works without a network after the first visit. Let the server

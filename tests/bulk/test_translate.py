@@ -89,6 +89,28 @@ def test_a_second_run_with_another_recipe_is_refused(model, tmp_path, monkeypatc
         translate_corpus(*arguments)
 
 
+def test_a_folder_that_another_command_translates_into_is_refused(model, tmp_path, monkeypatch):
+    class Workers(NoWorkers):
+        """Capitals, and in the middle of them the same command again."""
+
+        def run(self, chunks, paths):
+            monkeypatch.setattr("keras_transformer.bulk.translate.Workers", NoWorkers)
+            with pytest.raises(InputError, match="out: another command translates into this"):
+                translate_corpus(*arguments)
+            yield from ((chunk, [line.upper() for line in chunk.lines]) for chunk in chunks)
+
+    monkeypatch.setattr("keras_transformer.bulk.translate.Workers", Workers)
+    monkeypatch.setattr("keras_transformer.serving.cluster.start_ray", lambda *arguments: None)
+    write(tmp_path, "a.txt", "one\ntwo\n")
+    arguments = (model, [tmp_path / "a.txt"], tmp_path / "out")
+    assert translate_corpus(*arguments)["lines_translated"] == 2
+    assert (tmp_path / "out" / "a.txt").read_text() == "ONE\nTWO\n"
+    with pytest.raises(InputError, match="another job") as refused:
+        translate_corpus(*arguments, beam_size=5)
+    # Though the refused one lives on, in its traceback.
+    assert refused and translate_corpus(*arguments)["lines_translated"] == 0
+
+
 class NoWorkers:
     """Translates nothing."""
 
@@ -180,10 +202,10 @@ def source(tmp_path):
 
 
 def test_a_file_appears_whole_when_its_last_chunk_is_there(tmp_path, source):
-    output = Output(tmp_path / "out", [str(source)], {"model": "m"})
     first, last = read_chunks(str(source), 0, 2)
-    output.write(last, ["C"])
-    assert output.has(last) and not output.has(first) and not output.is_done(0)
+    with Output(tmp_path / "out", [str(source)], {"model": "m"}) as output:
+        output.write(last, ["C"])
+        assert output.has(last) and not output.has(first) and not output.is_done(0)
     again = Output(tmp_path / "out", [str(source)], {"model": "m"})
     assert again.has(last)
     again.write(first, ["A", "B\nb"])
@@ -191,20 +213,41 @@ def test_a_file_appears_whole_when_its_last_chunk_is_there(tmp_path, source):
     assert again.is_done(0)
     assert (tmp_path / "out" / "in.txt").read_text() == "A\nB b\nC\n"
     again.clean()
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["bulk.json", "in.txt"]
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {".lock", "bulk.json", "in.txt"}
     with pytest.raises(ValueError, match="1 translations of 2 lines"):
         again.write(first, ["A"])
 
 
 @pytest.mark.parametrize("damaged", [b"", b"A\n", b"A\nB", b"\0\0\0\0", b"A\nB\nC\n"])
 def test_a_part_of_another_number_of_lines_is_made_again(tmp_path, source, damaged):
-    output = Output(tmp_path / "out", [str(source)], {"model": "m"})
     first, last = read_chunks(str(source), 0, 2)
-    output.write(first, ["A", ""])
-    assert output.has(first) and not output.has(last)
+    with Output(tmp_path / "out", [str(source)], {"model": "m"}) as output:
+        output.write(first, ["A", ""])
+        assert output.has(first) and not output.has(last)
     (part,) = (tmp_path / "out").glob(".parts/*/*.txt")
     part.write_bytes(damaged)
     assert not Output(tmp_path / "out", [str(source)], {"model": "m"}).has(first)
+
+
+def test_a_folder_whose_job_was_not_written_to_its_end_is_begun_again(
+    tmp_path, source, monkeypatch
+):
+    class Killed(BaseException):
+        """Ends a command where it stands: nothing is put right afterwards."""
+
+    def kill(*names):
+        raise Killed
+
+    arguments = tmp_path / "out", [str(source)], {"model": "m"}
+    with monkeypatch.context() as context, pytest.raises(Killed):
+        context.setattr(os, "replace", kill)
+        context.setattr(pathlib.Path, "unlink", lambda *_, **__: None)
+        Output(*arguments)
+    assert any((tmp_path / "out").iterdir()) and not (tmp_path / "out" / "bulk.json").exists()
+    for _ in range(2):
+        with Output(*arguments) as output:
+            assert not output.is_done(0)
 
 
 @pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])

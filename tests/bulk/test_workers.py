@@ -3,6 +3,7 @@
 import sys
 import traceback
 import types
+import warnings
 
 import pytest
 
@@ -114,11 +115,13 @@ class Ray:
 
 
 class Capitals:
-    """A translator that knows upper case and refuses what is too long."""
+    """A translator that knows upper case, warns of "cut" and refuses what is too long."""
 
     def translate(self, lines, **options):
         if any(len(line) > options["longest"] for line in lines):
             raise InputError("a text is too long.")
+        if "cut" in lines:
+            warnings.warn("a text\nwas cut.", stacklevel=2)
         return [Translation(line.upper(), -1.0) for line in lines]
 
 
@@ -268,6 +271,13 @@ def test_a_line_that_cannot_be_translated_is_told_with_its_place(start):
     assert str(caught.value) == "b.txt, lines 15-17: a text is too long."
 
 
+def test_warnings_of_a_worker_are_printed_with_their_lines(start, capsys):
+    chunks = [Chunk(1, 0, 1, ("short", "cut")), Chunk(1, 1, 3, ("x",)), Chunk(1, 2, 4, ("cut",))]
+    assert list(start(1).run(chunks, PATHS)) == upper(*chunks)
+    message = "keras-transformer: b.txt, lines {}: a text was cut.\n"
+    assert capsys.readouterr().err == message.format("1-2") + message.format("4-4")
+
+
 def test_stopping_ends_those_that_wait_and_those_that_work(start, ray):
     ray.deadly = {("c", "d"): 1}
     workers = start(3)
@@ -282,7 +292,7 @@ def test_a_worker_loads_once_and_computes_with_its_threads_and_options(monkeypat
     monkeypatch.setattr(Translator, "load", lambda *asked: loaded.append(asked) or Capitals())
     worker = Worker("model", 3, {"longest": 5})
     assert loaded == []
-    assert worker.translate(["a", ""], 1, "a.txt") == ["A", ""]
+    assert worker.translate(["a", ""], 1, "a.txt") == (["A", ""], [])
     error = worker.translate(["a", "longer"], 8, "a.txt")
     assert loaded == [("model", 3)]
     assert isinstance(error, InputError)

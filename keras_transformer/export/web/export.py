@@ -186,16 +186,16 @@ def _copy_files(folder, modules):
         (folder / name).write_bytes(content)
     for path in sorted(_STATIC.iterdir()):
         (folder / path.name).write_bytes(path.read_bytes())
-    worker = folder / "service-worker.js"
+    # A page needs neither the licence nor the tokenizers' models, which Python reads.
     wanted = {
         name: digest
         for name, digest in file_digests(folder).items()
-        # Of LiteRT's two builds a page asks for one, and Python reads the tokenizers' models.
-        if not name.startswith("litert/litert_") and Path(name).suffix not in (".model", ".txt")
+        if Path(name).suffix not in (".model", ".txt")
     }
+    worker = folder / "service-worker.js"
     version = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
-    names = ["./", "export.json", *(name for name in wanted if name != worker.name)]
-    head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(names)};\n"
+    del wanted[worker.name]
+    head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(wanted)};\n"
     worker.write_text(head + worker.read_text("utf-8"), "utf-8")
 
 

@@ -1,8 +1,11 @@
 """The page and its module in a real browser."""
 
 import functools
+import hashlib
 import http.server
 import json
+import re
+import shutil
 import threading
 
 import numpy as np
@@ -41,20 +44,29 @@ class Static:
 
 
 @pytest.fixture(scope="module")
-def visited(web_report, tmp_path_factory):
-    """A browser that has been on the page once, its server then stopped, and another server."""
-    pytest.importorskip("websockets")
-    here, elsewhere = Static(web_report.folder), Static(tmp_path_factory.mktemp("elsewhere"))
+def browser(tmp_path_factory):
     browser = Browser(tmp_path_factory.mktemp("profile"))
     browser.call("Runtime.enable")
     browser.call("Log.enable")
-    browser.open(here.url)
+    yield browser
+    browser.close()
+
+
+def visit(browser, url):
+    """Opens the page, and waits until it would work without its server."""
+    browser.open(url)
     browser.wait(lambda: browser.evaluate("document.documentElement.dataset.offline") == "true")
+
+
+@pytest.fixture(scope="module")
+def visited(browser, web_report, tmp_path_factory):
+    """A browser that has been on the page once, its server then stopped, and another server."""
+    here, elsewhere = Static(web_report.folder), Static(tmp_path_factory.mktemp("elsewhere"))
+    visit(browser, here.url)
     here.stop()
     assert browser.complaints == []
     here.asked.clear()
     yield browser, here, elsewhere
-    browser.close()
     elsewhere.stop()
 
 
@@ -201,3 +213,87 @@ def test_one_that_gives_up_and_one_that_asks_for_another_beam_are_told(page):
     assert module(page, f"{given_up}.catch((error) => error.name)") == "AbortError"
     other = module(page, "translator.translate(['a'], { beamSize: 2 }).catch(String)")
     assert other == "RangeError: beamSize must be 1 or 3. Received: 2."
+
+
+@pytest.fixture
+def deployed(browser, web_report, tmp_path):
+    """A copy of the folder that may be changed, and its server."""
+    folder = shutil.copytree(web_report.folder, tmp_path / "deployed")
+    server = Static(folder)
+    yield folder, server
+    server.stop()
+    browser.open("about:blank")
+    browser.complaints.clear()
+
+
+REGISTERED = """navigator.serviceWorker.register("service-worker.js").then(
+  ({ installing, waiting, active }) => new Promise((done) => {
+    const worker = installing ?? waiting ?? active;
+    const ends = ["redundant", "installed", "activated"];
+    const look = () => ends.includes(worker.state) && done(worker.state);
+    worker.onstatechange = look;
+    look();
+  }))"""
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "export.json"])
+def test_a_half_finished_deployment_is_not_kept(browser, deployed, name):
+    folder, server = deployed
+    whole = (folder / name).read_text("utf-8")
+    # A file of another version, or a manifest of one.
+    digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
+    (folder / name).write_text(whole.replace(digest, "0" * 64) + " ", "utf-8")
+    browser.open(server.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+    assert awaited(browser, REGISTERED) == "redundant"
+    (folder / name).write_text(whole, "utf-8")
+    visit(browser, server.url)
+
+
+def test_an_open_page_keeps_its_version_and_the_next_one_is_whole(browser, deployed):
+    folder, server = deployed
+    for _ in range(2):  # The service worker answers the second time.
+        visit(browser, server.url)
+    style = folder / "page.css"
+    before = style.read_bytes()
+    style.write_bytes(before + b"/* new */")
+    old, new = (hashlib.sha256(each).hexdigest() for each in (before, style.read_bytes()))
+    for name in ("export.json", "service-worker.js"):
+        text = (folder / name).read_text("utf-8").replace(old, new)
+        text = re.sub('VERSION = "[0-9a-f]+"', 'VERSION = "new"', text)
+        (folder / name).write_text(text, "utf-8")
+    assert awaited(browser, REGISTERED) == "activated"
+    update = "navigator.serviceWorker.ready.then((each) => each.update())"
+    awaited(browser, f"{update}.then(() => undefined)")
+    browser.wait(lambda: awaited(browser, REGISTERED) in ("installed", "activated"))
+    awaited(browser, "new Promise((done) => setTimeout(done, 500))")  # To take over, if it would.
+    style_now = "fetch('page.css').then((each) => each.text()).then((each) => each.includes('new'))"
+    assert awaited(browser, style_now) is False
+
+    def is_new():
+        browser.open("about:blank")
+        browser.open(server.url)
+        browser.wait(lambda: browser.text("#status") == "Ready.")
+        return awaited(browser, style_now)
+
+    browser.wait(is_new)
+    server.stop()
+    browser.open(server.url)
+    browser.wait(lambda: browser.text("#status") == "Ready.")
+
+
+def test_other_projects_of_an_origin_are_left_alone(browser, deployed):
+    folder, server = deployed
+    (folder / "other.html").write_text("<script>document.title = 'another'</script>")
+    for _ in range(2):  # The service worker answers the second time.
+        visit(browser, server.url)
+    browser.open(server.url + "other.html")
+    browser.wait(lambda: browser.evaluate("document.title") == "another")
+    # Later something else altogether is served there.
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "index.html").write_text("<title>later</title>")
+    browser.open(server.url)
+    browser.wait(lambda: browser.evaluate("document.title") == "later")
+    left = "Promise.all([caches.keys(), navigator.serviceWorker.getRegistrations()])"
+    assert awaited(browser, f"{left}.then((each) => each.flat().length)") == 0

@@ -1,0 +1,90 @@
+"""`.ci/run` with programs that only write down how they were called."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+REAL = "awk bash basename cat dirname env grep ln mkdir mktemp rm sed sort tail timeout".split()
+CALLED = "apt-get npm python3".split()
+TOOL = """#!/usr/bin/env bash
+name="$(basename "$0")"
+{ printf '>>> %s %s\\n' "$name" "$*"; env; } >>"$CALLS"
+case "$name $*" in
+  python*" -m venv "*)
+    mkdir -p "$3/bin"
+    for each in python pip pytest keras-transformer ruff mypy; do
+      ln -s "$TOOL" "$3/bin/$each"
+    done ;;
+  *" --constraint "*) cat "${@:$#-1:1}" >>"$CALLS" ;;
+  "python -c "*) printf '3.11\\n' ;;
+esac
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(**environment)`: what `.ci/run` writes, and what it called; `run.bin` is its PATH."""
+    (tmp_path / "tree" / ".ci").mkdir(parents=True)
+    for name in (".ci/run", "README.md", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path / "tree" / name)
+    tool = tmp_path / "tool"
+    tool.write_text(TOOL)
+    tool.chmod(0o755)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in REAL:
+        (folder / name).symlink_to(shutil.which(name))
+    for name in CALLED:
+        (folder / name).symlink_to(tool)
+
+    def run(**environment):
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        own = {"PATH": str(folder), "HOME": str(tmp_path), "TOOL": str(tool), "CALLS": str(calls)}
+        command = [str(tmp_path / "tree" / ".ci" / "run")]
+        done = subprocess.run(command, env={**own, **environment}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout, calls.read_text()
+
+    run.bin, run.tool = folder, tool
+    return run
+
+
+def test_what_is_not_there_is_neither_installed_nor_left_out_in_silence(run):
+    said, calls = run()
+    assert "apt-get" not in calls
+    assert "ci: skipped: the pages of the server and of the web export in a browser" in said
+    for version in ("3.12", "3.13"):
+        assert f"ci: skipped: quick tests on Python {version}: no python{version}" in said
+    assert "quick tests on Python 3.11" not in said
+
+
+def test_a_machine_that_is_cis_own_gets_a_browser(run):
+    assert ">>> apt-get install --yes --no-install-recommends chromium\n" in run(CI="true")[1]
+
+
+def test_no_setting_of_the_callers_comes_through(run):
+    settings = dict.fromkeys(("RAY_ADDRESS", "XDG_CACHE_HOME", "KERAS_BACKEND"), "callers")
+    assert "=callers" not in run(**settings)[1]
+
+
+def test_other_pythons_that_start_run_quick_tests_with_the_oldest_dependencies(run, tmp_path):
+    (run.bin / "python3.13").symlink_to(run.tool)
+    shim = run.bin / "python3.12"  # One of pyenv's, of a version that is not chosen.
+    shim.write_text("#!/usr/bin/env bash\nexit 127\n")
+    shim.chmod(0o755)
+    found = tmp_path / ".pyenv" / "versions" / "3.12.1" / "bin" / "python3.12"
+    found.parent.mkdir(parents=True)
+    found.symlink_to(run.tool)
+    said, calls = run()
+    assert "quick tests on" not in said
+    assert len(re.findall(r">>> python3.1[23] -m venv ", calls)) == 2
+    assert len(re.findall(r">>> pytest .*-m not slow tests/", calls)) == 2
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    for name in ("numpy", "ray", "tensorflow-text"):
+        (bound,) = re.findall(rf'"{name}(?:\[\w+\])?>=([\d.]+)', setup)
+        assert calls.count(f"\n{name}=={bound}\n") == 2

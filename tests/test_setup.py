@@ -1,0 +1,64 @@
+"""What is imported is declared, and bounds are whole versions."""
+
+import ast
+import importlib.metadata
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROGRAMS = ("keras_transformer", "export", "training", "tests")
+
+
+def requirements():
+    """From each distribution that setup.py names, in small letters, to its lower bound."""
+    setup = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    strings = [node.value for node in ast.walk(setup) if isinstance(node, ast.Constant)]
+    found = (re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+),<[\d.]+", str(each)) for each in strings)
+    return {each[1].lower().replace("_", "-"): each[2] for each in found if each}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0]
+
+
+def test_every_package_that_is_imported_is_declared():
+    paths = [path for top in PROGRAMS for path in (ROOT / top).rglob("*.py")]
+    ours = {"keras_transformer", *(path.stem for path in paths)}
+    distributions = importlib.metadata.packages_distributions()
+    declared, missing = requirements(), set()
+    for path in paths:
+        for name in set(imported(path)) - ours - sys.stdlib_module_names:
+            # What is not installed here has the name that is imported.
+            of_name = {each.lower().replace("_", "-") for each in distributions.get(name, [name])}
+            if not of_name & declared.keys():
+                missing.add((path.relative_to(ROOT).as_posix(), name))
+    assert missing == set()
+
+
+def test_lower_bounds_are_whole_versions_and_not_above_what_runs_here():
+    installed = {
+        each.name.lower().replace("_", "-"): each.version
+        for each in importlib.metadata.distributions()
+    }
+    for name, bound in requirements().items():
+        # websockets' versions have two numbers.
+        assert bound.count(".") >= (1 if name == "websockets" else 2), name
+        if name in installed:
+            here = re.findall(r"\d+", installed[name].split("+")[0])
+            assert [int(each) for each in bound.split(".")] <= [int(each) for each in here], name
+
+
+def test_every_place_names_the_same_pythons():
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    minors = [int(each) for each in re.findall(r"Python :: 3\.(\d+)", setup)]
+    assert f'python_requires=">=3.{minors[0]},<3.{minors[-1] + 1}"' in setup
+    *others, last = (f"3.{minor}" for minor in minors)
+    for name in ("README.md", "CONTRIBUTING.md", ".ci/run"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert f"Python {', '.join(others)} or {last}" in text, name
+    assert f"for version in {' '.join([*others, last])}; do" in text
