@@ -41,7 +41,7 @@ def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
 
 
 def _read(recipe, part, source, target):
-    """The pair of each line of the files, or None where it belongs to the other part."""
+    """Yields the pair of each line of the files, or None where it belongs to the other part."""
     held_out = recipe.data.hold_out_every
     for number, pair in enumerate(_pairs(recipe, source, target), start=1):
         is_here = held_out is None or (number % held_out == 0) == (part == "validation")
@@ -49,7 +49,7 @@ def _read(recipe, part, source, target):
 
 
 def text_digests(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """What tells the texts of each part from others."""
+    """Returns the `digests` of the texts of each part."""
     return {part: digests(texts_of(recipe, part)) for part in ("train", "validation")}
 
 
