@@ -262,8 +262,8 @@ def inspect_run(
         inputs["other"] = RunFolder.existing(other_positions).model()
     if corpus is not None:
         inputs["pairs"] = read_pairs(*corpus)
-    elif all(map(os.path.isfile, filter(None, (files := text_files(recipe, "validation"))))):
-        inputs["pairs"] = read_pairs(*files)
+    elif all(map(os.path.isfile, filter(None, text_files(recipe, "validation")))):
+        inputs["pairs"] = tuple(map(list, zip(*texts_of(recipe, "validation"), strict=True)))
     search: dict[str, Any] = {"beam_size": beam_size or recipe.decoding.beam_size}
     search["length_penalty"] = recipe.decoding.length_penalty
     model = folder.model()

@@ -17,8 +17,14 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import remove_left_behind, staged_folder, write_whole
 
 # Why a pair is dropped, in the order in which the reasons are tried.
-_REASONS = ("empty side", "over-long side", "extreme length ratio", "exact duplicate")
-_KEPT, _EMPTY, _OVER_LONG, _RATIO, _DUPLICATE = range(5)
+_REASONS = (
+    "empty side",
+    "over-long side",
+    "extreme length ratio",
+    "equal to a held-out pair",
+    "exact duplicate",
+)
+_KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
 _LINES_NAMED = 5
 # Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
@@ -104,9 +110,10 @@ def encode_files(
     max_length_ratio: float | None = 4.0,
     drop_duplicates: bool = True,
     cache: str | os.PathLike | None = None,
-    known_digests: dict[str, str] | None = None,
-    read: Callable[..., Iterator[tuple[str, str]]] = iterate_pairs,
+    known_digests: dict[str, Any] | None = None,
+    read: Callable[..., Iterator[tuple[str, str] | None]] = iterate_pairs,
     with_sources: bool = True,
+    held_out: Iterable[tuple[str, str]] = (),
 ) -> tuple[EncodedPairs, PairReport]:
     """As `encode_pairs`, of files that need not fit in memory.
 
@@ -116,9 +123,12 @@ def encode_files(
         cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
             options. They are then mapped from there, not held in memory, where about 60 bytes a
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
-        known_digests: The files' `digests`, which are computed otherwise to find the ids again.
-        read: What reads the pairs from `source` and `target`.
+        known_digests: All that decides the texts, fit for JSON, to find the ids again; by default
+            the files' `digests`, which are computed.
+        read: Reads from `source` and `target` the pair of each line, or None to leave it out.
         with_sources: Whether pairs have a source; False: it is empty, the targets alone count.
+        held_out: Pairs of texts that are dropped wherever they stand. With a `cache`,
+            `known_digests` must depend on them, and on the lines that are left out.
 
     Raises:
         InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
@@ -126,15 +136,15 @@ def encode_files(
     options = _Options(max_length, max_length_ratio, drop_duplicates, with_sources)
     tokenizers = source_tokenizer, target_tokenizer
     if cache is None:
-        return _encode(read(source, target), tokenizers, options, None)
-    folder = pathlib.Path(cache) / _key(
-        known_digests or digests(read(source, target)), tokenizers, options
-    )
+        return _encode(read(source, target), tokenizers, options, None, held_out)
+    texts = known_digests or digests(filter(None, read(source, target)))
+    folder = pathlib.Path(cache) / _key(texts, tokenizers, options)
     remove_left_behind(folder.parent)
     if not (folder / "report.json").exists():
         try:
             with staged_folder(folder) as staging:
-                pairs, report = _encode(read(source, target), tokenizers, options, staging)
+                lines = read(source, target)
+                pairs, report = _encode(lines, tokenizers, options, staging, held_out)
                 for name in ("source_offsets", "target_offsets", "lines"):
                     np.save(staging / f"{name}.npy", getattr(pairs, name))
                 write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
@@ -198,11 +208,15 @@ def _mapped(file):
     return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
-def _encode(pairs, tokenizers, options, folder):
+def _encode(pairs, tokenizers, options, folder, held_out=()):
+    numbered = ((line, pair) for line, pair in enumerate(pairs, start=1) if pair is not None)
+    lines, held_out = [np.zeros(0, np.int64)], set(held_out)
     names = ("source.ids", "target.ids")
     sides = [_Side(None if folder is None else folder / name) for name in names]
     reasons, hashes = [np.zeros(0, np.uint8)], [np.zeros(0, np.uint64)]
-    for chunk in iter(lambda: list(itertools.islice(pairs, _CHUNK)), []):
+    for lines_and_pairs in iter(lambda: list(itertools.islice(numbered, _CHUNK)), []):
+        numbers, chunk = zip(*lines_and_pairs, strict=True)
+        lines.append(np.array(numbers))
         texts = [list(side) for side in zip(*chunk, strict=True)]
         found = [
             _tokenize(side, tokenizer, add_eos)
@@ -211,17 +225,20 @@ def _encode(pairs, tokenizers, options, folder):
         (_, source_lengths), (_, target_lengths) = found
         reasons.append(_reasons(source_lengths - 1, target_lengths, options))
         keep = reasons[-1] == _KEPT
+        if held_out:
+            keep &= [pair not in held_out for pair in chunk]
+            reasons[-1][(reasons[-1] == _KEPT) & ~keep] = _HELD_OUT
         if options.drop_duplicates:
             hashes.append(np.array([_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
         for side, (flat, lengths) in zip(sides, found, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
-    reasons = np.concatenate(reasons)
+    reasons, lines = np.concatenate(reasons), np.concatenate(lines)
     kept = np.flatnonzero(reasons == _KEPT)
     first = np.ones(len(kept), bool)
     if options.drop_duplicates:
         first = _are_first(hashes)
         reasons[kept[~first]] = _DUPLICATE
-    report = _report(reasons)
+    report = _report(reasons, lines)
     if not report.kept:
         raise InputError(
             "No sentence pair is left after the checks: "
@@ -230,7 +247,7 @@ def _encode(pairs, tokenizers, options, folder):
         )
     (source, source_offsets), (target, target_offsets) = (side.finish(first) for side in sides)
     sides = source, source_offsets, target, target_offsets
-    return EncodedPairs(*sides, np.flatnonzero(reasons == _KEPT) + 1), report
+    return EncodedPairs(*sides, lines[reasons == _KEPT]), report
 
 
 def _are_first(chunks):
@@ -303,10 +320,10 @@ def _reasons(source_tokens, target_tokens, options):
     return np.select(conditions, choices, default=_KEPT).astype(np.uint8)
 
 
-def _report(reasons):
+def _report(reasons, lines):
     dropped = {}
     for reason, name in enumerate(_REASONS, start=1):
-        lines = np.flatnonzero(reasons == reason) + 1
-        if len(lines):
-            dropped[name] = DropCount(len(lines), tuple(lines[:_LINES_NAMED].tolist()))
+        found = lines[reasons == reason]
+        if len(found):
+            dropped[name] = DropCount(len(found), tuple(found[:_LINES_NAMED].tolist()))
     return PairReport(len(reasons), int(np.sum(reasons == _KEPT)), dropped)

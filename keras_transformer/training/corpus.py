@@ -16,6 +16,7 @@ from keras_transformer.data import (
     encode_files,
     iterate_pairs,
 )
+from keras_transformer.data.encoding import digests
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.text import Tokenizer
@@ -36,14 +37,20 @@ def text_files(recipe: Recipe, part: str) -> tuple[pathlib.Path, pathlib.Path | 
 
 def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
     """The pairs of `"train"` or `"validation"`, as they are read."""
-    return _read(recipe, part, *text_files(recipe, part))
+    return filter(None, _read(recipe, part, *text_files(recipe, part)))
 
 
 def _read(recipe, part, source, target):
+    """Yields the pair of each line of the files, or None where it belongs to the other part."""
     held_out = recipe.data.hold_out_every
     for number, pair in enumerate(_pairs(recipe, source, target), start=1):
-        if held_out is None or (number % held_out == 0) == (part == "validation"):
-            yield pair
+        is_here = held_out is None or (number % held_out == 0) == (part == "validation")
+        yield pair if is_here else None
+
+
+def text_digests(recipe: Recipe) -> dict[str, dict[str, str]]:
+    """Returns the `digests` of the texts of each part."""
+    return {part: digests(texts_of(recipe, part)) for part in ("train", "validation")}
 
 
 def _pairs(recipe, source, target):
@@ -120,18 +127,29 @@ def _sample(lines, size):
     return kept
 
 
+def _texts_of_cache(known_digests, part, every):
+    if every is None:
+        return known_digests[part]
+    # What is dropped, and the numbers of the lines, depend on both parts.
+    return {"part": part, "hold_out_every": every, **known_digests}
+
+
 def make_datasets(
     recipe: Recipe,
     tokenizers: Tokenizers,
-    digests: dict[str, dict[str, str]] | None = None,
+    known_digests: dict[str, dict[str, str]] | None = None,
     host: Host = ALONE,
 ) -> tuple[dict[str, ParallelDataset], dict[str, PairReport]]:
     """The batches of each part, this host's rows of them, and what was dropped from it.
 
-    `digests` are those of the parts' texts, where they are known.
+    `known_digests` are the `text_digests`, where they are known. Training pairs that are equal to
+    one of those held out are dropped.
     """
     datasets, reports = {}, {}
     data, training = recipe.data, recipe.training
+    every = data.hold_out_every
+    if data.cache is not None:
+        known_digests = known_digests or text_digests(recipe)
     is_classifier = recipe.kind == "classifier"
     for part in ("train", "validation"):
         is_training, files = part == "train", text_files(recipe, part)
@@ -144,9 +162,10 @@ def make_datasets(
             max_length_ratio=None if is_classifier else data.max_length_ratio,
             drop_duplicates=data.drop_duplicates and is_training,
             cache=data.cache,
-            known_digests=None if digests is None else digests[part],
+            known_digests=known_digests and _texts_of_cache(known_digests, part, every),
             read=functools.partial(_read, recipe, part),
             with_sources=recipe.with_sources,
+            held_out=texts_of(recipe, "validation") if every and is_training else (),
         )
         datasets[part] = (LabelledDataset if is_classifier else ParallelDataset)(
             pairs,

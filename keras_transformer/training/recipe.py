@@ -53,8 +53,8 @@ class DataSection:
     validation: Files = Files()
     hold_out_every: int | None = option(
         None,
-        "Every so many-th pair of `train` is not trained on but is the validation set, where "
-        "`validation` names no files; null: none.",
+        "Every so many-th pair of `train` is the validation set, where `validation` names no "
+        "files; neither it nor an equal pair is trained on. null: none.",
         ge=2,
     )
     max_length: int = option(

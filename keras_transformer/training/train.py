@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.data.encoding import digests as digests_of
 from keras_transformer.errors import InputError
 from keras_transformer.files import check_own, is_terminal, write_whole
 from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
@@ -23,6 +22,7 @@ from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.attention_images import AttentionImages, check_plots
 from keras_transformer.training.corpus import (
     make_datasets,
+    text_digests,
     text_files,
     texts_of,
     train_tokenizers,
@@ -114,7 +114,7 @@ def _train(recipe, folder, resume, overwrite, verbose, recipe_file, dry_run, hos
         _check_resumed(recipe, folder)
     else:
         _check_folder(recipe, folder, overwrite, recipe_file)
-    digests = {part: digests_of(texts_of(recipe, part)) for part in ("train", "validation")}
+    digests = text_digests(recipe)
     if resume:
         _check_texts(recipe, folder, digests)
     start = folder if resume else _start(recipe)

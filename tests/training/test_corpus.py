@@ -49,6 +49,50 @@ def test_every_third_pair_is_held_out_where_that_is_asked_for(values):
     assert set(texts_of(recipe, "train")) == set(PAIRS) - set(PAIRS[2::3])
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_lines_are_those_of_the_files_and_no_held_out_pair_is_trained_on(
+    values, tmp_path, monkeypatch, cached
+):
+    monkeypatch.setattr("keras_transformer.data.encoding._CHUNK", 7)
+    # Held out are lines 3, 6, …; line 4 is equal to line 3, and lines 8 and 11 have no text.
+    pairs = [*PAIRS[:3], PAIRS[2], *PAIRS[4:7], ("", ""), *PAIRS[8:10], ("", "x"), *PAIRS[11:]]
+    for side, name in enumerate(("train.en", "train.de")):
+        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in pairs), "utf-8")
+    del values["data"]["validation"]
+    cache = str(tmp_path / "cache") if cached else None
+    values["data"] |= {"hold_out_every": 3, "cache": cache}
+    recipe = Recipe.from_dict(values)
+    tokenizers = train_tokenizers(recipe)
+    for _ in range(1 + cached):
+        datasets, reports = make_datasets(recipe, tokenizers)
+        dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
+        found = reports["train"].dropped
+        assert {why: drop.first_lines for why, drop in found.items()} == dropped
+        assert reports["train"].total == 22 and reports["validation"].dropped == {}
+        for part, dataset in datasets.items():
+            (lines,) = (dataset.lines(0, step) for step in range(dataset.steps_per_epoch))
+            held_out = [line for line in range(1, 33) if (line % 3 == 0) == (part != "train")]
+            assert lines == [line for line in held_out if line not in (4, 8, 11)]
+            ids = [tokenizers[1].tokenize([pairs[line - 1][1]])[0] for line in lines]
+            assert [dataset.pairs.target(i).tolist() for i in range(len(lines))] == ids
+
+
+def test_the_cache_of_other_lines_is_another_one(values, tmp_path):
+    # Both parts have the same texts, at other lines.
+    del values["data"]["validation"]
+    values["data"]["cache"] = str(tmp_path / "cache")
+    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
+    held_out = PAIRS[9]
+    for every, expected in (3, [1, 2, 4]), (4, [1, 2, 3]):
+        pairs = [*PAIRS[: every - 1], held_out, *PAIRS[every - 1 : 3]]
+        for side, name in enumerate(("train.en", "train.de")):
+            (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in pairs), "utf-8")
+        values["data"]["hold_out_every"] = every
+        datasets, _ = make_datasets(Recipe.from_dict(values), (tokenizer, tokenizer))
+        assert datasets["train"].lines(0, 0) == expected
+        assert datasets["validation"].lines(0, 0) == [every]
+
+
 @pytest.fixture
 def labelled(values, tmp_path):
     """A recipe of a classifier over `label<TAB>text`."""
