@@ -70,8 +70,11 @@ def test_the_activation_is_the_given_one(rng, randomize, block_class):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(intermediate_dim=0), "`intermediate_dim` must be positive. Received: interm"),
-        (dict(num_heads=-1), "`num_heads` must be positive. Received: num_heads=-1"),
+        (
+            dict(intermediate_dim=0),
+            "`intermediate_dim` must be a positive integer. Received: ",
+        ),
+        (dict(num_heads=-1), "`num_heads` must be a positive integer. Received: num_heads=-1"),
         (dict(dropout=1.5), "`dropout` must be in [0, 1). Received: dropout=1.5"),
         (dict(attention_dropout=1), "`attention_dropout` must be in [0, 1)"),
         (dict(feed_forward_dropout=-1), "`feed_forward_dropout` must be in [0, 1)"),

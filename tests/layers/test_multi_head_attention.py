@@ -358,11 +358,11 @@ def test_attention_with_positions_of_its_own_knows_distances_alone(rng, randomiz
     ("arguments", "message"),
     [
         (dict(num_kv_heads=2), "must divide `num_heads`. Received: num_heads=3, num_kv_heads=2"),
-        (dict(num_kv_heads=0), "`num_kv_heads` must be positive"),
-        (dict(window=0), "`window` must be positive"),
+        (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer"),
+        (dict(window=0), "`window` must be a positive integer"),
         (dict(positions="absolute"), "must be one of rotary, relative"),
         (dict(positions="rotary"), "need an even `key_dim`. Received: key_dim=11"),
-        (dict(max_distance=-1), "`max_distance` must be positive"),
+        (dict(max_distance=-1), "`max_distance` must be a positive integer"),
     ],
 )
 def test_what_keys_and_positions_may_be_is_told(arguments, message):
@@ -482,9 +482,12 @@ def test_the_mask_of_the_query_travels_on(rng):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(num_heads=0), "`num_heads` must be positive. Received: num_heads=0"),
-        (dict(key_dim=-1), "`key_dim` must be positive. Received: key_dim=-1"),
-        (dict(value_dim=0), "`value_dim` must be positive. Received: value_dim=0"),
+        (dict(num_heads=0), "`num_heads` must be a positive integer. Received: num_heads=0"),
+        (dict(num_heads="2"), "`num_heads` must be a positive integer. Received: num_heads='2'"),
+        (dict(num_heads=2.0), "`num_heads` must be a positive integer. Received: num_heads=2.0"),
+        (dict(window=True), "`window` must be a positive integer. Received: window=True"),
+        (dict(key_dim=-1), "`key_dim` must be a positive integer. Received: key_dim=-1"),
+        (dict(value_dim=0), "`value_dim` must be a positive integer. Received: value_dim=0"),
         (dict(dropout=1.0), "`dropout` must be in [0, 1). Received: dropout=1.0"),
     ],
 )
