@@ -195,3 +195,27 @@ def test_inputs_of_other_shapes_are_refused_in_words(block_class):
     assert block.compute_output_shape((2, 5, WIDTH)) == (2, 5, WIDTH)
     with pytest.raises(ValueError, match=r"`inputs` must have the 33 features .*\(2, 5, 34\)"):
         block(np.ones((2, 5, 34), "float32"))
+
+
+@pytest.mark.tensorflow
+@BLOCKS
+def test_a_training_step_with_a_window_has_no_array_of_all_pairs(rng, block_class):
+    """As `fit` and searches compile it: the length is unknown while the program is traced."""
+    import tensorflow as tf
+
+    block = block_class(INNER, HEADS, attention_window=3)
+    block.build((None, None, WIDTH))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None, WIDTH))], jit_compile=True, autograph=False
+    )
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(block(inputs) ** 2)
+        return tape.gradient(loss, [weight.value for weight in block.trainable_variables])
+
+    length = 61  # Of nothing else in the program.
+    inputs = tf.constant(rng.normal(size=(BATCH, length, WIDTH)).astype("float32"))
+    program = run.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
+    assert f"{BATCH},{length},{WIDTH}]" in program
+    assert f"{length},{length}" not in program

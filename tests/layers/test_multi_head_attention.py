@@ -301,12 +301,12 @@ def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
     """Without the weights it is computed in blocks, with them it is not."""
     pairs = []
 
-    def attend_in_blocks(attend, query, key_value, mask, window):
+    def attend_in_blocks(attend, *others):
         def noted(queries, keys, *arguments, **options):
             pairs.append(queries.shape[2] * keys.value.shape[2] * queries.shape[0] // BATCH)
             return attend(queries, keys, *arguments, **options)
 
-        return local_attention.attend_in_blocks(noted, query, key_value, mask, window)
+        return local_attention.attend_in_blocks(noted, *others)
 
     monkeypatch.setattr(multi_head_attention, "attend_in_blocks", attend_in_blocks)
     inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
@@ -321,6 +321,31 @@ def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
     np.testing.assert_allclose(float64(layer(inputs, inputs, **call)), float64(expected), atol=2e-6)
     # Blocks of two tokens, each with three blocks of keys.
     assert pairs == [-(-length // 2) * 2 * 6]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("axes", [(2, 1, 1), (1, 1, 2), (2, 3, 2)])
+def test_a_length_that_is_unknown_until_it_runs_is_seen_block_by_block_too(rng, randomize, axes):
+    import tensorflow as tf
+
+    shape = (None, None, QUERY_WIDTH)
+    layer = attention(randomize, shape, shape, window=2)
+    batch, heads, rows = axes
+    specs = (
+        tf.TensorSpec(shape),
+        tf.TensorSpec((batch, heads, 1 if rows == 1 else None, None), bool),
+    )
+
+    @tf.function(input_signature=specs, autograph=False)
+    def run(inputs, mask):
+        return layer(inputs, inputs, attention_mask=mask, use_causal_mask=True)
+
+    for length in (1, 7, 8, 9, 17):
+        inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
+        mask = rng.random((batch, heads, 1 if rows == 1 else length, length)) < 0.7
+        call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
+        expected, _ = layer(inputs, inputs, **call)
+        np.testing.assert_allclose(float64(run(inputs, mask)), float64(expected), atol=2e-6)
 
 
 def test_shared_keys_equal_keras_own_layer(rng, randomize):
