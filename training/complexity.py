@@ -2,12 +2,14 @@
 
     pip install ".[jax,plots]"
     KERAS_BACKEND=jax python training/complexity.py --plot complexity.png
+    KERAS_BACKEND=jax python training/complexity.py --causal --widths 64 --lengths 2048 8192
     KERAS_BACKEND=jax python training/complexity.py --costs
 
 A layer reads one sequence, forwards, compiled by XLA: self-attention (four heads, its projections
 included), the same restricted to a neighbourhood of 32 tokens to each side, a GRU, a convolution of
 three positions. Memory is what XLA says it needs beside inputs, outputs and weights. The crossover
-of a width is the length from which self-attention takes longer than the GRU. `--costs` gives the
+of a width is the length from which self-attention takes longer than the GRU. With `--causal` both
+kinds of self-attention see what came before alone, as in a decoder. `--costs` gives the
 floating-point operations of the paper's two trainings instead, from their configurations: its
 Table 2 estimates them from time and hardware. JSON on stdout.
 
@@ -43,29 +45,30 @@ BATCH_TOKENS, SENTENCE, VOCABULARY = 25_000, 25, 37_000
 COMPILER_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
-def layer_of(kind, width):
-    """The layer and what it is called with, from one sequence."""
+def layer_of(kind, width, causal=False):
+    """The layer and its call's arguments, from one sequence."""
     if kind in ("self-attention", "restricted"):
         window = WINDOW if kind == "restricted" else None
         layer = MultiHeadAttention(4, width // 4, window=window)
-        return layer, lambda sequence: (sequence, sequence)
+        return layer, lambda sequence: dict(query=sequence, value=sequence, use_causal_mask=causal)
     if kind == "recurrent":
-        return keras.layers.GRU(width, return_sequences=True), lambda sequence: (sequence,)
-    return keras.layers.Conv1D(width, KERNEL, padding="same"), lambda sequence: (sequence,)
+        layer = keras.layers.GRU(width, return_sequences=True)
+        return layer, lambda sequence: {"sequences": sequence}
+    return keras.layers.Conv1D(width, KERNEL, padding="same"), lambda sequence: {"inputs": sequence}
 
 
-def measured(kind, width, length, rounds):
+def measured(kind, width, length, rounds, causal=False):
     """Milliseconds and MiB of one layer on one sequence."""
     import jax
 
-    layer, called_with = layer_of(kind, width)
+    layer, called_with = layer_of(kind, width, causal)
     sequence = np.random.default_rng(1).normal(size=(1, length, width)).astype("float32")
-    layer(*called_with(sequence))  # builds it
+    layer(**called_with(sequence[:, :2]))  # builds it
     values = [weight.value for weight in layer.trainable_variables]
     others = [weight.value for weight in layer.non_trainable_variables]
 
     def run(values, sequence):
-        return layer.stateless_call(values, others, *called_with(sequence))[0]
+        return layer.stateless_call(values, others, **called_with(sequence))[0]
 
     compiled = jax.jit(run).lower(values, sequence).compile(compiler_options=COMPILER_OPTIONS)
     seconds = []
@@ -144,6 +147,7 @@ def main(arguments=None):
     parser.add_argument("--lengths", type=int, nargs="+", default=[2**i for i in range(4, 12)])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--plot", metavar="FILE", help="PNG to write; needs the extra `plots`")
+    parser.add_argument("--causal", action="store_true", help="attention to what came before")
     parser.add_argument("--costs", action="store_true", help="the operations of the trainings")
     options = parser.parse_args(arguments)
     if options.costs:
@@ -154,7 +158,7 @@ def main(arguments=None):
     rows = []
     for width, length in itertools.product(options.widths, sorted(options.lengths)):
         for kind in ORDERS:
-            rows.append(measured(kind, width, length, options.rounds))
+            rows.append(measured(kind, width, length, options.rounds, options.causal))
         print(f"width {width}, length {length}", file=sys.stderr)
     if options.plot:
         plot(rows, options.widths, options.plot)

@@ -132,7 +132,8 @@ def write_pruned(folder, model, names, epochs, output):
                 shuffle=False,
                 verbose=2,
             )
-    heads = {f"{kind}_heads": list(pruned.config.heads_of(kind)) for kind in KINDS}
+    counts = {f"{kind}_heads": list(pruned.config.heads_of(kind)) for kind in KINDS}
+    heads = {name: heads for name, heads in counts.items() if heads}
     recipe = dataclasses.replace(recipe, model={**recipe.model, **heads})
     new = RunFolder(output)
     new.create(recipe, folder.tokenizers(), folder.digests() or {})

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+from keras_transformer.models.turns import TurnEncoder
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
@@ -124,7 +125,10 @@ def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
 
 
 def attention_layers(model: keras.Model) -> list[MultiHeadAttention]:
-    """Every `MultiHeadAttention` of a model, in the order of its layers."""
+    """Every `MultiHeadAttention` of a model, in the order of its layers.
+
+    Those over the turns of a conversation are left out: they are none of the encoder's layers.
+    """
     return [layer for layer in _sublayers(model) if isinstance(layer, MultiHeadAttention)]
 
 
@@ -133,6 +137,8 @@ def _sublayers(layer):
     # Keras' own `_flatten_layers` gives the layers of a list last one first.
     found: dict[int, keras.layers.Layer] = {}
     for each in layer._layers:
+        if isinstance(each, TurnEncoder):
+            continue
         found |= {id(inner): inner for inner in (each, *_sublayers(each)) if id(inner) not in found}
     return list(found.values())
 

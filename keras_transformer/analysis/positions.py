@@ -13,14 +13,15 @@ def position_vectors(layer: keras.layers.Layer, length: int, width: int) -> np.n
     """What a positional layer adds to each place.
 
     Args:
-        layer: `SinusoidalPositionalEncoding` or `LearnedPositionalEmbedding`.
+        layer: `SinusoidalPositionalEncoding`, `LearnedPositionalEmbedding`, or
+            `ConcatenatedPositions` over one of them.
         length: How many positions, from 0.
         width: The model's width.
 
     Returns:
         Float32 `(length, width)`; NaN past the end of a learned table.
     """
-    last = min(length, getattr(layer, "max_length", length))
+    last = min(length, getattr(getattr(layer, "positions", layer), "max_length", length))
     found = layer(ops.zeros((1, last, width), layer.compute_dtype))[0]
     vectors = np.full((length, width), np.nan, "float32")
     vectors[:last] = ops.convert_to_numpy(ops.cast(found, "float32"))

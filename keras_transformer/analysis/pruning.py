@@ -1,5 +1,6 @@
 """Heads switched off for a while, or taken out for good."""
 
+import collections
 import contextlib
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.analysis.attention import KINDS, attention_layers, kinds_of
-from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import InputError
 from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.models import Transformer
@@ -47,14 +47,14 @@ def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
     """A smaller model without some heads: it computes what `model` does with `heads_off`.
 
     Its projections have fewer features, its configuration says how many heads each block has. The
-    heads that are left are counted anew.
+    heads that are left are counted anew. Blocks over turns keep all of their heads.
 
     Args:
-        model: `Transformer`. It is not changed.
+        model: `Transformer`, `LanguageModel` or `Classifier`. It is not changed.
         names: As `encoder.0.1`: kind, layer, head.
 
     Returns:
-        A `Transformer` with copies of the weights, not compiled.
+        A model of the same class with copies of the weights, not compiled.
 
     Raises:
         InputError: There is no such head, or a layer would have none left.
@@ -68,7 +68,7 @@ def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
             f"Received: model.num_kv_heads={shared}."
         )
     kinds, off = kinds_of(model), dict(_heads_by_layer(model, names))
-    left: dict[str, list[int]] = {f"{kind}_heads": [] for kind in KINDS}
+    left = collections.defaultdict(list)
     kept_of: dict[int, tuple[int, list[int]]] = {}  # By a weight's id: its axis, its heads.
     for layer in attention_layers(model):
         kept = [head for head in range(layer.num_heads) if head not in off.get(layer, ())]
@@ -81,8 +81,8 @@ def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
             kept_of[id(each.kernel)] = 1, kept
             if each.bias is not None:
                 kept_of[id(each.bias)] = 0, kept
-    config = TransformerConfig.from_dict({**model.config.to_dict(), **left})
-    pruned = Transformer(config, dtype=model.dtype_policy, name=model.name)
+    config = model.config.from_dict({**model.config.to_dict(), **left})
+    pruned = type(model)(config, dtype=model.dtype_policy, name=model.name)
     for old, new in zip(model.weights, pruned.weights, strict=True):
         value = ops.convert_to_numpy(old)
         if id(old) in kept_of:

@@ -104,14 +104,20 @@ def position_pictures(
 ) -> dict[str, Any]:
     """Figures of a `Transformer`'s positions by the name of their file.
 
+    Learned vectors stand beside the sinusoids of their width. Models without vectors of positions
+    (rotary, relative or none) have no figures.
+
     Args:
         trained: The longest text of its training, in tokens.
         other: A `Transformer` with the other kind of positions, to stand beside it.
     """
+    models = [each for each in (model, other) if each is not None]
+    if not any(each.config.positions in ("sinusoidal", "learned") for each in models):
+        return {}
     width, length = model.config.model_dim, 4 * trained
     vectors: dict[str, np.ndarray] = {"sinusoidal": sinusoids(length, width)}
-    for each in (model, other):
-        if each is not None and each.config.positions == "learned":
+    for each in models:
+        if each.config.positions == "learned":
             layer = each.target_positions
             vectors["learned"] = position_vectors(layer, length, each.config.model_dim)
     shown = {name: each[: min(trained, 128)] for name, each in vectors.items()}
@@ -214,10 +220,8 @@ def write_report(
         (folder / "heads.csv").write_text(heads_csv(table), encoding="utf-8")
         roles = [head.role for head in table]
         report["roles"] = {role: roles.count(role) for role in sorted(set(roles))}
-    if drawn:
-        _write_pictures(folder, inspection.pictures)
-        if table:
-            _write_pictures(folder, lambda: {"heads.png": plots.plot_heads(table)})
+    if drawn and _write_pictures(folder, inspection.pictures) and table:
+        _write_pictures(folder, lambda: {"heads.png": plots.plot_heads(table)})
     report["files"] = sorted([*(path.name for path in folder.iterdir()), "report.json"])
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     (folder / "report.json").write_text(text, encoding="utf-8")

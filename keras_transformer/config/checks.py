@@ -1,5 +1,6 @@
 """Checks of options, each with one line that says what was expected and received."""
 
+import numbers
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -54,11 +55,10 @@ def check_rate(name: str, value: object) -> None:
         raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
 
 
-def check_positive(**sizes: float) -> None:
-    """Raises `ValueError` for a size that is not positive."""
+def check_positive(**sizes: Any) -> None:
+    """Raises `InputError`, a `ValueError`, for a size that is no positive integer."""
     for name, size in sizes.items():
-        if size <= 0:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={size!r}.")
+        check(name, size, "a positive integer", numbers.Integral)
 
 
 def check_divides(name: str, size: int, other: str, whole: int) -> None:

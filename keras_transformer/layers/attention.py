@@ -45,8 +45,8 @@ class Attention(LayerOfProjections):
         weights, float `(batch, query, key)`.
 
     Raises:
-        ValueError: There is no such score, an input has the wrong axes, or the score needs keys
-            with as many features as the queries have.
+        ValueError: There is no such score, an input has the wrong axes, a mask has several heads,
+            or the score needs keys with as many features as the queries have.
 
     References: Luong et al. 2015, section 3.1 (arXiv:1508.04025): dot, general; Bahdanau et al.
     2014, appendix A.1.2 (arXiv:1409.0473): additive; Vaswani et al. 2017, section 3.2.1
@@ -99,8 +99,14 @@ class Attention(LayerOfProjections):
         value_mask: keras.KerasTensor | None = None,
         key_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        mask = masks.with_heads_axis(attention_mask)
+        if mask is not None and mask.shape[1] != 1:
+            raise ValueError(
+                "The `attention_mask` of one head must have the axes (query, key) or "
+                f"(batch, query, key). Received: attention_mask of shape {tuple(mask.shape)}."
+            )
         mask = masks.combine(
-            masks.with_heads_axis(attention_mask),
+            mask,
             masks.key_mask(value_mask),
             masks.key_mask(key_mask),
         )

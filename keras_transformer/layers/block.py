@@ -115,9 +115,10 @@ class Block(LayerOfProjections):
             return inputs + self._dropout_layer(outputs, training=training)
         return normalization(inputs + self._dropout_layer(sublayer(inputs), training=training))
 
-    def _attend(self, attention, inputs, value, mask, training, scores):
+    def _attend(self, attention, inputs, value, mask, training, scores, use_causal_mask=False):
         """`attention` from `inputs` to `value`; a list of `scores` gets its weights."""
         options = {"attention_mask": mask, "training": training}
+        options["use_causal_mask"] = use_causal_mask
         if scores is None:
             return attention(inputs, value, **options)
         outputs, weights = attention(inputs, value, return_attention_scores=True, **options)

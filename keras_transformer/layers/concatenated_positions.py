@@ -14,7 +14,8 @@ class ConcatenatedPositions(keras.layers.Layer):
 
     Args:
         positions: A layer that adds vectors of positions to its inputs, as
-            `SinusoidalPositionalEncoding` and `LearnedPositionalEmbedding` do.
+            `SinusoidalPositionalEncoding` and `LearnedPositionalEmbedding` do. Several layers may
+            share one.
 
     Call arguments: As those of `positions`.
 
@@ -35,7 +36,8 @@ class ConcatenatedPositions(keras.layers.Layer):
 
     def build(self, input_shape):
         width = input_shape[-1]
-        self.positions.build(input_shape)
+        if not self.positions.built:
+            self.positions.build(input_shape)
         self.projection = Projection(
             "btd,du->btu", (None, width), dtype=self.dtype_policy, name="projection"
         )
@@ -48,6 +50,8 @@ class ConcatenatedPositions(keras.layers.Layer):
         return self.projection(ops.concatenate([inputs, positions], axis=-1))
 
     def get_config(self):
+        # Twice: in the file of a model, Keras marks what it serializes again as shared.
+        keras.saving.serialize_keras_object(self.positions)
         positions = keras.saving.serialize_keras_object(self.positions)
         return {**super().get_config(), "positions": positions}
 

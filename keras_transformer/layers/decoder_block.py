@@ -92,11 +92,8 @@ class DecoderBlock(Block):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(decoder_sequence.shape)
         self._check_encoder_sequence(encoder_sequence)
-        length = ops.shape(decoder_sequence)[1]
         mask = masks.combine(
-            masks.causal_mask(length) if use_causal_mask else None,
-            masks.key_mask(decoder_padding_mask),
-            masks.with_heads_axis(decoder_attention_mask),
+            masks.key_mask(decoder_padding_mask), masks.with_heads_axis(decoder_attention_mask)
         )
         cross_mask = masks.combine(
             masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
@@ -104,7 +101,8 @@ class DecoderBlock(Block):
         scores: list | None = [] if return_attention_scores else None
 
         def attend(x):
-            return self._attend(self.self_attention, x, x, mask, training, scores)
+            options = mask, training, scores, use_causal_mask
+            return self._attend(self.self_attention, x, x, *options)
 
         def attend_to_encoder(x):
             value = encoder_sequence

@@ -14,19 +14,24 @@ def attend_in_blocks(
     key_value: KeyValue,
     mask: keras.KerasTensor | None,
     window: int,
+    causal: bool = False,
 ) -> keras.KerasTensor:
     """Attends block by block, each to itself and to the blocks beside it.
 
     A query sees `window` keys to each side, so that with blocks of that length three blocks hold
     all that it may see: the products are those of `3 · length · window` pairs, not of `length²`.
+    A sequence of at most four windows is one block.
 
     Args:
         attend: A function of queries, a `KeyValue`, a mask and `positions`, as
             `MultiHeadAttention.attend`, which applies the window; blocks are sentences to it.
-        query: Float `(batch, heads, length, key_dim)`, of one sequence with `key_value`.
+        query: Float `(batch, heads, length, key_dim)`, of one sequence with `key_value`; the
+            length may be unknown until the program runs.
         key_value: `KeyValue` of as many positions.
-        mask: Bool, True = may attend, broadcastable to `(batch, heads, length, length)`.
+        mask: Bool, True = may attend, broadcastable to `(batch, heads, length, length)`. Memory
+            grows with the square of the length if it has a row for each query.
         window: Tokens that a query sees to each side.
+        causal: Whether position `i` sees the positions `0 … i` only.
 
     Returns:
         Float `(batch, length, heads, value_dim)`.
@@ -34,42 +39,58 @@ def attend_in_blocks(
     Reference: Vaswani et al. 2017, section 4 (arXiv:1706.03762).
     """
     batch, heads, length, _ = ops.shape(query)
-    blocks = -(-length // window)
-    more = blocks * window - length
-    # Three blocks for each one: places in keys with a block of nothing before and behind them.
-    places = window * ops.expand_dims(ops.arange(blocks), 1) + ops.arange(3 * window)
-    sides = (window, window + more)
+    size, side = _sizes(length, window)
+    blocks = -(-length // size)
+    more = blocks * size - length
 
-    def in_blocks(sequence):  # [batch, heads, length, width] -> [batch * blocks, heads, window, …]
+    def in_blocks(sequence):  # [batch, heads, length, width] -> [batch * blocks, heads, size, …]
         shape = ops.shape(sequence)
         padded = ops.pad(sequence, ((0, 0), (0, 0), (0, more), (0, 0)))
-        cut = ops.reshape(padded, (*shape[:2], blocks, window, shape[3]))
+        cut = ops.reshape(padded, (*shape[:2], blocks, size, shape[3]))
         return _joined(ops.transpose(cut, (0, 2, 1, 3, 4)))
 
     def around(sequence, axis):  # The axis' neighbourhood of each block, blocks as sentences.
         pads = [(0, 0)] * len(sequence.shape)
-        pads[axis] = sides
-        found = ops.take(ops.pad(sequence, pads), places, axis=axis)
-        return _joined(ops.moveaxis(found, axis, 1))
+        pads[axis] = (side, side + more)
+        padded, shape = ops.pad(sequence, pads), ops.shape(sequence)
+        whole, parts = (slice(None),) * axis, []
+        # Slices: the gradient of `take` would be a scatter, which takes longer and more memory.
+        for start, width in ((0, side), (side, size), (2 * side, side)):
+            stretch = padded[(*whole, slice(start, start + blocks * size))]
+            cut = ops.reshape(stretch, (*shape[:axis], blocks, size, *shape[axis + 1 :]))
+            parts.append(cut[(*whole, slice(None), slice(0, width))])
+        return _joined(ops.moveaxis(ops.concatenate(parts, axis=axis + 1), axis, 1))
 
     local = KeyValue(around(key_value.key, 3), around(key_value.value, 2))
     if mask is None:
         mask = ops.ones((1, 1, 1, length), "bool")
-    if mask.shape[3] == 1:
-        mask = ops.broadcast_to(mask, (*ops.shape(mask)[:3], length))
-    mask = ops.broadcast_to(mask, (batch, *ops.shape(mask)[1:]))
-    if mask.shape[2] == 1:
+    rows, is_one_for_all = mask.shape[1] or heads, mask.shape[2] == 1
+    mask = ops.broadcast_to(mask, (batch, rows, 1 if is_one_for_all else length, length))
+    if is_one_for_all:
         seen = around(mask, 3)
     else:
-        rows = ops.shape(mask)[1]
-        padded = ops.pad(mask, ((0, 0), (0, 0), (0, more), sides))
-        cut = ops.reshape(padded, (batch, rows, blocks, window, length + sum(sides)))
-        index = ops.expand_dims(places, (0, 1, 3))
-        index = ops.broadcast_to(index, (batch, rows, blocks, window, 3 * window))
+        split, keys = (batch, rows, blocks, size), size + 2 * side
+        padded = ops.pad(mask, ((0, 0), (0, 0), (0, more), (side, side + more)))
+        cut = ops.reshape(padded, (*split, length + more + 2 * side))
+        places = size * ops.expand_dims(ops.arange(blocks), 1) + ops.arange(keys)
+        index = ops.broadcast_to(ops.expand_dims(places, (0, 1, 3)), (*split, keys))
         seen = _joined(ops.transpose(ops.take_along_axis(cut, index, 4), (0, 2, 1, 3, 4)))
-    positions = window + ops.arange(window), ops.arange(3 * window)
+    positions = side + ops.arange(size), ops.arange(size + 2 * side)
+    if causal:
+        before = ops.expand_dims(positions[0], 1) >= positions[1]
+        seen = ops.logical_and(seen, ops.expand_dims(before, (0, 1)))
     found, _ = attend(in_blocks(query), local, seen, positions=positions)
-    return ops.reshape(found, (batch, blocks * window, heads, -1))[:, :length]
+    width = key_value.value.shape[3]
+    return ops.reshape(found, (batch, blocks * size, heads, width))[:, :length]
+
+
+def _sizes(length, window):
+    """The length of a block, and how much of the blocks beside it belongs to it."""
+    if isinstance(length, int):
+        return (window, window) if length > 4 * window else (max(length, 1), 0)
+    # Arithmetic, not a condition, of which XLA would reserve the memory of both branches.
+    is_long = length > 4 * window
+    return ops.where(is_long, window, ops.maximum(length, 1)), ops.where(is_long, window, 0)
 
 
 def _joined(cut):

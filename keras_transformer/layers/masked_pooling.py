@@ -21,6 +21,10 @@ class MaskedPooling(keras.layers.Layer):
         inputs: Float `(batch, length, features)`.
         padding_mask: Bool `(batch, length)`, True = a real token; by default all are. Padding has
             no effect; without a real token the result is 0.
+        mask, inputs_mask: Bool `(batch, length)`; Keras gives the mask that is attached to
+            `inputs` as the one or the other.
+
+    Masking: both masks are combined. There is none on the result, which has no length.
 
     Returns:
         Float `(batch, features)` in the compute dtype. Sums are made in float32.
@@ -44,11 +48,16 @@ class MaskedPooling(keras.layers.Layer):
             self.score.build(input_shape)
 
     def call(
-        self, inputs: keras.KerasTensor, padding_mask: keras.KerasTensor | None = None
+        self,
+        inputs: keras.KerasTensor,
+        padding_mask: keras.KerasTensor | None = None,
+        mask: keras.KerasTensor | None = None,
+        inputs_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
-        if padding_mask is None:
-            padding_mask = ops.ones(ops.shape(inputs)[:2], "bool")
-        is_real = ops.expand_dims(padding_mask, 2)  # --> [batch, length, 1]
+        real = masks.combine(padding_mask, mask, inputs_mask)
+        if real is None:
+            real = ops.ones(ops.shape(inputs)[:2], "bool")
+        is_real = ops.expand_dims(real, 2)  # --> [batch, length, 1]
         # float32: a bfloat16 sum over a long text keeps two digits.
         values = ops.where(is_real, ops.cast(inputs, "float32"), 0.0)
         if self.way == "max":
@@ -58,12 +67,15 @@ class MaskedPooling(keras.layers.Layer):
             pooled = ops.take_along_axis(values, best, axis=1)[:, 0]
         elif self.way == "attention":
             scores = ops.transpose(self.score(inputs), (0, 2, 1))  # --> [batch, 1, length]
-            weights = masks.masked_softmax(scores, ops.expand_dims(padding_mask, 1))
+            weights = masks.masked_softmax(scores, ops.expand_dims(real, 1))
             pooled = ops.matmul(weights, values)[:, 0]
         else:
             count = ops.sum(ops.cast(is_real, "float32"), axis=1)
             pooled = ops.divide_no_nan(ops.sum(values, axis=1), count)
         return ops.cast(pooled, self.compute_dtype)
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
 
     def get_config(self):
         return {**super().get_config(), "way": self.way}

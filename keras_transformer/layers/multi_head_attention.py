@@ -36,7 +36,8 @@ class MultiHeadAttention(LayerOfProjections):
         num_kv_heads: Heads of keys and values, each shared by as many queries' heads one after
             the other (Ainslie et al. 2023); must divide `num_heads`, which it is by default.
         window: A query sees the keys at most so many tokens before and after it; `None`: all
-            (restricted self-attention, section 4 of the paper).
+            (restricted self-attention, section 4 of the paper). Time and memory then grow with the
+            length alone, unless weights are returned or `attention_mask` has a row a query.
         positions: What attention knows of positions: `None`, nothing; `"rotary"`: queries and keys
             are turned (`layers.rotary`), `key_dim` even; `"relative"`: each query is also
             multiplied with a trained vector of the distance to a key (Shaw et al. 2018, section
@@ -169,19 +170,21 @@ class MultiHeadAttention(LayerOfProjections):
             masks.with_heads_axis(attention_mask),
             masks.key_mask(value_mask),
             masks.key_mask(key_mask),
-            masks.causal_mask(ops.shape(query)[1], ops.shape(value)[1])
-            if use_causal_mask
-            else None,
         )
+        window = self.window
+        if window and not return_attention_scores and _is_long(query, value, window):
+            queries, key_value = self.project_query(query), self.project_key_value(value, key)
+            attend = functools.partial(self.attend, training=training)
+            heads = attend_in_blocks(attend, queries, key_value, mask, window, use_causal_mask)
+            return self.project_output(heads)
+        if use_causal_mask:
+            lengths = ops.shape(query)[1], ops.shape(value)[1]
+            mask = masks.combine(mask, masks.causal_mask(*lengths))
         dropping = self.dropout > 0 and training
         if not dropping and not return_attention_scores and self._has_a_fused_kernel():
             heads = self._attend_at_once(query, value, value if key is None else key, mask)
             return self.project_output(heads)
         queries, key_value = self.project_query(query), self.project_key_value(value, key)
-        window = self.window
-        if window and not return_attention_scores and _is_long(query, value, window):
-            attend = functools.partial(self.attend, training=training)
-            return self.project_output(attend_in_blocks(attend, queries, key_value, mask, window))
         heads, weights = self.attend(queries, key_value, mask, training)
         output = self.project_output(heads)
         return (output, weights) if return_attention_scores else output
@@ -330,6 +333,11 @@ class MultiHeadAttention(LayerOfProjections):
 
 
 def _is_long(query, value, window):
-    """Whether a sequence has many more pairs than blocks of the window have."""
+    """Whether a sequence attends to itself, with many more pairs than blocks of the window have.
+
+    A length that is not known yet may be long.
+    """
     length = query.shape[1]
-    return length is not None and value.shape[1] == length > 4 * window
+    if length is None:
+        return query is value
+    return value.shape[1] == length > 4 * window

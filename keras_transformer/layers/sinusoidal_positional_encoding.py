@@ -1,12 +1,13 @@
 """Positions as sines and cosines of geometric wavelengths."""
 
 import math
+import numbers
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.config import check_positive
+from keras_transformer.config.checks import check
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -44,7 +45,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
     def __init__(self, max_wavelength: float = 10000, **kwargs: Any):
         super().__init__(**kwargs)
-        check_positive(max_wavelength=max_wavelength)
+        check("max_wavelength", max_wavelength, "a positive number", numbers.Real)
         self.max_wavelength = max_wavelength
         self.supports_masking = True
         # `start_index=3` may be given by position, like any other call argument.

@@ -13,7 +13,7 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.declaration import STRICT, check_keys, checked, option
+from keras_transformer.declaration import STRICT, check_keys, checked, option, received
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.text.tokenizer import Normalization
@@ -290,7 +290,7 @@ class Recipe:
         with checked(cls, f"{where}: "):
             recipe = pydantic.TypeAdapter(cls).validate_python(values)
         check_choice("model.kind", recipe.kind, tuple(CONFIGURATIONS))
-        check_keys(recipe.model, _model_keys(recipe.model), f"{where}: ", "model")
+        _check_model_keys(recipe.model, recipe.kind, f"{where}: ")
         problem = contradiction(recipe, trained)
         if problem:
             raise InputError(f"{where}: {problem}")
@@ -365,9 +365,19 @@ class Recipe:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 
 
-def _model_keys(model):
-    kind = CONFIGURATIONS[model.get("kind", "transformer")]
-    names = [field.name for field in dataclasses.fields(kind)]
-    own = ("kind", "preset") if kind.kind == "transformer" else ("kind",)
+def _check_model_keys(model, kind, where):
+    known = _model_keys(kind)
+    # The nearest name would be another option, not a correction, where the key is one elsewhere.
+    elsewhere = {key for each in CONFIGURATIONS for key in _model_keys(each)}.difference(known)
+    for key, value in model.items():
+        if key in elsewhere:
+            problem = f"a {kind} model has no `{key}`"
+            raise InputError(f"{where}{problem}. Received: model.{key}={received(value)}.")
+    check_keys(model, known, where, "model")
+
+
+def _model_keys(kind):
+    names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
+    own = ("kind", "preset") if kind == "transformer" else ("kind",)
     known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
     return (*own, *known)

@@ -9,6 +9,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.analysis import attention, heads_off, prune_heads
 from keras_transformer.analysis.heads import head_table
 from keras_transformer.errors import InputError
+from keras_transformer.models import Classifier, LanguageModel
 
 SOURCE = np.array([[3, 5, 7, 11, 2], [13, 17, 2, 0, 0]])
 TARGET = np.array([[1, 17, 19, 2, 0], [1, 7, 11, 13, 2]])
@@ -98,6 +99,45 @@ def test_the_heads_that_are_left_are_seen_and_measured(model):
         "encoder.0.2",
         "encoder.1.0",
     ]
+
+
+TURNS = dict(num_encoder_layers=2, num_decoder_layers=1, turn_layers=1, turn_id=5)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "fields", "names", "left"),
+    [
+        (LanguageModel, dict(num_decoder_layers=2), ["decoder.1.0"], [None, (2, 1), None]),
+        (Classifier, dict(num_encoder_layers=2), ["encoder.0.1"], [(1, 2), None, None]),
+        (Transformer, TURNS, ["encoder.1.0", "cross.0.1"], [(2, 1), (2,), (1,)]),
+    ],
+)
+def test_models_without_some_kind_of_attention_and_with_turns_are_pruned(
+    randomize, model_class, fields, names, left
+):
+    sizes = dict(model_dim=8, num_heads=2, intermediate_dim=8)
+    model = randomize(model_class(model_class.config_class(29, **sizes, **fields)))
+    inputs = SOURCE if model_class is Classifier else (SOURCE, TARGET)
+    before = ops.convert_to_numpy(model(inputs))
+    with heads_off(model, names):
+        expected = ops.convert_to_numpy(model(inputs))
+    pruned = prune_heads(model, names)
+    assert type(pruned) is model_class
+    np.testing.assert_allclose(ops.convert_to_numpy(pruned(inputs)), expected, atol=1e-5)
+    assert np.abs(expected - before).max() > 1e-3
+    config = pruned.config
+    assert [config.encoder_heads, config.decoder_heads, config.cross_heads] == left
+
+
+def test_blocks_over_turns_are_no_layers_of_the_encoder(randomize):
+    config = TransformerConfig(29, model_dim=8, num_heads=2, intermediate_dim=8, **TURNS)
+    model = randomize(Transformer(config))
+    found = attention(model, SOURCE, TARGET)
+    assert found.encoder.shape == (2, 2, 2, 5, 5)  # Layers, then heads.
+    # The separator, 5, begins a turn: no token sees another turn's.
+    assert not found.encoder[0, :, :, 1:, :1].any() and not found.encoder[0, :, :, :1, 1:].any()
+    with pytest.raises(InputError, match=r"encoder \[2, 2\], decoder \[2\], cross \[2\]"):
+        prune_heads(model, ["encoder.2.0"])
 
 
 def test_the_last_head_of_a_layer_stays(model):

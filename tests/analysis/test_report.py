@@ -12,7 +12,7 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.analysis import plots, positions
 from keras_transformer.analysis.alignment import Gold, WordAlignment
 from keras_transformer.analysis.heads import Head
-from keras_transformer.analysis.report import Inspection, write_report
+from keras_transformer.analysis.report import Inspection, position_pictures, write_report
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 
@@ -76,6 +76,20 @@ def test_the_report_holds_page_tables_and_pictures(inspection, tmp_path):
         assert content.startswith(b"\x89PNG") and len(content) > 3000
 
 
+@pytest.mark.parametrize("positions", ["rotary", "relative", "none"])
+def test_a_model_without_vectors_of_positions_has_no_picture_of_them(positions):
+    assert position_pictures(model_with(positions=positions), 4) == {}
+
+
+def test_learned_positions_that_are_concatenated_end_where_their_table_does():
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    model = model_with(positions="learned", max_length=11, combine_positions="concatenate")
+    figures = position_pictures(model, 4)
+    _, learned = figures["positions_extrapolation.png"].axes
+    neighbours = learned.lines[0].get_ydata()  # Of 16 positions, each with the next one.
+    np.testing.assert_array_equal(np.isnan(neighbours), np.arange(15) >= 10)
+
+
 def test_without_matplotlib_the_page_and_the_tables_are_written(inspection, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.warns(UserWarning, match=r"keras_transformer\[plots\].* page and the tables alone"):
@@ -91,6 +105,11 @@ def test_more_gold_than_texts_and_empty_texts_are_refused(inspection, tmp_path):
         write_report(tmp_path, inspection, 8, pairs=SIDES, gold=gold)
     with pytest.raises(InputError, match="nothing to look at in an empty text"):
         Inspection(inspection.engine, " ", "Hunde")
+
+
+def model_with(**fields):
+    sizes = dict(model_dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    return Transformer(TransformerConfig(11, intermediate_dim=8, **sizes, **fields))
 
 
 def images(figure):

@@ -94,3 +94,10 @@ def test_it_is_one_of_four_scores():
         Attention("bilinear")
     again = Attention.from_config(Attention("additive", units=3).get_config())
     assert (again.score, again.units) == ("additive", 3)
+
+
+def test_a_mask_of_several_heads_is_refused():
+    layer, mask = Attention(), np.ones((3, 8, 4, 5), bool)
+    with pytest.raises(ValueError, match=r"of one head .*Received: .*shape \(3, 8, 4, 5\)"):
+        layer(QUERY, VALUE, attention_mask=mask)
+    layer(QUERY, VALUE, attention_mask=mask[:, :1])

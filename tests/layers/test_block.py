@@ -70,8 +70,11 @@ def test_the_activation_is_the_given_one(rng, randomize, block_class):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(intermediate_dim=0), "`intermediate_dim` must be positive. Received: interm"),
-        (dict(num_heads=-1), "`num_heads` must be positive. Received: num_heads=-1"),
+        (
+            dict(intermediate_dim=0),
+            "`intermediate_dim` must be a positive integer. Received: ",
+        ),
+        (dict(num_heads=-1), "`num_heads` must be a positive integer. Received: num_heads=-1"),
         (dict(dropout=1.5), "`dropout` must be in [0, 1). Received: dropout=1.5"),
         (dict(attention_dropout=1), "`attention_dropout` must be in [0, 1)"),
         (dict(feed_forward_dropout=-1), "`feed_forward_dropout` must be in [0, 1)"),
@@ -192,3 +195,27 @@ def test_inputs_of_other_shapes_are_refused_in_words(block_class):
     assert block.compute_output_shape((2, 5, WIDTH)) == (2, 5, WIDTH)
     with pytest.raises(ValueError, match=r"`inputs` must have the 33 features .*\(2, 5, 34\)"):
         block(np.ones((2, 5, 34), "float32"))
+
+
+@pytest.mark.tensorflow
+@BLOCKS
+def test_a_training_step_with_a_window_has_no_array_of_all_pairs(rng, block_class):
+    """As `fit` and searches compile it: the length is unknown while the program is traced."""
+    import tensorflow as tf
+
+    block = block_class(INNER, HEADS, attention_window=3)
+    block.build((None, None, WIDTH))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None, WIDTH))], jit_compile=True, autograph=False
+    )
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(block(inputs) ** 2)
+        return tape.gradient(loss, [weight.value for weight in block.trainable_variables])
+
+    length = 61  # Of nothing else in the program.
+    inputs = tf.constant(rng.normal(size=(BATCH, length, WIDTH)).astype("float32"))
+    program = run.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
+    assert f"{BATCH},{length},{WIDTH}]" in program
+    assert f"{length},{length}" not in program

@@ -1,5 +1,6 @@
 """ConcatenatedPositions: tokens and positions side by side, projected."""
 
+import keras
 import numpy as np
 import pytest
 import reference
@@ -14,6 +15,7 @@ from keras_transformer.layers import (
 )
 
 WIDTH = 7
+IDS = np.array([[3, 5, 7], [11, 13, 0]])
 POSITIONS = {
     "sinusoidal": SinusoidalPositionalEncoding,
     "learned": lambda: LearnedPositionalEmbedding(11),
@@ -58,3 +60,22 @@ def test_a_mask_is_passed_on():
     inputs = ops.ones((1, 3, WIDTH))
     inputs._keras_mask = mask = ops.convert_to_tensor([[True, True, False]])
     np.testing.assert_array_equal(np.asarray(layer(inputs)._keras_mask), np.asarray(mask))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_model_is_saved_with_its_learned_positions_also_where_two_layers_share_them(
+    tmp_path, shared
+):
+    ids = keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(29, WIDTH)(ids)
+    one = LearnedPositionalEmbedding(11)
+    other = one if shared else LearnedPositionalEmbedding(11)
+    outputs = [ConcatenatedPositions(each)(embedded) for each in (one, other)]
+    model = keras.Model(ids, outputs)
+    # Tokens, projections, tables of positions.
+    assert len(model.weights) == 1 + 2 + (1 if shared else 2)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.weights) == len(model.weights)
+    for found, expected in zip(loaded(IDS), model(IDS), strict=True):
+        np.testing.assert_array_equal(float64(found), float64(expected))

@@ -69,7 +69,10 @@ def test_dropout_zeroes_whole_inner_units_while_training_only(rng, randomize):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(intermediate_dim=0), "`intermediate_dim` must be positive. Received: interm"),
+        (
+            dict(intermediate_dim=0),
+            "`intermediate_dim` must be a positive integer. Received: ",
+        ),
         (dict(dropout=1), "`dropout` must be in [0, 1). Received: dropout=1"),
         (dict(dropout=-0.1), "`dropout` must be in [0, 1). Received: dropout=-0.1"),
     ],

@@ -32,6 +32,24 @@ def test_it_pools_real_tokens_alone_as_the_oracle(way):
     assert MaskedPooling.from_config(layer.get_config()).way == way
 
 
+@pytest.mark.filterwarnings("error:.*mask:UserWarning")
+@pytest.mark.parametrize("way", ["mean", "max", "attention"])
+def test_the_mask_of_an_embedding_hides_padding_and_ends_with_the_length(way):
+    ids, padding = keras.Input((5,), dtype="int32"), keras.Input((5,), dtype="bool")
+    embedding, layer = keras.layers.Embedding(29, 7, mask_zero=True), MaskedPooling(way)
+    attached, both = layer(embedding(ids)), layer(embedding(ids), padding_mask=padding)
+    assert getattr(attached, "_keras_mask", None) is getattr(both, "_keras_mask", None) is None
+    model = keras.Model([ids, padding], [attached, both])
+    rows, last = np.array([[3, 5, 7, 0, 0], [11, 13, 0, 0, 0]]), np.array([0, 0, 1, 1, 1], bool)
+    found, restricted = map(float64, model([rows, np.tile(last, (2, 1))]))
+    vectors = float64(embedding(rows))
+    kernel = float64(layer.score.kernel)[:, 0] if way == "attention" else None
+    for row, length in enumerate((3, 2)):
+        real = vectors[row, :length]
+        np.testing.assert_allclose(found[row], expected(way, real, kernel), atol=1e-6)
+        np.testing.assert_allclose(restricted[row], expected(way, real[2:], kernel), atol=1e-6)
+
+
 def test_another_way_is_an_error():
     with pytest.raises(ValueError, match="`way` must be one of mean, max, attention. .*'sum'"):
         MaskedPooling("sum")

@@ -301,12 +301,12 @@ def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
     """Without the weights it is computed in blocks, with them it is not."""
     pairs = []
 
-    def attend_in_blocks(attend, query, key_value, mask, window):
+    def attend_in_blocks(attend, *others):
         def noted(queries, keys, *arguments, **options):
             pairs.append(queries.shape[2] * keys.value.shape[2] * queries.shape[0] // BATCH)
             return attend(queries, keys, *arguments, **options)
 
-        return local_attention.attend_in_blocks(noted, query, key_value, mask, window)
+        return local_attention.attend_in_blocks(noted, *others)
 
     monkeypatch.setattr(multi_head_attention, "attend_in_blocks", attend_in_blocks)
     inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
@@ -321,6 +321,31 @@ def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
     np.testing.assert_allclose(float64(layer(inputs, inputs, **call)), float64(expected), atol=2e-6)
     # Blocks of two tokens, each with three blocks of keys.
     assert pairs == [-(-length // 2) * 2 * 6]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("axes", [(2, 1, 1), (1, 1, 2), (2, 3, 2)])
+def test_a_length_that_is_unknown_until_it_runs_is_seen_block_by_block_too(rng, randomize, axes):
+    import tensorflow as tf
+
+    shape = (None, None, QUERY_WIDTH)
+    layer = attention(randomize, shape, shape, window=2)
+    batch, heads, rows = axes
+    specs = (
+        tf.TensorSpec(shape),
+        tf.TensorSpec((batch, heads, 1 if rows == 1 else None, None), bool),
+    )
+
+    @tf.function(input_signature=specs, autograph=False)
+    def run(inputs, mask):
+        return layer(inputs, inputs, attention_mask=mask, use_causal_mask=True)
+
+    for length in (1, 7, 8, 9, 17):
+        inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
+        mask = rng.random((batch, heads, 1 if rows == 1 else length, length)) < 0.7
+        call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
+        expected, _ = layer(inputs, inputs, **call)
+        np.testing.assert_allclose(float64(run(inputs, mask)), float64(expected), atol=2e-6)
 
 
 def test_shared_keys_equal_keras_own_layer(rng, randomize):
@@ -358,11 +383,11 @@ def test_attention_with_positions_of_its_own_knows_distances_alone(rng, randomiz
     ("arguments", "message"),
     [
         (dict(num_kv_heads=2), "must divide `num_heads`. Received: num_heads=3, num_kv_heads=2"),
-        (dict(num_kv_heads=0), "`num_kv_heads` must be positive"),
-        (dict(window=0), "`window` must be positive"),
+        (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer"),
+        (dict(window=0), "`window` must be a positive integer"),
         (dict(positions="absolute"), "must be one of rotary, relative"),
         (dict(positions="rotary"), "need an even `key_dim`. Received: key_dim=11"),
-        (dict(max_distance=-1), "`max_distance` must be positive"),
+        (dict(max_distance=-1), "`max_distance` must be a positive integer"),
     ],
 )
 def test_what_keys_and_positions_may_be_is_told(arguments, message):
@@ -482,9 +507,12 @@ def test_the_mask_of_the_query_travels_on(rng):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(num_heads=0), "`num_heads` must be positive. Received: num_heads=0"),
-        (dict(key_dim=-1), "`key_dim` must be positive. Received: key_dim=-1"),
-        (dict(value_dim=0), "`value_dim` must be positive. Received: value_dim=0"),
+        (dict(num_heads=0), "`num_heads` must be a positive integer. Received: num_heads=0"),
+        (dict(num_heads="2"), "`num_heads` must be a positive integer. Received: num_heads='2'"),
+        (dict(num_heads=2.0), "`num_heads` must be a positive integer. Received: num_heads=2.0"),
+        (dict(window=True), "`window` must be a positive integer. Received: window=True"),
+        (dict(key_dim=-1), "`key_dim` must be a positive integer. Received: key_dim=-1"),
+        (dict(value_dim=0), "`value_dim` must be a positive integer. Received: value_dim=0"),
         (dict(dropout=1.0), "`dropout` must be in [0, 1). Received: dropout=1.0"),
     ],
 )

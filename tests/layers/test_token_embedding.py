@@ -89,7 +89,7 @@ def test_each_id_trains_its_own_row(pull_back):
     [((0, WIDTH), "vocabulary_size=0"), ((VOCABULARY, -1), "model_dim=-1")],
 )
 def test_a_bad_size_is_named(arguments, message):
-    with pytest.raises(ValueError, match=f"must be positive. Received: {message}"):
+    with pytest.raises(ValueError, match=f"must be a positive integer. Received: {message}"):
         TokenEmbedding(*arguments)
 
 

@@ -53,3 +53,13 @@ def test_a_layer_is_measured(program, kind):
 def test_the_memory_of_self_attention_has_all_scores_of_a_long_sequence(program):
     scores = 4 * 1024 * 1024 * 4 / 2**20  # heads, queries, keys, bytes
     assert scores <= program.measured("self-attention", 16, 1024, rounds=1)["mebibytes"]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA tells its memory on JAX alone")
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_memory_of_restricted_self_attention_grows_with_the_length(program, causal):
+    short, long = (
+        program.measured("restricted", 16, length, rounds=1, causal=causal)["mebibytes"]
+        for length in (1024, 4096)
+    )
+    assert 0 < long < 4.2 * short

@@ -116,6 +116,15 @@ def test_what_a_recipe_cannot_mean_is_one_clear_line(tmp_path, override, expecte
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key"), [("recurrent", "num_heads"), ("transformer", "cell"), ("classifier", "preset")]
+)
+def test_an_option_of_another_kind_is_named_as_such_and_no_other_option_is_proposed(kind, key):
+    with pytest.raises(InputError) as caught:
+        Recipe.from_dict({"model": {"kind": kind, key: "x"}})
+    assert str(caught.value) == f"recipe: a {kind} model has no `{key}`. Received: model.{key}='x'."
+
+
 def test_a_number_may_be_written_with_an_exponent(tmp_path):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
     overrides = ["training.learning_rate_scale=1e-3", "model.layer_norm_epsilon=1E-6"]
