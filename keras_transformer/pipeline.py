@@ -10,7 +10,7 @@ from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_output, write_whole
-from keras_transformer.text import Tokenizer
+from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
 from keras_transformer.training.evaluate import evaluate_labels
@@ -71,7 +71,7 @@ def _texts_to_evaluate(translator, model, source, reference):
     if getattr(translator, "labels", None) is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
-        return labelled_texts(Tokenizer.of_labels(translator.labels), source, reference)
+        return labelled_texts(Labels(translator.labels), source, reference)
     if getattr(getattr(translator, "engine", None), "continues_source", False):
         if source is not None or reference is None:
             raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
@@ -177,14 +177,19 @@ def export_tokenizer_json(
 ) -> dict[str, Any]:
     """Writes a run's tokenizers as `tokenizer.json`, which Hugging Face's `tokenizers` read.
 
-    The folder gets `tokenizer.json`, or `source_tokenizer.json` and `target_tokenizer.json`.
+    The folder gets `tokenizer.json`, or `source_tokenizer.json` and `target_tokenizer.json`; of a
+    classifier the first of these.
     """
     from keras_transformer.files import MANIFEST
     from keras_transformer.text.tokenizer_json import tokenizer_json
 
     source, target = RunFolder.existing(run).tokenizers()
     sides = {"source_": source, "target_": target} if source != target else {"": source}
-    files = {f"{side}tokenizer.json": tokenizer_json(each) for side, each in sides.items()}
+    files = {
+        f"{side}tokenizer.json": tokenizer_json(each)
+        for side, each in sides.items()
+        if isinstance(each, Tokenizer)  # and no labels
+    }
     manifest = {"format": "keras_transformer.tokenizer_json", "files": list(files)}
     with staged_folder(output, overwrite) as folder:
         for name, content in {**files, MANIFEST: manifest}.items():

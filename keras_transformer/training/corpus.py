@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_transformer.config import UNK_ID
 from keras_transformer.data import (
     LabelledDataset,
     PairReport,
@@ -18,11 +17,11 @@ from keras_transformer.data import (
 )
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
-from keras_transformer.text import Tokenizer
+from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
 
-Tokenizers = tuple[Tokenizer, Tokenizer]
+Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 
 
 def text_files(recipe: Recipe, part: str) -> tuple[pathlib.Path, pathlib.Path | None]:
@@ -39,9 +38,11 @@ def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
     return _read(recipe, part, *text_files(recipe, part))
 
 
-def _read(recipe, part, source, target):
+def _read(recipe, part, source, target, labels=None):
     held_out = recipe.data.hold_out_every
     for number, pair in enumerate(_pairs(recipe, source, target), start=1):
+        if labels is not None:
+            labels.check(pair[1], f"{target or source}, line {number}")
         if held_out is None or (number % held_out == 0) == (part == "validation"):
             yield pair
 
@@ -67,27 +68,25 @@ def _joined(pairs, turns, file):
 
 
 def labelled_texts(
-    labels: Tokenizer, source: str | os.PathLike, target: str | os.PathLike | None = None
+    labels: Labels, source: str | os.PathLike, target: str | os.PathLike | None = None
 ) -> tuple[list[str], list[str]]:
     """Texts and their labels from `label<TAB>text` in `source`, or from two files.
 
     Raises:
-        InputError: A label is none of `labels`, those of the training texts.
+        InputError: A label is none of `labels`.
     """
     pairs = list(iterate_pairs(source, target))
     texts, found = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
-    for number, ids in enumerate(labels.tokenize(found), start=1):
-        if len(ids) != 1 or ids[0] <= UNK_ID:
-            known = ", ".join(labels.names)
-            raise InputError(
-                f"{target or source}, line {number}: expected a label of the training texts "
-                f"({known:.200}). Received: {found[number - 1]!r:.80}."
-            )
+    for number, label in enumerate(found, start=1):
+        labels.check(label, f"{target or source}, line {number}")
     return list(texts), list(found)
 
 
 def train_tokenizers(recipe: Recipe) -> Tokenizers:
-    """The tokenizers of both sides, learned from the training texts; one twice when joint."""
+    """The tokenizers of both sides, learned from the training texts; one twice when joint.
+
+    A classifier's second one is its `Labels`.
+    """
     text = recipe.text
     names = "byte_fallback", "split_digits", "whole_words", "character_coverage", "normalization"
     options = {name: getattr(text, name) for name in (*names, "turn_separator")}
@@ -97,7 +96,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
 
     sources, targets = _side(recipe, 0), _side(recipe, 1)
     if recipe.kind == "classifier":
-        return learned(sources), Tokenizer.of_labels(targets)
+        return learned(sources), Labels.of_texts(targets)
     if text.joint:
         joint = learned(itertools.chain(sources, targets))
         return joint, joint
@@ -133,10 +132,9 @@ def make_datasets(
     datasets, reports = {}, {}
     data, training = recipe.data, recipe.training
     is_classifier = recipe.kind == "classifier"
+    labels = tokenizers[1] if is_classifier else None
     for part in ("train", "validation"):
         is_training, files = part == "train", text_files(recipe, part)
-        if is_classifier and not is_training:
-            labelled_texts(tokenizers[1], *files)  # Checks them.
         pairs, reports[part] = encode_files(
             *files,
             *tokenizers,
@@ -145,7 +143,7 @@ def make_datasets(
             drop_duplicates=data.drop_duplicates and is_training,
             cache=data.cache,
             known_digests=None if digests is None else digests[part],
-            read=functools.partial(_read, recipe, part),
+            read=functools.partial(_read, recipe, part, labels=labels),
             with_sources=recipe.with_sources,
         )
         datasets[part] = (LabelledDataset if is_classifier else ParallelDataset)(
