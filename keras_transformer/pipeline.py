@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
-from keras_transformer.errors import InputError
-from keras_transformer.files import staged_folder, write_output, write_whole
+from keras_transformer.errors import InputError, NotSavedError
+from keras_transformer.files import check_writable, staged_folder, write_output, write_whole
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
@@ -50,20 +50,29 @@ def evaluate_model(
 
     Raises:
         InputError: A file or the model is not what it must be.
+        NotSavedError: `save` cannot be written any more; `result` is what would be returned.
     """
+    if save is not None:
+        check_writable(save)
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if of_references or source is None:
-        if wrong := [name for name in options if name != "batch_size"]:
+        saving = ["save"] if save is not None else []
+        if wrong := saving + [name for name in options if name != "batch_size"]:
             raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
         return perplexity(translator.score(sources, references, **options))
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
-    if save is not None:
-        write_output(save, "".join(text + "\n" for text in texts))
     if getattr(translator, "labels", None) is not None:
-        return evaluate_labels(texts, references)
-    return evaluate(texts, references, tokenize)
+        scores = evaluate_labels(texts, references)
+    else:
+        scores = evaluate(texts, references, tokenize)
+    if save is not None:
+        try:
+            write_output(save, "".join(text + "\n" for text in texts))
+        except InputError as error:
+            raise NotSavedError(str(error), scores) from None
+    return scores
 
 
 def _texts_to_evaluate(translator, model, source, reference):
