@@ -230,7 +230,8 @@ def test_the_rows_of_all_hosts_together_are_the_batch(copies):
 
 
 def test_a_label_is_a_target_of_one_token_and_padding_has_none():
-    pairs = EncodedPairs.from_lists([[7, 8, 2], [9, 2]], [[1], [0]])
+    sources = [7, 8, 2, 9, 2], [0, 3, 5]
+    pairs = EncodedPairs(*map(np.array, (*sources, [1, 0], [0, 1, 2])))
     options = dict(shapes=[(3, 4)], shuffle=False, accumulation_steps=2)
     dataset = LabelledDataset(pairs, **options)
     ((source_ids,), labels, weights), (_, empty, _) = dataset.batches(0)

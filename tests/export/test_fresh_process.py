@@ -107,7 +107,7 @@ def test_each_unknown_word_is_one_id_to_the_file_of_ids(
     tmp_path, monkeypatch, load_program, program
 ):
     sentences = ["two dogs sit", "a man sits in the park"] * 9
-    tokenizer = Tokenizer.train_from_texts(sentences, 12, whole_words=True)
+    tokenizer = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
     tokenizer.save(tmp_path / "tokenizer.model")
     given = []
 

@@ -330,9 +330,9 @@ def test_a_classifiers_loss_and_metrics_range_over_its_labels_alone(rng):
     sizes = dict(model_dim=16, num_heads=2, intermediate_dim=24, dropout=0.0)
     model = Classifier(ClassifierConfig(30, target_vocabulary_size=3, **sizes))
     compile_model(model, TrainingSection(label_smoothing=0.2, jit_compile=False))
-    rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
-    labels = [[0], [1], [2], [0], [1]]
-    dataset = LabelledDataset(EncodedPairs.from_lists(rows, labels), shapes=[(4, 9)], shuffle=False)
+    sources = rng.integers(4, 30, 27), [0, 3, 12, 17, 19, 27]
+    pairs = EncodedPairs(*map(np.array, (*sources, [0, 1, 2, 0, 1], range(6))))
+    dataset = LabelledDataset(pairs, shapes=[(4, 9)], shuffle=False)
     found = model.evaluate(dataset.to_tf_dataset(), return_dict=True, verbose=0)
     logits = np.concatenate([model.predict_on_batch(ids) for ids, _ in dataset.batches(0)])
     labels = np.concatenate([labels for _, labels in dataset.batches(0)])
