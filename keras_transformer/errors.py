@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -10,6 +11,14 @@ class InputError(ValueError):
     The command line prints the message alone and exits with code 2; Python callers
     can catch it as a `ValueError`.
     """
+
+
+class NotSavedError(InputError):
+    """A file for a result could not be written; `result` holds it."""
+
+    def __init__(self, message: str, result: dict[str, Any]):
+        super().__init__(message)
+        self.result = result
 
 
 class VerificationError(RuntimeError):

@@ -6,6 +6,7 @@ power leaves half a file under a final name.
 """
 
 import contextlib
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -14,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -128,8 +130,22 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
 
 def write_output(path: str | os.PathLike, content: str | bytes) -> None:
     """`write_whole` of what a user named; raises `InputError` where it cannot be written."""
-    try:
+    with _naming(path):
         write_whole(path, content)
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raises the `InputError` of `write_output` before there is anything to write."""
+    with _naming(path):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        tempfile.TemporaryFile(dir=Path(path).parent).close()
+
+
+@contextlib.contextmanager
+def _naming(path):
+    try:
+        yield
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from None
 

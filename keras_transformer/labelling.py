@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 
 from keras_transformer import inputs
-from keras_transformer.config import UNK_ID, check_choice
+from keras_transformer.config import check_choice
 from keras_transformer.errors import InputError
 from keras_transformer.translation import Translation
-
-FIRST_LABEL = UNK_ID + 1
-"""The id of the first label."""
 
 # What other engines may be asked for, where it means nothing here.
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
@@ -83,7 +80,7 @@ class LabelEngine(abc.ABC):
                 float(row[place]),
                 logarithm := float(np.log(max(row[place], 1e-38))),
                 tokens=(self.labels[place],),
-                ids=(FIRST_LABEL + int(place),),
+                ids=(int(place),),
                 token_log_probabilities=(logarithm,),
             )
             for place in np.argsort(-row, kind="stable")[:n_best]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
-from keras_transformer.errors import InputError
-from keras_transformer.files import staged_folder, write_output, write_whole
-from keras_transformer.text import Tokenizer
+from keras_transformer.errors import InputError, NotSavedError
+from keras_transformer.files import check_writable, staged_folder, write_output, write_whole
+from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
 from keras_transformer.training.evaluate import evaluate_labels
@@ -50,20 +50,29 @@ def evaluate_model(
 
     Raises:
         InputError: A file or the model is not what it must be.
+        NotSavedError: `save` cannot be written any more; `result` is what would be returned.
     """
+    if save is not None:
+        check_writable(save)
     translator = Translator.load(model)
     sources, references = _texts_to_evaluate(translator, model, source, reference)
     if of_references or source is None:
-        if wrong := [name for name in options if name != "batch_size"]:
+        saving = ["save"] if save is not None else []
+        if wrong := saving + [name for name in options if name != "batch_size"]:
             raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
         return perplexity(translator.score(sources, references, **options))
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
-    if save is not None:
-        write_output(save, "".join(text + "\n" for text in texts))
     if getattr(translator, "labels", None) is not None:
-        return evaluate_labels(texts, references)
-    return evaluate(texts, references, tokenize)
+        scores = evaluate_labels(texts, references)
+    else:
+        scores = evaluate(texts, references, tokenize)
+    if save is not None:
+        try:
+            write_output(save, "".join(text + "\n" for text in texts))
+        except InputError as error:
+            raise NotSavedError(str(error), scores) from None
+    return scores
 
 
 def _texts_to_evaluate(translator, model, source, reference):
@@ -71,7 +80,7 @@ def _texts_to_evaluate(translator, model, source, reference):
     if getattr(translator, "labels", None) is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
-        return labelled_texts(Tokenizer.of_labels(translator.labels), source, reference)
+        return labelled_texts(Labels(translator.labels), source, reference)
     if getattr(getattr(translator, "engine", None), "continues_source", False):
         if source is not None or reference is None:
             raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
@@ -177,14 +186,19 @@ def export_tokenizer_json(
 ) -> dict[str, Any]:
     """Writes a run's tokenizers as `tokenizer.json`, which Hugging Face's `tokenizers` read.
 
-    The folder gets `tokenizer.json`, or `source_tokenizer.json` and `target_tokenizer.json`.
+    The folder gets `tokenizer.json`, or `source_tokenizer.json` and `target_tokenizer.json`; of a
+    classifier the first of these.
     """
     from keras_transformer.files import MANIFEST
     from keras_transformer.text.tokenizer_json import tokenizer_json
 
     source, target = RunFolder.existing(run).tokenizers()
     sides = {"source_": source, "target_": target} if source != target else {"": source}
-    files = {f"{side}tokenizer.json": tokenizer_json(each) for side, each in sides.items()}
+    files = {
+        f"{side}tokenizer.json": tokenizer_json(each)
+        for side, each in sides.items()
+        if isinstance(each, Tokenizer)  # and no labels
+    }
     manifest = {"format": "keras_transformer.tokenizer_json", "files": list(files)}
     with staged_folder(output, overwrite) as folder:
         for name, content in {**files, MANIFEST: manifest}.items():

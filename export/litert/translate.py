@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 from ai_edge_litert.interpreter import Interpreter
 
-END_ID = 2  # 0 is padding, 1 the beginning of a sentence
+END_ID, UNKNOWN_ID = 2, 3  # 0 is padding, 1 the beginning of a sentence
 
 
 def load(folder, threads=2):
@@ -23,12 +23,23 @@ def load(folder, threads=2):
         for name in ("source_tokenizer", "target_tokenizer")
     )
     interpreter = Interpreter(str(folder / "model_ids.tflite"), num_threads=threads)
-    return source, target, interpreter, manifest["source_lengths"]
+
+    def encode(lines):
+        rows = source.encode(lines)
+        if manifest.get("whole_words"):  # One <unk> for each unknown word.
+            pairs = [zip(row, [*row[1:], END_ID], strict=False) for row in rows]
+            rows = [
+                [UNKNOWN_ID if after == UNKNOWN_ID else id for id, after in row if id != UNKNOWN_ID]
+                for row in pairs
+            ]
+        return rows
+
+    return encode, target, interpreter, manifest["source_lengths"]
 
 
 def translate(model, lines, search="greedy", batch_size=32):
-    source, target, interpreter, lengths = model
-    sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in source.encode(lines)]
+    encode, target, interpreter, lengths = model
+    sources = [ids[: lengths[-1] - 1] + [END_ID] for ids in encode(lines)]
     order = sorted(range(len(lines)), key=lambda place: len(sources[place]))
     translations = [""] * len(lines)  # A blank line stays one.
     order = [place for place in order if lines[place].strip() and len(sources[place]) > 1]

@@ -178,13 +178,13 @@ class CTranslate2:
         return search
 
     def of_text(self, sentences, beam_size, length_penalty, **setting):
-        translator, (source, target) = self._translator(**setting), self._processors
+        translator, (_, target) = self._translator(**setting), self._processors
         options = dict(beam_size=beam_size, length_penalty=length_penalty)
         options["max_input_length"] = self._text_engine.max_source_length
         options["max_decoding_length"] = self._text_engine.max_target_length
 
         def translate(batch_size):
-            tokens = source.encode(sentences, out_type=str)
+            tokens = self._text_engine.source_tokenizer.pieces(sentences)
             # It sorts by length what is more than one batch.
             found = translator.translate_batch(tokens, max_batch_size=batch_size, **options)
             return target.decode([each.hypotheses[0] for each in found])

@@ -65,8 +65,14 @@ def _score(options):
 
 
 def _evaluate(options):
+    from keras_transformer.errors import NotSavedError
     from keras_transformer.pipeline import evaluate_model
 
     values = given(options)
     values["of_references"] = values.pop("perplexity", False)
-    print(json.dumps(evaluate_model(**values), indent=2))
+    try:
+        scores = evaluate_model(**values)
+    except NotSavedError as error:
+        print(json.dumps(error.result, indent=2))
+        raise
+    print(json.dumps(scores, indent=2))

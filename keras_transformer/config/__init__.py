@@ -1,7 +1,7 @@
 """The configurations of the models: sizes, rates and switches, checked once."""
 
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
-from keras_transformer.config.classifier import POOLINGS, ClassifierConfig
+from keras_transformer.config.classifier import NO_LABEL, POOLINGS, ClassifierConfig
 from keras_transformer.config.language_model import LanguageModelConfig
 from keras_transformer.config.model_config import ModelConfig
 from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
@@ -52,6 +52,7 @@ __all__ = [
     "ClassifierConfig",
     "EOS_ID",
     "ModelConfig",
+    "NO_LABEL",
     "PAD_ID",
     "POOLINGS",
     "PRESETS",

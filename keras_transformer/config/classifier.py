@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from keras_transformer.config.checks import check_choice, check_rate
 from keras_transformer.config.transformer import TransformerConfig
 
+NO_LABEL = -1
+"""The label of a row of padding, which does not count."""
 POOLINGS = ("mean", "max", "attention")
 """Names of the ways of `layers.MaskedPooling`."""
 
@@ -15,7 +17,7 @@ class ClassifierConfig(TransformerConfig):
     """A Transformer's encoder that gives a text one of some labels.
 
     Args:
-        target_vocabulary_size: Number of labels, and four ids more, as of every vocabulary.
+        target_vocabulary_size: Number of labels.
         pooling: What makes one vector of a text's: the `"mean"` of its tokens' or their `"max"`
             (of each feature), or their sum weighted by a learned `"attention"`.
         dropout: Rate on each sublayer's output, on the embedded input and on the pooled vector.
@@ -26,7 +28,7 @@ class ClassifierConfig(TransformerConfig):
         ValueError: As `TransformerConfig`, or a field of a decoder is given.
     """
 
-    target_vocabulary_size: int | None = 6
+    target_vocabulary_size: int | None = 2
     model_dim: int = 128
     num_heads: int = 4
     intermediate_dim: int = 256
@@ -39,6 +41,7 @@ class ClassifierConfig(TransformerConfig):
     word_dropout: float = 0.0
 
     kind: ClassVar[str] = "classifier"
+    ignore_id: ClassVar[int] = NO_LABEL
     without: ClassVar[tuple[str, ...]] = (
         "num_decoder_layers",
         "decoder_heads",

@@ -10,6 +10,8 @@ class ModelConfig:
     """A frozen dataclass with these fields, of which all but the first have defaults."""
 
     kind: ClassVar[str]
+    # The target id that losses and metrics leave out: padding.
+    ignore_id: ClassVar[int] = 0
     __dataclass_fields__: ClassVar[dict[str, Any]]
     vocabulary_size: int
     target_vocabulary_size: int | None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, NO_LABEL, PAD_ID
 from keras_transformer.config.checks import check
 from keras_transformer.data.batching import check_shapes, choose_shapes, plan_batches
 from keras_transformer.data.pairs import EncodedPairs
@@ -257,10 +257,10 @@ class ParallelDataset:
 
 
 class LabelledDataset(ParallelDataset):
-    """As `ParallelDataset`, of texts with labels: batches `((source_ids,), label_ids)`.
+    """As `ParallelDataset`, of texts with `Labels`: batches `((source_ids,), label_ids)`.
 
-    Both are int32, `label_ids` `(batch, 1)` with `PAD_ID` for a row of padding; an end of a target
-    is not predicted, and real tokens are those of the texts.
+    Both are int32, `label_ids` `(batch, 1)` with `NO_LABEL` for a row of padding; an end of a
+    target is not predicted, and real tokens are those of the texts.
     """
 
     _inputs = 1
@@ -271,7 +271,7 @@ class LabelledDataset(ParallelDataset):
 
     def _fill(self, rows, shape):
         source_ids = self._sources(rows, shape)
-        label_ids = np.full((len(source_ids), 1), PAD_ID, np.int32)
+        label_ids = np.full((len(source_ids), 1), NO_LABEL, np.int32)
         _copy_rows(label_ids, self.pairs.target_flat, self.pairs.target_offsets, rows)
         source_ids, label_ids = self._of_this_host(source_ids, label_ids)
         return (source_ids,), label_ids

@@ -6,11 +6,11 @@ from keras import ops
 
 from keras_transformer import inputs
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.labelling import FIRST_LABEL, LabelEngine
+from keras_transformer.labelling import LabelEngine
 
 
 class ClassifierEngine(LabelEngine):
-    """Gives labels with a `Classifier` and its tokenizers; made as `ModelEngine` is."""
+    """Gives labels with a `Classifier`, its tokenizer and `Labels`; made as `ModelEngine` is."""
 
     max_target_length = 2  # a label and the end
 
@@ -26,7 +26,7 @@ class ClassifierEngine(LabelEngine):
         inputs.check_tokenizers(model.config, source_tokenizer, target_tokenizer)
         self.model = model
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self.labels = target_tokenizer.names
+        self.labels: list[str] = target_tokenizer.names
         longest = model.config.position_limit or max_source_length
         self.max_source_length = min(max_source_length, longest)
         self._buckets = inputs.length_buckets(self.max_source_length)
@@ -54,5 +54,5 @@ class ClassifierEngine(LabelEngine):
 
 def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> keras.KerasTensor:
     """From int32 `(batch, source)` the probability of each label, float32 `(batch, labels)`."""
-    logits = ops.cast(model(source_ids)[:, 0, FIRST_LABEL:], "float32")
+    logits = ops.cast(model(source_ids)[:, 0], "float32")
     return ops.softmax(logits)

@@ -15,7 +15,7 @@ import sys
 import time
 
 IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
-EOS_ID = 2
+EOS_ID, UNK_ID = 2, 3
 
 _REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
@@ -227,7 +227,8 @@ def litert_ids(folder, manifest):
             parts = [texts[start : start + sizes[-1]] for start in range(0, len(texts), sizes[-1])]
             found = zip(*(translate(part, search, length) for part in parts), strict=True)
             return tuple(sum(each, []) for each in found)
-        ids = [each[: lengths[-1] - 1] + [EOS_ID] for each in source.encode(texts)]
+        encoded = _encoded(source, texts, manifest)
+        ids = [each[: lengths[-1] - 1] + [EOS_ID] for each in encoded]
         length = length or next(each for each in lengths if max(map(len, ids)) <= each)
         count = next(each for each in sizes if len(ids) <= each) if sizes else len(ids)
         padded = np.zeros((count, length), "int32")
@@ -302,6 +303,18 @@ def _tokenizers(folder, manifest):
     ]
 
 
+def _encoded(tokenizer, texts, manifest):
+    """Ids of each text; of whole words one `<unk>` for each unknown one."""
+    rows = tokenizer.encode(texts)
+    if manifest.get("whole_words"):
+        pairs = (zip(row, [*row[1:], EOS_ID], strict=False) for row in rows)
+        rows = [
+            [UNK_ID if after == UNK_ID else id for id, after in row if id != UNK_ID]
+            for row in pairs
+        ]
+    return rows
+
+
 def translate_with_ctranslate2(folder, texts, beam_sizes, max_length):
     """For each beam size `tokens` and `translations`, an element for each text, and `seconds`."""
     import ctranslate2
@@ -310,7 +323,7 @@ def translate_with_ctranslate2(folder, texts, beam_sizes, max_length):
     source, target = _tokenizers(folder, manifest)
     translator = ctranslate2.Translator(folder, compute_type="float32", intra_threads=2)
     most = manifest["max_source_length"] - 1  # and the end of the sentence
-    sources = [tokens[:most] for tokens in source.encode(texts, out_type=str)]
+    sources = [source.id_to_piece(ids[:most]) for ids in _encoded(source, texts, manifest)]
     answers = []
     for beam_size in beam_sizes:
         seconds = []

@@ -61,6 +61,7 @@ def common_fields(kind: str, version: int, engine: "ModelEngine", packages: Iter
         "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
         "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
         **({"turns": list(engine.turns)} if engine.turns else {}),
+        **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
         "versions": {
             "keras_transformer": keras_transformer.__version__,
             **{name: importlib.metadata.version(name) for name in packages},

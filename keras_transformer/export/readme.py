@@ -16,6 +16,17 @@ compared with the live model's.
 """
 
 
+_WHOLE_WORDS = """
+The tokens of a source are whole words. SentencePiece alone cuts an unknown word in two; make one
+`<unk>` (id 3) of both, in the ids of `source.encode(text)`:
+
+```python
+ids = [3 if after == 3 else i for i, after in zip(ids, [*ids[1:], 2]) if i != 3]
+pieces = source.id_to_piece(ids)  # for CTranslate2
+```
+"""
+
+
 def readme(manifest: dict) -> str:
     """The text for a manifest, the content of the folder's `export.json`."""
     # For each format its template, and what the template has beside the manifest's values.
@@ -28,7 +39,8 @@ def readme(manifest: dict) -> str:
     }
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     template, more = make[manifest["format"].split(".")[1]](manifest)
-    return template.format(**{**manifest, "versions": versions, **more})
+    text = template.format(**{**manifest, "versions": versions, **more})
+    return text + _WHOLE_WORDS * manifest.get("whole_words", False)
 
 
 def _saved_model(values):

@@ -14,15 +14,15 @@ from keras_transformer.models.transformer import Transformer
 class Classifier(Transformer):
     """From the ids of a text to the logits of its label: a `Transformer` without a decoder.
 
-    A label is a target of one token, so that losses and metrics are those of other models.
+    A label is a target of one token, so that losses and metrics are those of other models, with
+    `ignore_id=NO_LABEL`: 0 is a label.
 
     Call arguments:
         inputs: `source_ids`, or `(source_ids,)`: integers `(batch, source)`, padded with 0.
         training: Whether dropout is active.
 
     Returns:
-        Logits, float `(batch, 1, target vocabulary)` in the compute dtype; the first four ids are
-        no labels.
+        Logits, float `(batch, 1, labels)` in the compute dtype.
 
     Example:
 

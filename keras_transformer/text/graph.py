@@ -5,7 +5,7 @@ import importlib.metadata
 
 import tensorflow as tf
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.tokenizer import Tokenizer
 
 
@@ -24,6 +24,7 @@ class GraphTokenizer(tf.Module):
         super().__init__()
         self._tensorflow_text = _import_tensorflow_text()
         self._model_bytes = tokenizer.model_bytes
+        self._whole_words = tokenizer.whole_words
         digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()
         self._node_name = f"sentencepiece_{digest[:16]}"
 
@@ -57,6 +58,8 @@ class GraphTokenizer(tf.Module):
         """
         texts = tf.convert_to_tensor(texts, tf.string)
         ids = self._operations().tokenize(texts)
+        if self._whole_words:
+            ids = one_a_word(ids)
         column = [tf.size(texts), 1]
         parts = [tf.fill(column, BOS_ID)] if add_bos else []
         parts.append(ids)
@@ -80,6 +83,17 @@ class GraphTokenizer(tf.Module):
         ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
         keep = ~ended & (ids != PAD_ID) & (ids != BOS_ID)
         return self._operations().detokenize(tf.ragged.boolean_mask(ids, keep))
+
+
+def one_a_word(ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """SentencePiece's ids with one unknown token for each unknown word; see `has_whole_words`."""
+    known = tf.not_equal(ids.values, UNK_ID)
+    # No text begins with an unknown token, so that what follows the end of one does not matter.
+    becomes = tf.concat([tf.logical_not(known[1:]), [False]], axis=0)
+    values = tf.boolean_mask(tf.where(becomes[: tf.size(known)], UNK_ID, ids.values), known)
+    before = tf.cumsum(tf.cast(known, ids.row_splits.dtype))
+    splits = tf.gather(tf.concat([[0], before], axis=0), ids.row_splits)
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
 def _import_tensorflow_text():

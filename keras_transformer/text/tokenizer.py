@@ -23,6 +23,9 @@ _THREADS = 4
 _LONGEST_LINE_BYTES = 65_536
 SPACE = "\u2581"
 """What stands for a space in a token."""
+# The only control symbol of a vocabulary of words, by which one is known. No text has such a piece:
+# its spaces have become `SPACE`.
+_OF_WORDS = " "
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
 
 
@@ -42,6 +45,10 @@ class Tokenizer:
 
     Two tokenizers are equal when their models are, byte by byte.
 
+    Attributes:
+        model_bytes: The serialized model.
+        whole_words: Whether tokens are words, and one unknown word is one unknown token.
+
     Example:
 
     >>> tokenizer = Tokenizer.train_from_texts(["a man and a dog"] * 9, vocabulary_size=14)
@@ -52,6 +59,7 @@ class Tokenizer:
     def __init__(self, model_bytes: bytes):
         self._processor = _load_processor(model_bytes)
         self.model_bytes = bytes(model_bytes)
+        self.whole_words = has_whole_words(self.model_bytes)
 
     @classmethod
     def train(
@@ -97,8 +105,9 @@ class Tokenizer:
             byte_fallback: Spell a character outside the vocabulary as its bytes (256 ids more)
                 instead of giving the unknown id.
             split_digits: Give every digit its own token.
-            whole_words: A token is a word, the most frequent ones, and not a piece of one; what is
-                left of other words is unknown.
+            whole_words: Make tokens of the most frequent words; any other word is one unknown
+                token. An id, `"▁"`, is no word: SentencePiece finds unknown words by it. It goes
+                with neither `byte_fallback` nor `split_digits`.
             character_coverage: Share of the text's characters that become tokens; about 0.9995
                 for scripts with thousands of characters.
             normalization: A rule set of SentencePiece: `"nmt_nfkc"`, `"nfkc"`, `"nmt_nfkc_cf"`,
@@ -117,6 +126,9 @@ class Tokenizer:
         # SentencePiece's own limits.
         check("character_coverage", character_coverage, "in [0.98, 1]", (int, float), 0.98, 1)
         check_choice("normalization", normalization, get_args(Normalization))
+        if whole_words and (byte_fallback or split_digits):
+            name = "byte_fallback" if byte_fallback else "split_digits"
+            raise InputError(f"`whole_words` makes no parts of words. Received: {name}=True.")
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
@@ -128,44 +140,10 @@ class Tokenizer:
             split_digits=split_digits,
             character_coverage=character_coverage,
             normalization_rule_name=normalization,
+            control_symbols=[_OF_WORDS] if whole_words else [],
             user_defined_symbols=[] if turn_separator is None else [SPACE + turn_separator],
         )
         return cls(model)
-
-    @classmethod
-    def of_labels(cls, labels: Iterable[str]) -> "Tokenizer":
-        """A vocabulary of labels, each a token whatever characters it has.
-
-        Args:
-            labels: Strings; of equal ones there is one, and they are in order.
-
-        Raises:
-            InputError: One is empty, or cannot be a token.
-
-        Example:
-
-        >>> Tokenizer.of_labels(["spam", "no spam"]).tokenize(["no spam", "spam"])
-        [[4], [5]]
-        """
-        labels, model = sorted(set(labels)), parsed(b"")
-        kinds = model.SentencePiece
-        special = ("<pad>", kinds.CONTROL), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)
-        for piece, kind in (*special, ("<unk>", kinds.UNKNOWN)):
-            model.pieces.add(piece=piece, score=0.0, type=kind)
-        for label in labels:
-            # Below 0, so that one label is more probable than two which spell the same.
-            piece = SPACE + label.replace(" ", SPACE)
-            model.pieces.add(piece=piece, score=-1.0, type=kinds.NORMAL)
-        model.trainer_spec.model_type = model.trainer_spec.UNIGRAM
-        for name, id in _SPECIAL_IDS.items():
-            setattr(model.trainer_spec, f"{name}_id", id)
-        model.normalizer_spec.name = "identity"
-        model.normalizer_spec.remove_extra_whitespaces = False
-        tokenizer = cls(model.SerializeToString())
-        for id, label in enumerate(labels, start=len(_SPECIAL_IDS)):
-            if tokenizer.tokenize(label) != [id] or tokenizer.detokenize([id]) != label:
-                raise InputError(f"A label must be some text on one line. Received: {label!r:.80}.")
-        return tokenizer
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
@@ -202,11 +180,17 @@ class Tokenizer:
         single = isinstance(texts, str)
         texts = _checked([texts] if single else texts)
         ids = self._processor.encode(texts, add_bos=add_bos, add_eos=add_eos)
+        if self.whole_words:
+            ids = [_one_a_word(row) for row in ids]
         return ids[0] if single else ids
 
-    def pieces(self, text: str) -> list[str]:
-        """The tokens of one text as strings; `"▁"` stands for a space."""
-        return self._processor.encode(_checked([text]), out_type=str)[0]
+    def pieces(self, texts: str | Iterable[str]) -> Any:
+        """The tokens of one text as strings, or a list of such lists; `"▁"` stands for a space."""
+        single = isinstance(texts, str)
+        rows = self._processor.encode(_checked([texts] if single else texts), out_type=str)
+        if self.whole_words:
+            rows = [re.findall(f"{SPACE}[^{SPACE}]*", "".join(row)) for row in rows]
+        return rows[0] if single else rows
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """The tokens of some ids as strings, special ones included."""
@@ -244,12 +228,6 @@ class Tokenizer:
         return self._processor.decode(row.tolist()) if row.size else ""
 
     @property
-    def names(self) -> list[str]:
-        """Each token's text, but those of the special ones: of a vocabulary of labels, these."""
-        ids = range(len(_SPECIAL_IDS), self.vocabulary_size)
-        return [self._detokenize_row([id]) for id in ids]
-
-    @property
     def vocabulary_size(self) -> int:
         """Number of ids, the four special ones counted."""
         return self._processor.get_piece_size()
@@ -285,6 +263,21 @@ def _load_processor(model_bytes):
             f"rely on. Received: {received}."
         )
     return processor
+
+
+def has_whole_words(model_bytes: bytes) -> bool:
+    """Whether the tokens of a serialized SentencePiece model are words.
+
+    SentencePiece alone cuts an unknown word into a known beginning, which is `"▁"` if no other is
+    known, and the unknown token. A token before an unknown one then becomes it.
+    """
+    return _OF_WORDS in parsed(model_bytes).trainer_spec.control_symbols
+
+
+def _one_a_word(ids):
+    """SentencePiece's ids with one unknown token for each unknown word."""
+    pairs = zip(ids, [*ids[1:], EOS_ID], strict=False)
+    return [UNK_ID if after == UNK_ID else id for id, after in pairs if id != UNK_ID]
 
 
 def parsed(model_bytes: bytes) -> Any:
@@ -362,6 +355,10 @@ def _train_model(texts, **options):
     trained = parsed(model.getvalue())
     # A vocabulary of words is searched as one of pieces is: TensorFlow has no other search.
     trained.trainer_spec.model_type = trained.trainer_spec.UNIGRAM
+    for piece in trained.pieces:
+        if piece.piece == _OF_WORDS:
+            # Known, so that SentencePiece does not make one unknown token of neighbours.
+            piece.piece, piece.type = SPACE, piece.NORMAL
     return trained.SerializeToString()
 
 

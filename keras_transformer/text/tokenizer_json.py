@@ -41,21 +41,30 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         decoder: dict = {"type": "Sequence", "decoders": steps_back}
     else:
         decoder = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always"}
+    words = None
+    algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
+    if tokenizer.whole_words:
+        pattern = {"Regex": f"{SPACE}[^{SPACE}]*"}
+        words = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+        # A word of several pieces is unknown, since no piece has the prefix. (The library in
+        # JavaScript has no `WordLevel`.)
+        algorithm = {
+            "type": "WordPiece",
+            "unk_token": _NAMES[UNK_ID],
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": max(len(name) for name, _ in pieces),
+            "vocab": {name: id for id, (name, _) in enumerate(pieces)},
+        }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [],
         "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": None,
+        "pre_tokenizer": words,
         "post_processor": None,
         "decoder": decoder,
-        "model": {
-            "type": "Unigram",
-            "unk_id": UNK_ID,
-            "vocab": pieces,
-            "byte_fallback": fallback,
-        },
+        "model": algorithm,
     }
 
 

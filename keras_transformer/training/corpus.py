@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_transformer.config import UNK_ID
 from keras_transformer.data import (
     LabelledDataset,
     PairReport,
@@ -19,11 +18,11 @@ from keras_transformer.data import (
 from keras_transformer.data.encoding import digests
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
-from keras_transformer.text import Tokenizer
+from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
 
-Tokenizers = tuple[Tokenizer, Tokenizer]
+Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 
 
 def text_files(recipe: Recipe, part: str) -> tuple[pathlib.Path, pathlib.Path | None]:
@@ -40,10 +39,12 @@ def texts_of(recipe: Recipe, part: str) -> Iterator[tuple[str, str]]:
     return filter(None, _read(recipe, part, *text_files(recipe, part)))
 
 
-def _read(recipe, part, source, target):
+def _read(recipe, part, source, target, labels=None):
     """Yields the pair of each line of the files, or None where it belongs to the other part."""
     held_out = recipe.data.hold_out_every
     for number, pair in enumerate(_pairs(recipe, source, target), start=1):
+        if labels is not None:
+            labels.check(pair[1], f"{target or source}, line {number}")
         is_here = held_out is None or (number % held_out == 0) == (part == "validation")
         yield pair if is_here else None
 
@@ -74,27 +75,25 @@ def _joined(pairs, turns, file):
 
 
 def labelled_texts(
-    labels: Tokenizer, source: str | os.PathLike, target: str | os.PathLike | None = None
+    labels: Labels, source: str | os.PathLike, target: str | os.PathLike | None = None
 ) -> tuple[list[str], list[str]]:
     """Texts and their labels from `label<TAB>text` in `source`, or from two files.
 
     Raises:
-        InputError: A label is none of `labels`, those of the training texts.
+        InputError: A label is none of `labels`.
     """
     pairs = list(iterate_pairs(source, target))
     texts, found = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
-    for number, ids in enumerate(labels.tokenize(found), start=1):
-        if len(ids) != 1 or ids[0] <= UNK_ID:
-            known = ", ".join(labels.names)
-            raise InputError(
-                f"{target or source}, line {number}: expected a label of the training texts "
-                f"({known:.200}). Received: {found[number - 1]!r:.80}."
-            )
+    for number, label in enumerate(found, start=1):
+        labels.check(label, f"{target or source}, line {number}")
     return list(texts), list(found)
 
 
 def train_tokenizers(recipe: Recipe) -> Tokenizers:
-    """The tokenizers of both sides, learned from the training texts; one twice when joint."""
+    """The tokenizers of both sides, learned from the training texts; one twice when joint.
+
+    A classifier's second one is its `Labels`.
+    """
     text = recipe.text
     names = "byte_fallback", "split_digits", "whole_words", "character_coverage", "normalization"
     options = {name: getattr(text, name) for name in (*names, "turn_separator")}
@@ -104,7 +103,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
 
     sources, targets = _side(recipe, 0), _side(recipe, 1)
     if recipe.kind == "classifier":
-        return learned(sources), Tokenizer.of_labels(targets)
+        return learned(sources), Labels.of_texts(targets)
     if text.joint:
         joint = learned(itertools.chain(sources, targets))
         return joint, joint
@@ -151,10 +150,9 @@ def make_datasets(
     if data.cache is not None:
         known_digests = known_digests or text_digests(recipe)
     is_classifier = recipe.kind == "classifier"
+    labels = tokenizers[1] if is_classifier else None
     for part in ("train", "validation"):
         is_training, files = part == "train", text_files(recipe, part)
-        if is_classifier and not is_training:
-            labelled_texts(tokenizers[1], *files)  # Checks them.
         pairs, reports[part] = encode_files(
             *files,
             *tokenizers,
@@ -163,7 +161,7 @@ def make_datasets(
             drop_duplicates=data.drop_duplicates and is_training,
             cache=data.cache,
             known_digests=known_digests and _texts_of_cache(known_digests, part, every),
-            read=functools.partial(_read, recipe, part),
+            read=functools.partial(_read, recipe, part, labels=labels),
             with_sources=recipe.with_sources,
             held_out=texts_of(recipe, "validation") if every and is_training else (),
         )

@@ -13,7 +13,7 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
     """How often a classifier is right, and where it is not.
 
     Args:
-        found: The labels that it gave.
+        found: The labels that it gave; "", of a blank text, is wrong, and no label of its own.
         references: The right ones, as many.
 
     Returns:
@@ -36,7 +36,7 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
             "f1": round(2 * hits[label] / (right[label] + given[label]), 4),
             "texts": right[label],
         }
-        for label in sorted({*right, *given})
+        for label in sorted(right.keys() | given.keys() - {""})
     }
     return {
         "texts": len(references),

@@ -106,7 +106,7 @@ class TextSection:
     split_digits: bool = option(False, "Every digit is a token of its own.")
     whole_words: bool = option(
         False,
-        "Tokens are the most frequent words, not pieces of words; the rest is unknown.",
+        "Tokens are the most frequent words, not pieces of words; any other is one <unk>.",
     )
     character_coverage: float = option(
         1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1

@@ -2,6 +2,7 @@
 
 recipe.yaml         the recipe with every default written out
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
+labels.json         a classifier's labels, beside source_tokenizer.model
 data.json           digests of the texts
 model.keras         the best model, or the average of some epochs where that is better
 checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
@@ -33,12 +34,12 @@ from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
-from keras_transformer.text import Tokenizer
+from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
 # Each also under the name that it has while it is written.
 _MADE = re.compile(
-    r"(recipe\.yaml|(source_|target_)?tokenizer\.model|data\.json|model\.keras|history\.csv"
+    r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
     r"|samples\.txt|report\.html|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
@@ -92,7 +93,7 @@ class RunFolder:
         empty_folder(self.path, self.owner(), marker=self.recipe_file.name)
 
     def create(
-        self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer], digests: dict
+        self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict
     ) -> None:
         """Writes what is known before the first step; the digests tell the texts from others.
 
@@ -108,7 +109,7 @@ class RunFolder:
             source.save(self.path / "tokenizer.model")
         else:
             source.save(self.path / "source_tokenizer.model")
-            target.save(self.path / "target_tokenizer.model")
+            target.save(self._target_file(recipe))
         write_whole(self.digests_file, json.dumps(digests, indent=2) + "\n")
         # Last: a folder with a recipe is a run.
         self.write_recipe(recipe)
@@ -124,16 +125,22 @@ class RunFolder:
         """The run's `Recipe`."""
         return Recipe.load(self.recipe_file, trained=True)
 
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The source's and the target's `Tokenizer`; one object twice when it is joint."""
+    def _target_file(self, recipe):
+        is_classifier = recipe.kind == "classifier"
+        return self.path / ("labels.json" if is_classifier else "target_tokenizer.model")
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer | Labels]:
+        """The source's and the target's `Tokenizer`; one object twice when it is joint.
+
+        A classifier's second one is its `Labels`.
+        """
         joint = self.path / "tokenizer.model"
         if joint.exists() or not (self.path / "source_tokenizer.model").exists():
             tokenizer = Tokenizer.load(joint)
             return tokenizer, tokenizer
-        return (
-            Tokenizer.load(self.path / "source_tokenizer.model"),
-            Tokenizer.load(self.path / "target_tokenizer.model"),
-        )
+        target = self._target_file(self.recipe())
+        load = Labels.load if target.suffix == ".json" else Tokenizer.load
+        return Tokenizer.load(self.path / "source_tokenizer.model"), load(target)
 
     def model(self) -> keras.Model:
         """The best model.

@@ -237,10 +237,9 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
             training.accumulation_steps if training.accumulation_steps > 1 else None
         ),
     )
-    options: dict[str, Any] = {
-        "label_smoothing": training.label_smoothing,
-        "reduction": "sum" if training.accumulation_steps > 1 else "sum_over_batch_size",
-    }
+    smoothing, ignored = training.label_smoothing, model.config.ignore_id
+    options: dict[str, Any] = {"label_smoothing": smoothing, "ignore_id": ignored}
+    options["reduction"] = "sum" if training.accumulation_steps > 1 else "sum_over_batch_size"
     model.compile(
         optimizer=optimizer,
         loss=(
@@ -248,7 +247,7 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
             if training.r_drop is None
             else RDropCrossEntropy(training.r_drop, **options)
         ),
-        metrics=[TokenLoss(training.label_smoothing), TokenAccuracy(), Perplexity()],
+        metrics=[TokenLoss(smoothing, ignored), TokenAccuracy(ignored), Perplexity(ignored)],
         jit_compile=training.jit_compile,
     )
 
@@ -339,9 +338,11 @@ def _start(recipe):
     """The run that this one goes on from with other texts, if any."""
     if recipe.training.start_from is None:
         return None
-    if (start := RunFolder.existing(recipe.training.start_from)).recipe().text == recipe.text:
-        return start
-    raise InputError(f"{start.path}: its vocabulary is not one of the recipe's `text`.")
+    start = RunFolder.existing(recipe.training.start_from)
+    for name in ("kind", "text"):
+        if getattr(start.recipe(), name) != getattr(recipe, name):
+            raise InputError(f"{start.path}: its `{name}` is not that of the recipe.")
+    return start
 
 
 def _last_checkpoint(folder):

@@ -1,6 +1,8 @@
 import json
 import warnings
 
+import pytest
+
 from keras_transformer import Translation
 
 
@@ -12,6 +14,42 @@ def test_every_option_of_decoding_may_be_given(call, tmp_path):
     assert code == 0
     assert json.loads(out)["bleu"] == 100.0
     assert asked == [{"long_input": "split", "beam_size": 3}]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The options of two equal files."""
+    (tmp_path / "en").write_text("A B C D\n")
+    return ["--source", str(tmp_path / "en"), "--reference", str(tmp_path / "en")]
+
+
+@pytest.mark.parametrize("place", ["no/folder/out.txt", "."])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_translated(
+    call, tmp_path, files, place
+):
+    code, out, err, asked = call("evaluate", *files, "--save", str(tmp_path / place))
+    assert (code, out, asked) == (2, "", [])
+    assert err.startswith(f"keras-transformer: {tmp_path / place}: cannot be written: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["en"]
+
+
+def test_scores_are_printed_though_the_file_cannot_be_written_any_more(
+    call, recorder, tmp_path, files, monkeypatch
+):
+    def translate(texts, **options):
+        (tmp_path / "out").rmdir()
+        return [Translation(text, -1.0) for text in texts]
+
+    monkeypatch.setattr(recorder, "translate", translate)
+    (tmp_path / "out").mkdir()
+    code, out, err, _ = call("evaluate", *files, "--save", str(tmp_path / "out" / "de"))
+    assert (code, json.loads(out)["bleu"]) == (2, 100.0)
+    assert err.startswith(f"keras-transformer: {tmp_path}/out/de: cannot be written: No such file")
+
+
+def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
+    code, out, err, _ = call("evaluate", *files, "--perplexity", "--save", str(tmp_path / "de"))
+    assert (code, out) == (2, "") and "`save` does not go with perplexity" in err
 
 
 def test_what_the_library_warns_of_is_one_line(call, recorder, tmp_path, monkeypatch):

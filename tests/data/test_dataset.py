@@ -245,12 +245,14 @@ def test_the_rows_of_all_hosts_together_are_the_batch(copies):
 
 
 def test_a_label_is_a_target_of_one_token_and_padding_has_none():
-    pairs = EncodedPairs.from_lists([[7, 8, 2], [9, 2]], [[5], [4]])
+    sources = [7, 8, 2, 9, 2], [0, 3, 5]
+    pairs = EncodedPairs(*map(np.array, (*sources, [1, 0], [0, 1, 2])))
     options = dict(shapes=[(3, 4)], shuffle=False, accumulation_steps=2)
     dataset = LabelledDataset(pairs, **options)
     ((source_ids,), labels, weights), (_, empty, _) = dataset.batches(0)
     assert source_ids.tolist() == [[7, 8, 2, 0], [9, 2, 0, 0], [0, 0, 0, 0]]
-    assert labels.tolist() == [[5], [4], [0]] and not empty.any()
+    # 0 is a label.
+    assert labels.tolist() == [[1], [0], [-1]] and (empty == -1).all()
     # The mean over two batches of the sums of two losses in all is the mean over two labels.
     np.testing.assert_allclose(weights, [1, 1, 1])
     assert (dataset.real_tokens, dataset.real_token_share) == (5, pytest.approx(5 / 12))

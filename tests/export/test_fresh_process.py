@@ -10,6 +10,7 @@ import types
 
 import pytest
 
+from keras_transformer import Tokenizer
 from keras_transformer.export import fresh_process
 from keras_transformer.export.fresh_process import PROGRAMS, tokenizer_operations
 
@@ -99,6 +100,44 @@ def answer(folder):
     done, answer = run(folder)
     assert done.returncode == 0, done.stderr
     return json.loads(answer.read_text())
+
+
+@pytest.mark.parametrize("program", ["keras_transformer", "export"])
+def test_each_unknown_word_is_one_id_to_the_file_of_ids(
+    tmp_path, monkeypatch, load_program, program
+):
+    sentences = ["two dogs sit", "a man sits in the park"] * 9
+    tokenizer = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
+    tokenizer.save(tmp_path / "tokenizer.model")
+    given = []
+
+    class Interpreter:
+        def __init__(self, path, num_threads):
+            pass
+
+        def get_signature_runner(self, name):
+            def run(source_ids):
+                given.extend(source_ids.tolist())
+                return {"ids": source_ids, "score": source_ids[:, 0]}
+
+            return run
+
+    interpreter = types.ModuleType("ai_edge_litert.interpreter")
+    interpreter.Interpreter = Interpreter
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", types.ModuleType("ai_edge_litert"))
+    monkeypatch.setitem(sys.modules, interpreter.__name__, interpreter)
+    sides = dict.fromkeys(("source_tokenizer", "target_tokenizer"), "tokenizer.model")
+    manifest = {**sides, "source_lengths": [7], "whole_words": True}
+    (tmp_path / "export.json").write_text(json.dumps(manifest))
+    texts = ["two dogsled dogs", "a gnu gnus in"]
+    if program == "export":
+        example = load_program("export/litert/translate.py")
+        example.translate(example.load(tmp_path), texts)
+    else:
+        fresh_process.litert_ids(str(tmp_path), manifest)(texts, "greedy", None)
+    two, dogs, a = (tokenizer.tokenize(word)[0] for word in ("two", "dogs", "a"))
+    expected = [[two, 3, dogs, 2, 0, 0, 0], [a, 3, 3, tokenizer.tokenize("in")[0], 2, 0, 0]]
+    assert given == expected and 3 not in (two, dogs, a)
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])

@@ -3,9 +3,11 @@ import io
 import re
 
 import pytest
+import sentencepiece
 from decoding_oracles import FullPass
 from naive_search import naive_greedy, penalty
 
+from keras_transformer import Tokenizer
 from keras_transformer.export.readme import readme
 from keras_transformer.export.saved_model import SIGNATURES
 
@@ -36,6 +38,21 @@ def test_a_litert_readme_says_what_the_manifest_says(litert_report):
         assert line in text.splitlines()
     alone = readme({**manifest, "searches": ["greedy"]})
     assert "Searches in these files: `greedy`." in alone.splitlines()
+
+
+def test_a_readme_says_how_unknown_words_become_one_token(litert_report):
+    sentences = ["two dogs sit", "a man sits in the park"] * 9
+    tokenizer = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
+    source = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+    assert "whole words" not in readme(litert_report.manifest)
+    text = readme({**litert_report.manifest, "whole_words": True})
+    program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
+    for text in ("a gnu gnus sits dogsled", "two dogs"):
+        values = {"source": source, "ids": source.encode(text)}
+        exec(compile(program, "README.md", "exec"), values)
+        assert values["ids"] == tokenizer.tokenize(text)
+        unknown = [f"▁{word}" not in source.id_to_piece(list(range(14))) for word in text.split()]
+        assert [piece == "<unk>" for piece in values["pieces"]] == unknown
 
 
 def program_of(text):

@@ -12,7 +12,7 @@ TEXT = [5, 9, 7, 11, 2]
 def classifier(dtype="float32", **fields):
     keras.utils.set_random_seed(3)
     sizes = dict(model_dim=14, num_heads=2, intermediate_dim=11, num_encoder_layers=2)
-    config = ClassifierConfig(13, target_vocabulary_size=4 + 3, **{**sizes, **fields})
+    config = ClassifierConfig(13, target_vocabulary_size=3, **{**sizes, **fields})
     return model_of(config, dtype=keras.dtype_policies.DTypePolicy(dtype))
 
 
@@ -28,7 +28,7 @@ def logits(model, *rows, length=5):
 def test_neither_padding_nor_batch_mates_change_a_label(pooling, dtype, error):
     model = classifier(dtype, pooling=pooling)
     alone = logits(model, TEXT)
-    assert alone.shape == (1, 1, 7)
+    assert alone.shape == (1, 1, 3)
     among_others = logits(model, [4] * 16 + [2], TEXT, [8, 2], length=17)
     np.testing.assert_allclose(among_others[1], alone[0], rtol=error, atol=error)
     other = logits(model, [*TEXT[:2], 8, *TEXT[3:]])  # which the model does see
@@ -69,5 +69,5 @@ def test_the_operations_are_those_of_its_matrix_products():
     config = classifier().config
     # Two blocks over 5 tokens: four projections, two products of attention, the feed-forward part.
     block = 5 * (4 * 14 * 14 + 2 * 14 * 11) + 2 * 5 * 5 * 14
-    assert config.multiply_adds(5, 1) == 2 * block + 14 * 7
+    assert config.multiply_adds(5, 1) == 2 * block + 14 * 3
     assert (config.heads_of("encoder"), config.heads_of("cross")) == ((2, 2), ())

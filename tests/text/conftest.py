@@ -12,6 +12,7 @@ NASTY_TEXTS = (
     *("", " ", "   ", "  two  dogs  ", "\t", "a\tb\nc\r\nd", "a\x00b", "\x01\x02\x07\x7f"),
     *("😀", "two 😀😀 dogs", "👨\u200d👩\u200d👧 the", "नमस्ते दुनिया", "你好", "ΑΒΓ", "שלום עולם"),
     *("<s> a </s> <pad> <unk>", "▁ ▁▁a", " ⁇ ", "<0x41>", "\ufffd", "12345 1 23", "ÄÖÜß"),
+    *("dogsled", "the gnu gnus", "adogs two dogs.x intheparks in"),
     *("e\u0301 ﬁ Å Ⅷ", "\ufeffa", "a\u00a0b", "\u2028x", "\u200b a", "\u00ad", "\u0301"),
     *("a" * 20_000, "the man " * 3_000, "😀" * 5_000),
 )

@@ -332,18 +332,32 @@ def test_split_digits_gives_each_digit_its_piece(sentences):
     assert joined.pieces("2016") != ["▁", "2", "0", "1", "6"] == split.pieces("2016")
 
 
-def test_whole_words_are_the_most_frequent_ones_and_others_unknown(sentences):
+def test_whole_words_are_the_most_frequent_ones_and_each_other_one_is_unknown(sentences):
     texts = [*sentences, "two zebras", "two yaks"]
-    tokenizer = Tokenizer.train_from_texts(texts, 41, whole_words=True)
+    tokenizer = Tokenizer.train_from_texts(texts, 42, whole_words=True)
     counts = collections.Counter(word for text in texts for word in text.split())
-    frequent = [word for word, _ in counts.most_common(41 - 4)]
-    for word in counts:
-        if word in frequent:
-            assert tokenizer.pieces(word) == ["▁" + word]
-        else:
-            assert UNK_ID in tokenizer.tokenize(word)
-    assert tokenizer.tokenize("two zebras")[1:] == [UNK_ID]
-    assert tokenizer.tokenize("two zebras") == tokenizer.tokenize("two gnus")
+    frequent = [word for word, _ in counts.most_common(42 - 4 - 1)]
+    id_of = {word: tokenizer.tokenize(word)[0] for word in frequent}
+    assert len({*id_of.values()} - {UNK_ID}) == 37
+    # Also words that begin or end with a known one, are made of known ones, and neighbours.
+    words = [*counts, *(f"{word}s" for word in frequent), *(f"x{word}" for word in frequent)]
+    words += ["gnu", "twodogs", "dogs.", "two", "\u00adgnu"] * 9
+    for count in (1, 2, 3, len(words)):
+        for place in range(0, len(words) - count + 1):
+            text = "  ".join(words[place : place + count])
+            expected = [id_of.get(word, UNK_ID) for word in words[place : place + count]]
+            assert tokenizer.tokenize(text) == expected
+            assert tokenizer.tokenize(text, add_bos=True, add_eos=True) == [1, *expected, 2]
+    assert tokenizer.pieces("two dogsled gnus") == ["▁two", "▁dogsled", "▁gnus"]
+    assert tokenizer.pieces(["", "gnu"]) == [[], ["▁gnu"]]
+    again = Tokenizer(tokenizer.model_bytes)
+    assert again.whole_words and not Tokenizer.train_from_texts(texts, 53).whole_words
+
+
+@pytest.mark.parametrize("option", ["byte_fallback", "split_digits"])
+def test_whole_words_have_no_parts(sentences, option):
+    with pytest.raises(InputError, match=f"no parts of words. Received: {option}=True"):
+        Tokenizer.train_from_texts(sentences, 41, whole_words=True, **{option: True})
 
 
 def test_normalization_is_chosen(sentences):
@@ -359,15 +373,3 @@ def test_character_coverage_leaves_rare_characters_out():
     texts = ["the same line again and again"] * 100 + ["ж"]
     assert UNK_ID not in Tokenizer.train_from_texts(texts, 19).tokenize("ж")
     assert UNK_ID in Tokenizer.train_from_texts(texts, 18, character_coverage=0.99).tokenize("ж")
-
-
-def test_each_label_is_one_token_whatever_it_is_made_of():
-    labels = ["1", "0", "01", "no spam", "spam", "no", "ENTY:animal", "grün", "0"]
-    tokenizer = Tokenizer.of_labels(labels)
-    assert tokenizer.names == sorted(set(labels))
-    for label in labels:
-        assert tokenizer.tokenize(label) == [4 + tokenizer.names.index(label)]
-    assert all(3 in tokenizer.tokenize(other) for other in ("2", "Spam", "x"))
-    for label in ("", "a\u2581b"):
-        with pytest.raises(InputError, match="A label must be some text on one line"):
-            Tokenizer.of_labels(["a", label])

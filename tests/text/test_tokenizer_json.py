@@ -12,6 +12,7 @@ HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],
     *["e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd", "\u2581a", "a\u2581b", "﷽ ①", "क्‍ष"],
     *["שלום عليكم", "👨‍👩‍👧‍👦", "x²…", "a~b～c", "ＡＢＣ", "İ ß ẞ", "12 345"],
+    *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a"],
 ]
 TEXTS = [text for pair in PAIRS for text in pair]
 
@@ -31,6 +32,12 @@ def same(tokenizer, texts):
 def test_the_ids_and_texts_are_those_of_sentencepiece(normalization):
     options = {"normalization": normalization, "split_digits": True}
     same(Tokenizer.train_from_texts(TEXTS, 150, **options), HOSTILE + TEXTS)
+
+
+def test_each_unknown_word_is_one_token():
+    tokenizer = Tokenizer.train_from_texts(TEXTS, 40, whole_words=True)
+    assert tokenizer.tokenize("A gnus gnu Aman A")[1:4] == [3, 3, 3]
+    same(tokenizer, HOSTILE + TEXTS)
 
 
 def test_unknown_characters_are_spelled_out_as_bytes():

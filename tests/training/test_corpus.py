@@ -4,6 +4,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Tokenizer
 from keras_transformer.errors import InputError
+from keras_transformer.text import Labels
 from keras_transformer.training import Recipe
 from keras_transformer.training.corpus import make_datasets, texts_of, train_tokenizers
 
@@ -105,7 +106,7 @@ def labelled(values, tmp_path):
     return Recipe.from_dict(values)
 
 
-def test_a_classifiers_labels_come_first_and_are_a_vocabulary_of_their_own(labelled):
+def test_a_classifiers_labels_come_first_and_are_strings_of_their_own(labelled):
     assert next(texts_of(labelled, "train")) == (PAIRS[0][0], "0")
     texts, labels = train_tokenizers(labelled)
     assert labels.names == ["0", "1", "2"]
@@ -129,8 +130,22 @@ def test_a_label_that_was_not_trained_on_is_one_line(labelled):
     with pytest.raises(InputError) as error:
         make_datasets(labelled, train_tokenizers(labelled))
     assert str(error.value).endswith(
-        "validation.tsv, line 33: expected a label of the training texts (0, 1, 2). Received: '3'."
+        "validation.tsv, line 33: expected a label that was trained on (0, 1, 2). Received: '3'."
     )
+
+
+@pytest.mark.parametrize(("other", "line"), [("2", 3), ("10", 1), ("", 1)])
+def test_labels_of_the_training_texts_are_checked_against_those_of_another_run(
+    labelled, tmp_path, other, line
+):
+    if other != "2":
+        text = (tmp_path / "train.tsv").read_text("utf-8")
+        (tmp_path / "train.tsv").write_text(other + text[1:], encoding="utf-8")
+    texts, _ = train_tokenizers(labelled)
+    with pytest.raises(InputError) as error:
+        make_datasets(labelled, (texts, Labels(["0", "1"])))
+    place = f"train.tsv, line {line}: expected a label that was trained on (0, 1)."
+    assert str(error.value).endswith(f"{place} Received: {other!r}.")
 
 
 @pytest.mark.parametrize("option", [{"select_by": "bleu"}, {"attention_images": 1}])

@@ -60,3 +60,13 @@ def test_labels_are_counted_as_done_by_hand():
     assert scores["macro_f1"] == 0.3556
     with pytest.raises(InputError, match="as many labels as texts. Received: 0 found"):
         evaluate_labels([], [])
+
+
+def test_a_blank_text_is_wrong_and_no_class_of_its_own():
+    scores = evaluate_labels([*"aaabbc", ""], list("aabbbca"))
+    assert {label: each["f1"] for label, each in scores["labels"].items()} == {
+        "a": 0.6667,  # 2 right ones of 3, twice
+        "b": 0.8,
+        "c": 1.0,
+    }
+    assert (scores["macro_f1"], scores["accuracy"]) == (0.8222, 0.7143)

@@ -7,11 +7,14 @@ import sys
 import keras
 import numpy as np
 import pytest
+from reference import perplexity, smoothed_loss
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.data import EncodedPairs, ParallelDataset
+from keras_transformer.config import ClassifierConfig
+from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
+from keras_transformer.models import Classifier
 from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import make_datasets
 from keras_transformer.training.recipe import TrainingSection
@@ -245,7 +248,7 @@ def test_a_run_goes_on_from_another_one_with_other_texts(finished, tmp_path):
     ("section", "key", "value", "message"),
     [
         ("training", "start_from", "nowhere", "no such run folder"),
-        ("text", "split_digits", True, "its vocabulary is not one of the recipe's `text`"),
+        ("text", "split_digits", True, "its `text` is not that of the recipe"),
         ("model", "num_heads", 1, "its model is not the one that the recipe describes"),
     ],
 )
@@ -254,6 +257,15 @@ def test_what_a_run_cannot_go_on_from_is_said(finished, tmp_path, section, key, 
     values["training"]["start_from"] = str(finished.path)
     values[section][key] = value
     with pytest.raises(InputError, match=message):
+        train(Recipe.from_dict(values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_go_on_as_another_kind(finished, tmp_path):
+    values = finished.recipe().to_dict()
+    values["training"] |= {"start_from": str(finished.path), "attention_images": None}
+    values["model"] = {"kind": "classifier"}
+    with pytest.raises(InputError, match="its `kind` is not that of the recipe"):
         train(Recipe.from_dict(values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -319,6 +331,24 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):
     (rate, expected), (accumulated_rate, accumulated) = found
     assert accumulated_rate == rate
     np.testing.assert_allclose(accumulated, expected, atol=1e-4)
+
+
+def test_a_classifiers_loss_and_metrics_range_over_its_labels_alone(rng):
+    sizes = dict(model_dim=16, num_heads=2, intermediate_dim=24, dropout=0.0)
+    model = Classifier(ClassifierConfig(30, target_vocabulary_size=3, **sizes))
+    compile_model(model, TrainingSection(label_smoothing=0.2, jit_compile=False))
+    sources = rng.integers(4, 30, 27), [0, 3, 12, 17, 19, 27]
+    pairs = EncodedPairs(*map(np.array, (*sources, [0, 1, 2, 0, 1], range(6))))
+    dataset = LabelledDataset(pairs, shapes=[(4, 9)], shuffle=False)
+    found = model.evaluate(dataset.to_tf_dataset(), return_dict=True, verbose=0)
+    logits = np.concatenate([model.predict_on_batch(ids) for ids, _ in dataset.batches(0)])
+    labels = np.concatenate([labels for _, labels in dataset.batches(0)])
+    assert logits.shape == (8, 1, 3) and (labels == -1).sum() == 3
+    assert found["loss"] == pytest.approx(smoothed_loss(labels, logits, 0.2, ignore_id=-1), 1e-5)
+    expected = perplexity(labels, logits, ignore_id=-1)
+    assert found["perplexity"] == pytest.approx(expected, 1e-5)
+    right = (logits.argmax(2) == labels)[labels >= 0]
+    assert found["token_accuracy"] == pytest.approx(right.mean())
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from keras_transformer.export.litert.model import (
 from keras_transformer.export.litert.text import TextOperations
 from keras_transformer.export.saved_model.batches import in_chunks, longest_first, pad_ids
 from keras_transformer.export.saved_model.signatures import Signatures, not_blank, with_xla
-from keras_transformer.labelling import FIRST_LABEL
 
 
 class LabelSignature(Signatures):
@@ -52,7 +51,7 @@ def litert_function(engine: ClassifierEngine):
         is_real = tf.expand_dims(tf.cast(ids != PAD_ID, tf.float32), 2)  # --> [batch, length, 1]
         logits = project(_pooled(model.pooling, hidden, is_real), model.output_projection)
         present = tf.reduce_max(is_real, axis=(1, 2))  # --> [batch], 1 or 0
-        probabilities = tf.nn.softmax(logits[:, FIRST_LABEL:]) * tf.expand_dims(present, 1)
+        probabilities = tf.nn.softmax(logits) * tf.expand_dims(present, 1)
         return _labelled(engine.labels, probabilities, present > 0)
 
     return traced(classify, tf.TensorSpec((None,), tf.string, name="text"))

@@ -9,7 +9,8 @@ from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
-from keras_transformer.text.tokenizer import SPACE, parsed
+from keras_transformer.text.graph import one_a_word
+from keras_transformer.text.tokenizer import SPACE, has_whole_words, parsed
 
 # What the first of 256 pieces for bytes is called.
 _BYTE = "<0x00>"
@@ -61,6 +62,8 @@ class TextOperations:
     def ids(self, text, max_length):
         """Int32 `(batch, longest)`, padded with 0; a text without tokens gives padding alone."""
         ragged = self._operations().tokenize(text)
+        if has_whole_words(self._model_bytes):
+            ragged = one_a_word(ragged)
         splits = ragged.row_splits
         lengths = tf.minimum(splits[1:] - splits[:-1], max_length - 1)
         ends = tf.expand_dims(tf.where(lengths > 0, lengths, -1), 1)

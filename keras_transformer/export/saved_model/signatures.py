@@ -21,6 +21,7 @@ from keras_transformer.export.saved_model.batches import (
     widen,
 )
 from keras_transformer.inputs import length_buckets
+from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
 
 _FOUND = ("translation", "score", "log_probability")
@@ -118,15 +119,18 @@ class Signatures:
         self._compiled = CompiledSearches(engine, beam_size, length_penalty)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
-        source, target = map(GraphTokenizer, (engine.source_tokenizer, engine.target_tokenizer))
-        text = tf.TensorSpec((None,), tf.string)
+        sides = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}
+        # Labels are not spelled.
+        texts = {name: each for name, each in sides.items() if isinstance(each, Tokenizer)}
+        in_graph = {name: GraphTokenizer(each) for name, each in texts.items()}
+        text, ids = tf.TensorSpec((None,), tf.string), tf.TensorSpec((None, None), tf.int32)
         # Functions of their own: the tokenizer's model then stands in the graph once.
         self._tokenize = {
-            "source": tf.function(source.tokenize, [text], autograph=False),
-            "target": tf.function(target.tokenize, [text], autograph=False),
+            name: tf.function(each.tokenize, [text], autograph=False)
+            for name, each in in_graph.items()
         }
-        ids = tf.TensorSpec((None, None), tf.int32)
-        self._detokenize = tf.function(target.detokenize, [ids], autograph=False)
+        if "target" in in_graph:
+            self._detokenize = tf.function(in_graph["target"].detokenize, [ids], autograph=False)
 
     def concrete(self, name):
         """The concrete function of one of `SIGNATURES`, from and to dicts of tensors."""

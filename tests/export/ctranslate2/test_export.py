@@ -8,10 +8,10 @@ import pytest
 from decoding_oracles import log_softmax
 from small_corpus import recipe_values
 
-from keras_transformer import Transformer, TransformerConfig
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.cli import run
 from keras_transformer.config import BOS_ID, EOS_ID
-from keras_transformer.decoding import Constraints, Greedy, decode
+from keras_transformer.decoding import Constraints, Greedy, ModelEngine, decode
 from keras_transformer.errors import InputError
 from keras_transformer.export import ctranslate2
 from keras_transformer.export.ctranslate2 import convert_to_ctranslate2, export_ctranslate2
@@ -104,6 +104,19 @@ def test_the_other_engine_finds_the_same_translations(
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_theirs):
+    sentences = ["two dogs sit", "a man sits in the park"] * 9
+    words = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
+    sizes = dict(model_dim=24, num_heads=3, num_encoder_layers=1, num_decoder_layers=1)
+    model = randomize(Transformer(TransformerConfig(14, intermediate_dim=40, **sizes)), 0.7)
+    engine = ModelEngine(model, words, max_source_length=13, max_target_length=17)
+    texts = ["two dogsled dogs", "a gnu gnus sits", "sit"]
+    report = export_ctranslate2(engine, tmp_path / "new", verification_texts=texts)
+    assert report["manifest"]["whole_words"] is True
+    found = report["verification"]["greedy"]
+    assert found["equal"] + len(found["ties"]) == found["sentences"] >= len(texts)
 
 
 # At most 13 and 17 tokens, in either vocabulary.

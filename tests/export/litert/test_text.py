@@ -62,6 +62,23 @@ def translate_in_litert(texts, search, *tokenizers):
     return np.vectorize(bytes.decode)(found["translation"]), found["score"]
 
 
+def test_each_unknown_word_is_one_token_in_litert(texts):
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    words = Tokenizer.train_from_texts(texts, 23, whole_words=True)
+    given = ["two", "a gnu gnus a", "", "twodogs atwo a. gnu", "gnu"]
+    known = {piece[1:] for piece in words.pieces_of(range(23))}
+
+    def search(ids):
+        import tensorflow as tf
+
+        return {"ids": ids, "score": tf.cast(ids[:, 0], tf.float32)}
+
+    found, _ = translate_in_litert(given, search, words, words)
+    shown = [text.replace("⁇", " ⁇ ").split() for text in found.tolist()]
+    expected = [[word if word in known else "⁇" for word in text.split()] for text in given]
+    assert shown == expected and expected[1] == ["a", "⁇", "⁇", "a"]
+
+
 @pytest.mark.parametrize(
     ("translate", "hypotheses"),
     [(translate, ()), (translate_in_litert, ()), (translate_in_litert, (3,))],

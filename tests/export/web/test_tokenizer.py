@@ -20,6 +20,7 @@ HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],
     *["e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd", "\u2581a", "a\u2581b", "﷽ ①", "カ゛ ﾊﾟ", "क्‍ष"],
     *["שלום عليكم", "👨‍👩‍👧‍👦", "A\u030a", "x²…", "a~b～c", "ＡＢＣ", "İ ß ẞ", "12 345"],
+    *["Two dogsled", "gnu gnus Twos dog.", "\u2581 \u2581\u2581a"],
 ]
 SCRIPT = """
 import fs from "fs";

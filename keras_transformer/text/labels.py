@@ -1,0 +1,73 @@
+"""The labels of a classifier."""
+
+import json
+import os
+from collections.abc import Iterable
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import write_output
+
+
+class Labels:
+    """A list of strings, whose places are the ids; it is a target's `Tokenizer` of texts to label.
+
+    Args:
+        names: Strings, each once. `of_texts` finds them.
+
+    Example:
+
+    >>> Labels(["no spam", "spam"]).tokenize(["spam"])
+    [[1]]
+    """
+
+    def __init__(self, names: Iterable[str]):
+        self.names = list(names)
+        self._ids = {name: [id] for id, name in enumerate(self.names)}
+
+    @classmethod
+    def of_texts(cls, labels: Iterable[str]) -> "Labels":
+        """The labels that there are, in order; a blank one is none."""
+        return cls(sorted({label for label in labels if label.strip()}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Labels":
+        """Reads the file that `save` wrote; `InputError` if it is missing or holds something else.
+
+        Args:
+            path: Path of a JSON list of strings.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                names = json.load(file)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: expected a list of labels. Received: {error}.") from None
+        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+            raise InputError(f"{path}: expected a list of labels. Received: {names!r:.80}.")
+        return cls(names)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes a JSON list of strings."""
+        write_output(path, self.model_bytes)
+
+    @property
+    def model_bytes(self) -> bytes:
+        """The content of the file, which tells labels from others."""
+        return (json.dumps(self.names, ensure_ascii=False, indent=0) + "\n").encode("utf-8")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of labels."""
+        return len(self.names)
+
+    def check(self, label: str, where: str) -> None:
+        """Raises `InputError`, which begins with `where`, for a string that is no label."""
+        if label not in self._ids:
+            known = ", ".join(self.names)
+            raise InputError(
+                f"{where}: expected a label that was trained on ({known:.200}). "
+                f"Received: {label!r:.80}."
+            )
+
+    def tokenize(self, labels: Iterable[str], add_eos: bool = False) -> list[list[int]]:
+        """A list of the id of each label; nothing ends it."""
+        return [self._ids[label] for label in labels]
