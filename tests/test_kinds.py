@@ -312,6 +312,15 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     for each, again in zip(found, continued, strict=True):
         expected = each.continuation_log_probability
         assert again.log_probability == pytest.approx(expected, abs=1e-3)
+    for name, lines in (("prompts", prompts), ("targets", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = ["--source", str(tmp_path / "prompts"), "--target", str(tmp_path / "targets")]
+    capsys.readouterr()
+    assert run(["score", "--model", str(folder), *files]) == 0
+    written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["log_probability"] for each in written] == pytest.approx(
+        [each.log_probability for each in continued], abs=1e-3
+    )
     *_, streamed = translator.stream("A musician")
     assert streamed == found[0].text
     exported = tmp_path / "export"
