@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+CONTINUATION = ("continuation_log_probability", "continuation_length")
+"""The fields of a `Translation` that say what follows a forced beginning."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Translation:
@@ -13,15 +16,21 @@ class Translation:
 
     Attributes:
         text: The translation.
-        score: Log-probability over the length penalty, and what else hypotheses are ranked by.
+        score: Log-probability over the length penalty, and what else hypotheses are ranked by; of
+            a forced beginning (a target prefix, a language model's prompt) it takes neither the
+            log-probability nor the length.
         log_probability: The model's own, summed over all tokens including EOS, in nats.
+        continuation_log_probability: Of the tokens that follow a forced beginning, in nats; None
+            where nothing was forced.
+        continuation_length: Number of the tokens that follow a forced beginning, likewise.
         alternatives: The hypotheses after the best, best first; of samples, the other ones.
         tokens: The tokens of the translation, including EOS.
         ids: Their ids.
         token_log_probabilities: A number for each of them, in nats.
         source_tokens: The tokens of the source, including EOS.
         alignment: Float32 array `(tokens, source tokens)`, what each token attended to in the
-            source, where it was asked for; 0 between different parts of a source that was split.
+            source, where it was asked for; None where the source was split: each of the `parts` has
+            its own.
         parts: The translations of the parts of a source that was split.
     """
 
@@ -35,6 +44,8 @@ class Translation:
     source_tokens: tuple[str, ...] = ()
     alignment: np.ndarray | None = dataclasses.field(default=None, compare=False)
     parts: tuple["Translation", ...] = ()
+    continuation_log_probability: float | None = None
+    continuation_length: int | None = None
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], sampling: bool = False) -> "Translation":
@@ -55,21 +66,23 @@ class Translation:
                 longer = [(*chosen, one) for chosen in ranked for one in hypotheses]
                 ranked = heapq.nlargest(most, longer, lambda chosen: sum(x.score for x in chosen))
         best, *others = (cls._chained(chosen) for chosen in ranked)
-        return dataclasses.replace(best, parts=tuple(parts), alternatives=tuple(others))
+        return dataclasses.replace(best, alternatives=tuple(others))
+
+    @property
+    def _continuation(self):
+        if self.continuation_length is None:
+            return self.log_probability, len(self.ids)
+        return self.continuation_log_probability, self.continuation_length
 
     @classmethod
     def _chained(cls, parts):  # one hypothesis from one of each part
-        alignment = None
-        if all(part.alignment is not None for part in parts):
-            sizes = np.array([part.alignment.shape for part in parts])
-            alignment = np.zeros(sizes.sum(axis=0), "float32")
-            for part, (row, column) in zip(parts, sizes.cumsum(axis=0) - sizes, strict=True):
-                rows, columns = part.alignment.shape
-                alignment[row : row + rows, column : column + columns] = part.alignment
-
         def chained(name):
             return sum((getattr(part, name) for part in parts), ())
 
+        following = {}
+        if any(part.continuation_length is not None for part in parts):
+            ends = [part._continuation for part in parts]
+            following = dict(zip(CONTINUATION, map(sum, zip(*ends, strict=True)), strict=True))
         return cls(
             " ".join(part.text for part in parts if part.text),
             sum(part.score for part in parts),
@@ -78,7 +91,8 @@ class Translation:
             ids=chained("ids"),
             token_log_probabilities=chained("token_log_probabilities"),
             source_tokens=chained("source_tokens"),
-            alignment=alignment,
+            parts=tuple(parts),
+            **following,
         )
 
 

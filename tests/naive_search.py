@@ -96,6 +96,7 @@ ANYTHING = Rules()
 class _Partial(NamedTuple):
     ids: tuple = ()
     total: float = 0.0  # log-probability
+    following: float = 0.0  # that of what follows the forced tokens
 
     def ends(self):
         return self.ids[-1:] == (EOS,)
@@ -107,13 +108,14 @@ class _Ranking(NamedTuple):
     coverage: object  # from a sentence and ids to what is added to the score, or None
 
     def total(self, row, each):
-        return each.total + self.rules.bonus(row, each.ids)
+        return each.following + self.rules.bonus(row, each.ids)
 
     def hypothesis(self, row, each):
-        score = self.total(row, each) / penalty(len(each.ids), self.length_penalty)
+        length = max(len(each.ids) - len(self.rules.prefix(row)), 0)
+        score = self.total(row, each) / penalty(length, self.length_penalty)
         if self.coverage is not None:
             score += self.coverage(row, each.ids)
-        return Hypothesis(*each, score)
+        return Hypothesis(each.ids, each.total, score)
 
     def in_order(self, row, partials):
         found = [self.hypothesis(row, each) for each in partials]
@@ -128,7 +130,11 @@ def _extensions(scorer, alive, rules):
     table = scorer([key[0] for key, _ in flat], [each.ids for _, each in flat])
     extended = {key: [] for key in alive}
     for (key, each), gained in zip(flat, table, strict=True):
-        longer = [_Partial((*each.ids, t), each.total + gain) for t, gain in enumerate(gained)]
+        free = len(each.ids) >= len(rules.prefix(key[0]))
+        longer = [
+            _Partial((*each.ids, t), each.total + gain, each.following + (gain if free else 0.0))
+            for t, gain in enumerate(gained)
+        ]
         extended[key] += [each for each in longer if rules.allow(key[0], each.ids)]
     return extended
 
@@ -144,7 +150,7 @@ def naive_greedy(scorer, limits, rules=ANYTHING):
         for (r,), extended in _extensions(scorer, going, rules).items():
             # Where nothing may follow, it stays as it is.
             found[r] = max(extended, key=lambda e, r=r: ranking.total(r, e), default=found[r])
-    return [[Hypothesis(*each, each.total)] for each in found]
+    return [[Hypothesis(each.ids, each.total, each.following)] for each in found]
 
 
 def naive_beam(
@@ -160,9 +166,10 @@ def naive_beam(
 ):
     """Beam search that never stops before the limit, every prefix scored from scratch.
 
-    Of the `width` best extensions of a group's hypotheses, those that end are finished, and the
-    best `width` that do not end go on. Each of these takes `diversity` off its token's rank in
-    the later groups of the sentence, which decides what is among the best and nothing else.
+    Of the `width` best extensions of a group's hypotheses, those that end are finished, but for
+    what has just ended in an earlier group of the sentence, and the best `width` that do not end go
+    on. Each of these takes `diversity` off its token's rank in the later groups of the sentence,
+    which decides what is among the best and nothing else.
     """
     ranking, width = _Ranking(length_penalty, rules, coverage), beam_size // num_groups
     keys = [(row, group) for row in range(len(limits)) for group in range(num_groups)]
@@ -171,14 +178,16 @@ def naive_beam(
         going = {key: alive[key] for key in keys if length <= limits[key[0]]}
         # A hypothesis may be shorter than that where nothing could follow.
         going = {k: a for k, a in going.items() if a and len(a[0].ids) == length - 1}
-        times = collections.Counter()
+        times, ended = collections.Counter(), set()
         for key, extended in _extensions(scorer, going, rules).items():
             if not extended:
                 continue
             taken = [diversity * times[key[0], each.ids[-1]] for each in extended]
             ranks = [ranking.total(key[0], e) - t for e, t in zip(extended, taken, strict=True)]
             best = [extended[i] for i in np.argsort(ranks)[::-1]]
-            finished[key] += [each for each in best[:width] if each.ends()]
+            new = [e for e in best[:width] if e.ends() and (key[0], e.ids) not in ended]
+            ended.update((key[0], each.ids) for each in new)
+            finished[key] += new
             alive[key] = [each for each in best if not each.ends()][:width]
             times.update((key[0], each.ids[-1]) for each in alive[key])
     results = []
@@ -186,7 +195,8 @@ def naive_beam(
         mine = [key for key in keys if key[0] == row]
         ended = [each for key in mine for each in ranking.in_order(row, finished[key])[:width]]
         ended = sorted(ended, key=lambda each: -each.score)
-        rest = ranking.in_order(row, [each for key in mine for each in alive[key]])
+        unfinished = {each.ids: each for key in mine for each in alive[key]}
+        rest = ranking.in_order(row, unfinished.values())
         results.append((ended + rest)[:n_best])
     return results
 

@@ -307,6 +307,20 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     scored = translator.score([""] * 2, [each.text for each in found])
     for each, again in zip(found, scored, strict=True):
         assert again.log_probability == pytest.approx(each.log_probability, abs=1e-3)
+    targets = [each.text.removeprefix(p) for each, p in zip(found, prompts, strict=True)]
+    continued = translator.score(prompts, targets)
+    for each, again in zip(found, continued, strict=True):
+        expected = each.continuation_log_probability
+        assert again.log_probability == pytest.approx(expected, abs=1e-3)
+    for name, lines in (("prompts", prompts), ("targets", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = ["--source", str(tmp_path / "prompts"), "--target", str(tmp_path / "targets")]
+    capsys.readouterr()
+    assert run(["score", "--model", str(folder), *files]) == 0
+    written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["log_probability"] for each in written] == pytest.approx(
+        [each.log_probability for each in continued], abs=1e-3
+    )
     *_, streamed = translator.stream("A musician")
     assert streamed == found[0].text
     exported = tmp_path / "export"
@@ -315,6 +329,10 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     assert run([*command, str(exported), "--signatures", "score", *few]) == 0
     again = Translator.load(exported).translate(prompts)
     assert [each.text for each in again] == [each.text for each in found]
+    again = Translator.load(exported).score(prompts, targets)
+    assert [each.log_probability for each in again] == pytest.approx(
+        [each.log_probability for each in continued], abs=1e-3
+    )
     capsys.readouterr()
     values = []
     for model in (folder, exported):

@@ -30,9 +30,22 @@ def test_samples_of_a_split_text_are_joined_one_by_one():
     assert [each.text for each in (whole, *whole.alternatives)] == ["a c", "b d"]
 
 
-def test_no_token_of_a_part_attends_to_another_part():
-    whole = Translation.joined([hypothesis("a", 0, (2, 3), 0.5), hypothesis("b", 0, (1, 2), 0.7)])
-    np.testing.assert_allclose(
-        whole.alignment, [[0.5, 0.5, 0.5, 0, 0], [0.5, 0.5, 0.5, 0, 0], [0, 0, 0, 0.7, 0.7]]
-    )
-    assert Translation.joined([Translation("a", 0), hypothesis("b", 0)]).alignment is None
+def test_each_hypothesis_of_a_split_text_keeps_the_alignments_of_its_parts():
+    # One array of all tokens by all tokens would grow with the square of the parts.
+    first, second = hypothesis("a", 0, (2, 3), 0.5), hypothesis("b", -1, (1, 2), 0.7)
+    other = hypothesis("c", -2, (4, 2), 0.9)
+    whole = Translation.joined([first, dataclasses.replace(second, alternatives=(other,))])
+    (alternative,) = whole.alternatives
+    assert whole.alignment is None and alternative.alignment is None
+    for found, expected in ((whole, (first, second)), (alternative, (first, other))):
+        for part, wanted in zip(found.parts, expected, strict=True):
+            np.testing.assert_array_equal(part.alignment, wanted.alignment)
+
+
+def test_what_follows_a_forced_beginning_goes_on_through_all_parts():
+    forced = Translation("a b", -1, -5, ids=(7, 8), continuation_log_probability=-2.0)
+    forced = dataclasses.replace(forced, continuation_length=1)
+    whole = Translation.joined([forced, Translation("c", -1, -3, ids=(9, 9, 2))])
+    assert (whole.log_probability, whole.continuation_log_probability) == (-8, -5)
+    assert whole.continuation_length == 4
+    assert Translation.joined([Translation("c", -1)] * 2).continuation_length is None

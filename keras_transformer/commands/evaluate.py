@@ -20,7 +20,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "score",
         help="how probable a model holds given translations, as JSON lines",
         description="Writes a JSON object for each pair of two aligned files: the probability of "
-        "the target, and of each of its tokens.",
+        "the target, and of each of its tokens; of a language model, after its source.",
     )
     add_model(command, "a run folder")
     command.add_argument("--source", required=True, metavar="FILE")

@@ -236,14 +236,13 @@ def one_line(text: str) -> str:
 
 def _record(translation):
     # Fit for JSON: no number in it is infinite or NaN.
-    values = {
+    others = [{**_hypothesis(x), **_parts(x, _hypothesis)} for x in translation.alternatives]
+    return {
         **_hypothesis(translation),
         "source_tokens": list(translation.source_tokens),
-        "alternatives": [_hypothesis(each) for each in translation.alternatives],
+        "alternatives": others,
+        **_parts(translation, _record),
     }
-    if translation.parts:
-        values["parts"] = [_record(part) for part in translation.parts]
-    return values
 
 
 def _hypothesis(translation):
@@ -254,10 +253,17 @@ def _hypothesis(translation):
         "tokens": list(translation.tokens),
         "token_log_probabilities": [_number(each) for each in translation.token_log_probabilities],
     }
+    if translation.continuation_length is not None:
+        values["continuation_log_probability"] = _number(translation.continuation_log_probability)
+        values["continuation_length"] = translation.continuation_length
     if translation.alignment is not None:
         rows = np.asarray(translation.alignment, "float64").round(_ALIGNMENT_DIGITS)
         values["alignment"] = rows.tolist()
     return values
+
+
+def _parts(translation, record):
+    return {"parts": [record(part) for part in translation.parts]} if translation.parts else {}
 
 
 def _number(value):

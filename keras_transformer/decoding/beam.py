@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import KerasTensor, ops
 
-from keras_transformer import masks
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses
+from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses, continuation_of
 from keras_transformer.decoding.results import coverage_penalty as coverage_penalty_of
 from keras_transformer.decoding.results import length_penalty as length_penalty_of
 from keras_transformer.selection import largest_of_rows, take_rows
@@ -65,12 +64,13 @@ class Beam:
     """Keeps the `beam_size` most probable unfinished hypotheses of each sentence.
 
     Of the extensions of all hypotheses, the best `beam_size` count. Those that end leave the beam
-    for a list of finished hypotheses, where their score (log-probability over length penalty, and
-    the coverage penalty) is final, and the next best ones that do not end take their places. A
-    sentence stops when no unfinished hypothesis can still enter the first `n_best` places of that
-    list: log-probabilities only fall, no hypothesis grows past the sentence's limit, and the
-    coverage penalty is never above 0, so an unfinished one scores at most its present
-    log-probability over the penalty of the limit. A sentence that stopped is frozen.
+    for a list of finished hypotheses, where their score (log-probability over length penalty, both
+    of what follows the forced tokens, and the coverage penalty) is final, and the next best ones
+    that do not end take their places. A sentence stops when no unfinished hypothesis can still
+    enter the first `n_best` places of that list: log-probabilities only fall, no hypothesis grows
+    past the sentence's limit, and the coverage penalty is never above 0, so an unfinished one
+    scores at most its present log-probability over the penalty of the limit. A sentence that
+    stopped is frozen.
 
     A logit bias takes part in the ranking and not in the log-probabilities that are returned.
 
@@ -81,7 +81,8 @@ class Beam:
         source_mask: Bool `(batch, source)`, for the coverage penalty.
         num_groups: Groups of `beam_size / num_groups` hypotheses. A group takes
             `diversity_penalty` off the log-probability of a token for each hypothesis of an
-            earlier group that just chose it; that decides what is kept, and is in no score.
+            earlier group that just chose it; that decides what is kept, and is in no score. A
+            hypothesis that ends in an earlier group, too, enters no later group's list.
 
     References: Wu et al. 2016, section 7 (arXiv:1609.08144), the penalties and the search;
     Vijayakumar et al. 2016 (arXiv:1610.02424), the groups.
@@ -121,25 +122,32 @@ class Beam:
     def choose(self, state: DecodingState, logits, allowed, constraints):
         before, end_id = self._regrouped(state, self.width), constraints.end_id
         logits, allowed = self._regrouped((logits, allowed), self.width)
-        limits = ops.repeat(constraints.max_lengths, self.num_groups)  # --> [rows]
+        forced = self._of_rows(constraints.forced_lengths)  # --> [rows]
         running, beam = before.running[:, :1], before.strategy_state  # --> [rows, 1]
         log_sums = ops.logsumexp(logits, axis=-1)  # --> [rows, width]
         best = self._extensions(allowed, beam.totals - log_sums, running, end_id)
+        # What a forced token costs is in no total: the beginning says nothing of what follows.
+        free = ops.expand_dims(state.position >= forced, 1) | ~best.exist
+        best = best._replace(totals=ops.where(free, best.totals, 0.0))
         tokens, parents, _ = best  # --> [rows, 2 * width]
         gained = _value_at(logits, parents, tokens) - take_rows(log_sums, parents)
         gained = ops.where(best.exist, gained, 0.0)  # --> [rows, 2 * width]
         coverage = beam.coverage
         if self.attention is not None:  # --> [rows, width, source]
             coverage = coverage + self._regrouped(self.attention(state.cache), self.width)
-        finished = self._finished(before, best, gained, coverage, end_id)
+        position = state.position + 1
+        lengths = ops.maximum(position - forced, 0)  # --> [rows]: of what follows
+        finished = self._finished(before, best, gained, coverage, end_id, lengths)
 
         kept, totals = best.unfinished(self.width, end_id)  # --> [rows, width]
         tokens, parents, gained = (take_rows(each, kept) for each in (tokens, parents, gained))
         # Where nothing at all is allowed, what is alive stays, without an end.
         moves = running & ops.any(best.exist, axis=1, keepdims=True)  # --> [rows, 1]
-        totals, position = ops.where(moves, totals, beam.totals), state.position + 1
-        worst_wanted = finished.scores[:, min(self.n_best, self.width) - 1]  # --> [rows]
-        can_win = self._best_possible(totals, position, limits, constraints) > worst_wanted
+        totals = ops.where(moves, totals, beam.totals)
+        worst_wanted = self._worst_wanted(finished.scores)  # --> [rows]
+        limits = self._of_rows(constraints.max_lengths)  # --> [rows]
+        longest = ops.maximum(limits - forced, lengths)
+        can_win = self._best_possible(totals, lengths, longest, constraints) > worst_wanted
         can_win = moves[:, 0] & can_win  # --> [rows]
         if self.num_groups > 1:
             # The later groups avoid what a group chooses: it goes on as long as they do.
@@ -194,18 +202,21 @@ class Beam:
         stacked = (ops.stack(each, axis=1) for each in zip(*found, strict=True))
         return _Extensions(*(ops.reshape(each, (-1, 2 * self.width)) for each in stacked))
 
-    def _finished(self, before, best, gained, coverage, end_id):
+    def _finished(self, before, best, gained, coverage, end_id, lengths):
         """The finished hypotheses with those that end now, `_Finished` of `[rows, width]`."""
         # An end counts if it is among the best `width`.
         tokens, parents, totals = (each[:, : self.width] for each in best)
         ended = before.running[:, :1] & (totals > IMPOSSIBLE / 2) & (tokens == end_id)
-        scores = totals / length_penalty_of(before.position + 1, self.length_penalty)
+        scores = totals / ops.expand_dims(length_penalty_of(lengths, self.length_penalty), 1)
         if self.attention is not None:
             mask = ops.repeat(self.source_mask, self.num_groups, axis=0)  # --> [rows, source]
             scores = scores + take_rows(self._coverage_scores(coverage, mask), parents)
         place, gained = before.position, gained[:, : self.width]
+        ids = _extend(before.ids, parents, tokens, place)
+        if self.num_groups > 1:
+            ended = ended & ~self._repeats(ids, ended)
         new = _Finished(
-            _extend(before.ids, parents, tokens, place),
+            ids,
             _extend(before.token_log_probabilities, parents, gained, place),
             ops.where(ended, scores, IMPOSSIBLE),
         )
@@ -213,17 +224,36 @@ class Beam:
         both = ops.concatenate([finished.scores, new.scores], axis=1)  # --> [rows, 2 * width]
         return finished.picked(new, ops.top_k(both, self.width)[1])
 
-    def _best_possible(self, totals, position, limits, constraints):
+    def _repeats(self, ids, exist):
+        """The hypotheses that an earlier one of the sentence equals, bool like `exist`.
+
+        Within a group all differ, and what is equal ends at the same step. `(rows, width, …)`.
+        """
+        both = self._regrouped((ids, exist), self.beams)
+        ids, exist = (ops.expand_dims(each, 1) for each in both)  # --> [batch, 1, beams, ...]
+        equal = ops.all(ops.expand_dims(both[0], 2) == ids, axis=3) & exist
+        order = ops.arange(self.beams, dtype="int32")
+        earlier = ops.expand_dims(order, 0) < ops.expand_dims(order, 1)  # --> [beams, beams]
+        return self._regrouped(ops.any(equal & earlier, axis=2), self.width)
+
+    def _worst_wanted(self, scores):
+        """The score that a hypothesis must exceed to be among the `n_best`, float32 `[rows]`."""
+        if self.num_groups == 1:
+            return scores[:, self.n_best - 1]
+        best = ops.top_k(self._regrouped(scores, self.beams), self.n_best)[0]
+        return self._of_rows(best[:, -1])
+
+    def _best_possible(self, totals, lengths, longest, constraints):
         """The best score that an unfinished hypothesis can still get, float32 `[rows]`."""
         best = ops.max(totals, axis=1)
         exists = best > IMPOSSIBLE / 2
-        at_limit = length_penalty_of(limits, self.length_penalty)
+        at_limit = length_penalty_of(longest, self.length_penalty)
         if constraints.logit_bias is not None:
             # A bias above 0 may lift each token that is still to come, and a score above 0 is
             # best with the smallest penalty.
             gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
-            best = best + gain * ops.cast(limits - position, "float32")
-            now = length_penalty_of(position + 1, self.length_penalty)
+            best = best + gain * ops.cast(longest - lengths, "float32")
+            now = length_penalty_of(lengths + 1, self.length_penalty)
             at_limit = ops.where(best > 0, now, at_limit)
         return ops.where(exists, best / at_limit, IMPOSSIBLE)
 
@@ -231,12 +261,17 @@ class Beam:
         """The finished hypotheses, then the unfinished ones."""
         beam = state.strategy_state
         # Less than the limit where nothing could follow.
-        lengths = ops.sum(ops.cast(masks.padding_mask(state.ids), "int32"), axis=2)
+        forced = constraints.forced_lengths
+        _, lengths = continuation_of(state.ids, state.token_log_probabilities, forced)
         scores = beam.totals / length_penalty_of(lengths, self.length_penalty)  # --> [batch, beams]
         if self.attention is not None:
             scores = scores + self._coverage_scores(beam.coverage, self.source_mask)
         # Where fewer hypotheses exist than beams, the others hold forbidden ids.
-        scores = ops.where(beam.totals > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
+        exists = beam.totals > IMPOSSIBLE / 2
+        if self.num_groups > 1:
+            repeats = self._repeats(*self._regrouped((state.ids, exists), self.width))
+            exists = exists & ~self._regrouped(repeats, self.beams)
+        scores = ops.where(exists, scores, IMPOSSIBLE)
         scores, order = ops.top_k(scores, self.beams)
         exists = ops.expand_dims(scores > IMPOSSIBLE / 2, 2)  # --> [batch, beams, 1]
         unfinished = _Finished(
@@ -248,11 +283,16 @@ class Beam:
         behind = ops.full_like(scores, IMPOSSIBLE / 2)
         rank = ops.concatenate([beam.finished.scores, behind], axis=1)  # --> [batch, 2 * beams]
         best = beam.finished.picked(unfinished, ops.top_k(rank, self.n_best)[1])
-        log_probabilities = ops.sum(best.token_log_probabilities, axis=2)  # --> [batch, n_best]
-        return Hypotheses(best.ids, log_probabilities, best.scores, best.token_log_probabilities)
+        ids, by_token, scores = best
+        log_probabilities = ops.sum(by_token, axis=2)  # --> [batch, n_best]
+        following = continuation_of(ids, by_token, forced)
+        return Hypotheses(ids, log_probabilities, scores, by_token, *following)
 
     def _coverage_scores(self, coverage, mask):
         return self.coverage_penalty * coverage_penalty_of(coverage, ops.expand_dims(mask, 1))
+
+    def _of_rows(self, values):  # from a value for each sentence
+        return values if self.num_groups == 1 else ops.repeat(values, self.num_groups)
 
     def _regrouped(self, structure, count):
         """With `count` hypotheses a row: `width`, a row for each group, or `beams`."""

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from keras import KerasTensor, ops
 
+from keras_transformer import masks
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding.results import IMPOSSIBLE
 
@@ -31,6 +32,13 @@ class Constraints(NamedTuple):
     no_repeat_ngram_size: int = 0
     forbidden_ids: tuple[int, ...] = (PAD_ID, BOS_ID)
     end_id: int = EOS_ID
+
+    @property
+    def forced_lengths(self) -> KerasTensor:
+        """Int32 `(batch,)`: tokens of each prefix, 0 without one."""
+        if self.prefixes is None:
+            return ops.zeros_like(self.max_lengths)
+        return ops.sum(ops.cast(masks.padding_mask(self.prefixes), "int32"), axis=1)
 
 
 def length_limits(lengths, ratio, margin, max_length):

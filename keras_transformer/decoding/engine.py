@@ -115,7 +115,7 @@ class ModelEngine:
         seeds = inputs.one_for_each("seed", asked.seed, len(texts))
         asked = dataclasses.replace(asked, seed=0)
         prefixes = self._prefixes(target_prefixes, len(texts), asked)
-        limit = self.max_source_length
+        limit = self._source_limit(asked)
         read = self._read(texts)
         sources, parts = inputs.source_ids(read, self.source_tokenizer, limit, long_input)
         jobs = [
@@ -125,7 +125,7 @@ class ModelEngine:
         ]
         found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
-            best_translation(found[place], source, self._tokenizers)
+            best_translation(found[place], source, self._tokenizers, asked.num_groups > 1)
             for place, source in enumerate(sources)
         ]
         if alignment:
@@ -145,10 +145,11 @@ class ModelEngine:
         attention_layer: int = DecodingOptions.attention_layer,
         attention_heads: Sequence[int] | None = DecodingOptions.attention_heads,
     ) -> list[Translation]:
-        """How probable the model holds given translations: a `Translation` for each target.
+        """Scores given translations by teacher forcing: a `Translation` for each target.
 
         Args:
-            sources: Strings.
+            sources: Strings. To a language model they are what the targets go on with: the
+                probabilities are those of a target after its source, "" for a whole text.
             targets: As many strings, their translations; or lists of ids, including EOS.
             length_penalty: As in `DecodingOptions`, like `attention_layer` and `attention_heads`.
             batch_size: Most pairs in one call of the compiled model.
@@ -164,6 +165,8 @@ class ModelEngine:
         ids, _ = ids_and_texts("sources", self._read(sources), source, self.max_source_length)
         target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
         pairs = list(zip(ids, target_ids, strict=True))
+        if self.continues_source:
+            self._check_lengths_together(pairs)
         scored = self._scheduler.scorer(options, alignment).run(pairs, batch_size)
         lengths = np.array([len(each) for each in target_ids], "int32")
         penalties = np.asarray(penalty_of(lengths, length_penalty)).tolist()
@@ -174,6 +177,13 @@ class ModelEngine:
             score = each.log_probability / penalty
             results.append(dataclasses.replace(each, score=score, alignment=aligned))
         return results
+
+    def _check_lengths_together(self, pairs):
+        for place, (source, target) in enumerate(pairs):
+            if (count := len(source) - 1 + len(target)) > self.max_target_length:
+                most = self.max_target_length
+                rule = f"A source and its target must have at most {most} tokens together."
+                raise InputError(f"{rule} Received: {count} tokens, text {place + 1}.")
 
     def stream(
         self, text: str, target_prefix: str = "", long_input: inputs.LongInput = "refuse", **options
@@ -195,7 +205,7 @@ class ModelEngine:
         inputs.check_texts("text", [text])
         (seed,) = inputs.one_for_each("seed", asked.seed, 1)
         (prefix,) = self._prefixes([target_prefix], 1, asked)
-        limit = self.max_source_length
+        limit = self._source_limit(asked)
         read = self._read([text])
         sources, _ = inputs.source_ids(read, self.source_tokenizer, limit, long_input)
         jobs = [Job(0, each, seed, () if i else prefix) for i, each in enumerate(sources)]
@@ -255,6 +265,11 @@ class ModelEngine:
         if turns is None or turns.kept is None:
             return texts
         return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
+
+    def _source_limit(self, options):
+        """Most tokens of a source, EOS included. What a text goes on with ends in `max_length`."""
+        limit = self.max_source_length
+        return min(limit, options.longest(limit)) if self.continues_source else limit
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import KerasTensor, ops
 
+from keras_transformer import masks
 from keras_transformer.translation import Translation, translation_of
 
 # Below any log-probability that a search can reach, and finite: `-inf - -inf` would be NaN.
@@ -20,15 +21,35 @@ class Hypotheses(NamedTuple):
         ids: Int32 `(batch, n_best, max_length)`: no BOS; EOS where there is one, then padding.
         log_probabilities: Float32 `(batch, n_best)`, the model's own, summed over all tokens, in
             nats: neither constraints nor a temperature change them.
-        scores: Float32 `(batch, n_best)`, what the strategy ranks by: the log-probability over
-            the length penalty, with what else the strategy adds.
+        scores: Float32 `(batch, n_best)`, what the strategy ranks by: the log-probability of what
+            follows the forced tokens over the length penalty of their number, with what else the
+            strategy adds.
         token_log_probabilities: Float32 `(batch, n_best, max_length)`, 0 after the end.
+        continuation_log_probabilities: Float32 `(batch, n_best)`, of the tokens that follow the
+            forced ones: of a prefix, or of a language model's prompt.
+        continuation_lengths: Int32 `(batch, n_best)`, the number of these tokens.
     """
 
     ids: np.ndarray | KerasTensor
     log_probabilities: np.ndarray | KerasTensor
     scores: np.ndarray | KerasTensor
     token_log_probabilities: np.ndarray | KerasTensor
+    continuation_log_probabilities: np.ndarray | KerasTensor
+    continuation_lengths: np.ndarray | KerasTensor
+
+
+def continuation_of(ids, token_log_probabilities, forced_lengths):
+    """Log-probability and number of the tokens after the forced ones, `(batch, hypotheses)` each.
+
+    Args:
+        ids: Int32 `(batch, hypotheses, capacity)`, padded with 0, like `token_log_probabilities`.
+        forced_lengths: Int32 `(batch,)`.
+    """
+    places = ops.arange(ops.shape(ids)[2], dtype="int32")
+    follows = places >= ops.expand_dims(forced_lengths, (1, 2))  # --> [batch, 1, capacity]
+    log_probabilities = ops.sum(ops.where(follows, token_log_probabilities, 0.0), axis=2)
+    lengths = ops.sum(ops.cast(follows & masks.padding_mask(ids), "int32"), axis=2)
+    return log_probabilities, lengths
 
 
 def length_penalty(length: int | np.ndarray | KerasTensor, exponent: float) -> KerasTensor:
@@ -52,16 +73,34 @@ def coverage_penalty(coverage: np.ndarray | KerasTensor, source_mask: np.ndarray
     return ops.sum(ops.where(source_mask, terms, 0.0), axis=-1)
 
 
-def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
-    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others."""
-    _, _, scores, by_token = hypotheses
+def best_translation(
+    hypotheses: Hypotheses, source: Sequence[int], tokenizers, distinct: bool = False
+) -> Translation:
+    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others.
+
+    Where they are to be `distinct`, the best of equal texts in other tokens stays.
+    """
     # Without the padding behind.
     ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
     texts = tokenizers[1].detokenize(ids)
-    best, *others = (
-        translation_of(text, float(score), each[: len(row)].tolist(), row, source, tokenizers)
-        for text, score, each, row in zip(texts, scores, by_token, ids, strict=True)
-    )
+    found = []
+    for text, row, columns in zip(texts, ids, zip(*hypotheses, strict=True), strict=True):
+        _, _, score, by_token, following, length = columns
+        by_token = by_token[: len(row)].tolist()
+        each = translation_of(text, float(score), by_token, row, source, tokenizers)
+        if length < np.count_nonzero(row):  # Its beginning was forced.
+            each = dataclasses.replace(
+                each,
+                continuation_log_probability=float(following),
+                continuation_length=int(length),
+            )
+        found.append(each)
+    best, *others = found
     # Where fewer hypotheses exist than were asked for, the last places are empty.
     others = [each for each in others if each.score > IMPOSSIBLE / 2]
+    if distinct:
+        of_texts: dict[str, Translation] = {}
+        for each in (best, *others):
+            of_texts.setdefault(each.text, each)
+        best, *others = of_texts.values()
     return dataclasses.replace(best, alternatives=tuple(others))

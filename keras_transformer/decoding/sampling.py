@@ -3,11 +3,15 @@
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer import masks
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses, length_penalty
+from keras_transformer.decoding.results import (
+    IMPOSSIBLE,
+    Hypotheses,
+    continuation_of,
+    length_penalty,
+)
 from keras_transformer.selection import first_argmax
 
 # The bits of the largest int32: no float32's bits, read as an int32, are larger.
@@ -48,10 +52,10 @@ class Greedy:
         return state, None
 
     def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
-        log_probabilities = ops.sum(state.token_log_probabilities, axis=2)
-        lengths = ops.sum(ops.cast(masks.padding_mask(state.ids), "int32"), axis=2)
-        scores = log_probabilities / length_penalty(lengths, self.length_penalty)
-        return Hypotheses(state.ids, log_probabilities, scores, state.token_log_probabilities)
+        ids, by_token = state.ids, state.token_log_probabilities
+        following, lengths = continuation_of(ids, by_token, constraints.forced_lengths)
+        scores = following / length_penalty(lengths, self.length_penalty)
+        return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, following, lengths)
 
 
 class Sampling(Greedy):

@@ -7,13 +7,13 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.cache import mean_of_heads
-from keras_transformer.config import BOS_ID
+from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.inputs import bucket, length_buckets, pad, row_count
 
 
 def score_targets(model: keras.Model, source_ids, target_ids, layer=-1, heads=None):
-    """Scores targets in one pass, without a search.
+    """Scores targets in one pass, without a search; of a language model whole texts.
 
     Args:
         model: A model of `keras_transformer.models`.
@@ -44,6 +44,7 @@ class TeacherForcedScorer:
 
         self._run = Compiled(model, run, with_xla=with_xla)
         self._buckets = [length_buckets(each) for each in max_lengths]  # of source and target
+        self._continues_source = getattr(model, "continues_source", False)
 
     @property
     def compilations(self) -> int:
@@ -54,7 +55,14 @@ class TeacherForcedScorer:
         """Scores pairs of source and target ids, including EOS, in batches of similar length.
 
         For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
+        A language model reads a source and its target as one text, and gives the target's.
         """
+        starts = [0] * len(pairs)
+        if self._continues_source:
+            prompts = [[id for id in source if id != EOS_ID] for source, _ in pairs]
+            starts = [len(prompt) for prompt in prompts]
+            texts = zip(prompts, (target for _, target in pairs), strict=True)
+            pairs = [([], prompt + list(target)) for prompt, target in texts]
         results: list[tuple] = [([], None)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: tuple(map(len, pairs[i])), reverse=True)
         rows = row_count(min(max(len(pairs), 1), batch_size))
@@ -69,5 +77,5 @@ class TeacherForcedScorer:
             for row, place in enumerate(places):
                 source, target = map(len, pairs[place])
                 aligned = attention[0][row, :target, :source].copy() if attention else None
-                results[place] = (by_token[row, :target].tolist(), aligned)
+                results[place] = (by_token[row, starts[place] : target].tolist(), aligned)
         return results

@@ -108,10 +108,7 @@ class Search:
     def _constraints(self, arguments):
         lengths = _token_counts(arguments.source_ids)  # --> [batch]
         min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
-        margin, prefixes = arguments.max_length_margin, arguments.prefixes
-        if getattr(self.model, "continues_source", False):
-            ids = arguments.source_ids
-            prefixes = ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)
+        margin, prefixes = arguments.max_length_margin, _forced_ids(self.model, arguments)
         if prefixes is not None:
             # What is forced comes on top of what may follow, up to the absolute limit.
             margin = margin + ops.cast(_token_counts(prefixes), "float32")  # --> [batch]
@@ -145,7 +142,8 @@ def search(
             tensors (seeds, prefixes, temperatures…) instead of what the options give.
 
     Raises:
-        ValueError: The translations could be longer than the model's learned positions.
+        ValueError: The translations could be longer than the model's learned positions; or a
+            prefix, or a language model's source, has `max_length` tokens or more.
     """
     tensors = {
         name: options.pop(name)
@@ -156,14 +154,34 @@ def search(
     checked = DecodingOptions(**options)
     arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
     longest = checked.longest(max_length)
-    capacity = _capacity(ops.shape(source_ids)[1], checked.max_length_ratio, longest)
+    columns, forced = ops.shape(source_ids)[1], _forced_ids(model, arguments)
+    forced_columns = 0 if forced is None else ops.shape(forced)[1]
+    capacity = _capacity(columns, checked.max_length_ratio, longest, forced_columns)
     most = getattr(getattr(model, "config", None), "position_limit", None)
     if not isinstance(capacity, int) and most is not None and longest > most:
         given = f"max_length={longest}, the model's max_length={most}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
-    if arguments.prefixes is not None:
-        capacity = _smaller(capacity + ops.shape(arguments.prefixes)[1], longest)
+    if forced is not None:
+        _check_leaves_room(forced, longest)
     return Search(model, checked).begin(arguments, capacity)[1]
+
+
+def _forced_ids(model, arguments):
+    """Ids that the targets begin with, int32 `(batch, columns)`, padded with 0; or None."""
+    if not getattr(model, "continues_source", False):
+        return arguments.prefixes
+    ids = arguments.source_ids
+    return ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)
+
+
+def _check_leaves_room(forced, max_length):
+    try:
+        most = int(np.max(np.count_nonzero(np.asarray(forced), axis=1), initial=0))
+    except (NotImplementedError, TypeError):
+        return  # a traced tensor, which has no values yet
+    if most >= max_length:
+        rule = "A forced beginning must have fewer tokens than `max_length`."
+        raise ValueError(f"{rule} Received: {most} tokens, max_length={max_length}.")
 
 
 def _token_counts(ids):  # --> [batch]
@@ -179,8 +197,9 @@ def _with_static_beams(state, beams):
     return keras.tree.map_structure(static, state._replace(cache=()))._replace(cache=state.cache)
 
 
-def _capacity(padded_source_length, ratio, max_length):
-    """The largest limit that a padded source can have, rounded up to a multiple of 16."""
+def _capacity(padded_source_length, ratio, max_length, forced_columns):
+    """The largest limit that a padded source can have, rounded up to a multiple of 16, and what is
+    forced on top of it."""
     if ratio == math.inf:
         return max_length
     if isinstance(padded_source_length, int):
@@ -188,7 +207,7 @@ def _capacity(padded_source_length, ratio, max_length):
     else:
         tokens = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32")
     capacity = -(-(tokens + LENGTH_MARGIN) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
-    return _smaller(capacity, max_length)
+    return _smaller(capacity + forced_columns, max_length)
 
 
 def _smaller(size, limit):

@@ -244,22 +244,28 @@ def _check_the_rest(live, received, tolerance):
 
 
 def teacher_forced(
-    engine: ModelEngine, sources: Sequence[str], targets: Sequence, length_penalty: float
+    engine: ModelEngine,
+    sources: Sequence[str],
+    targets: Sequence,
+    length_penalty: float,
+    found: bool = False,
 ) -> list[Translation]:
-    """The live model's scores of what an export found, texts or lists of ids.
+    """The live model's scores of targets, texts or lists of ids, cut as exports cut them.
 
-    What is too long is cut as exports cut it.
+    Targets that were `found` by a language model's search begin with their sources.
     """
     source_ids = engine.source_tokenizer.tokenize(sources, add_eos=True)
     target_ids = [
         engine.target_tokenizer.tokenize(each, add_eos=True) if isinstance(each, str) else each
         for each in targets
     ]
-    return engine.score(
-        [cut(each, engine.max_source_length) for each in source_ids],
-        [cut(each, engine.max_target_length) for each in target_ids],
-        length_penalty=length_penalty,
-    )
+    source_ids = [cut(each, engine.max_source_length) for each in source_ids]
+    starts = [len(each) - 1 if engine.continues_source else 0 for each in source_ids]
+    if found:
+        target_ids = [ids[start:] for ids, start in zip(target_ids, starts, strict=True)]
+    most = engine.max_target_length
+    target_ids = [cut(ids, most - start) for ids, start in zip(target_ids, starts, strict=True)]
+    return engine.score(source_ids, target_ids, length_penalty=length_penalty)
 
 
 def live_translations(engine: ModelEngine, texts: Sequence[str], **options) -> list[Translation]:

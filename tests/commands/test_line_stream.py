@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import math
@@ -353,7 +354,14 @@ def test_a_text_that_was_split_shows_its_parts():
     found = json.loads(as_json(LINE, joined))
     assert found["translation"] == "x\nz ü y"
     assert [part["translation"] for part in found["parts"]] == ["x\nz ü", "y"]
-    assert found["parts"][0]["alignment"][1] == [0, 1, 0]
+    assert found["parts"][0]["alignment"][1] == [0, 1, 0] and "alignment" not in found
+    assert [part["translation"] for part in found["alternatives"][0]["parts"]] == ["y", "y"]
+
+
+def test_what_follows_a_forced_beginning_is_shown():
+    following = {"continuation_log_probability": -0.5, "continuation_length": 3}
+    found = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
+    assert found.items() >= following.items()
 
 
 def test_a_scored_target_has_no_alternatives():

@@ -10,7 +10,7 @@ from decoding_oracles import (
     many_seeds,
     search_program,
 )
-from naive_search import BOS, EOS, Rules, naive_beam
+from naive_search import BOS, EOS, PAD, Rules, exhaustive_search, naive_beam
 
 from keras_transformer.decoding import Beam, Greedy, Sampling
 
@@ -74,6 +74,51 @@ def test_a_narrow_beam_equals_one_that_never_stops_early(
 
     check()
     assert sum(met) > 7
+
+
+def check_following(found, limits, rules):
+    """What follows a prefix is reported beside the whole: its log-probability and its length."""
+    ids, by_token = np.asarray(found.ids), np.asarray(found.token_log_probabilities)
+    following = np.asarray(found.continuation_log_probabilities)
+    lengths = np.asarray(found.continuation_lengths)
+    for row in range(len(limits)):
+        first = len(rules.prefix(row))
+        np.testing.assert_allclose(following[row], by_token[row, :, first:].sum(axis=1), atol=1e-4)
+        np.testing.assert_array_equal(lengths[row], (ids[row, :, first:] != PAD).sum(axis=1))
+
+
+def test_a_beam_as_wide_as_the_tree_finds_the_best_of_what_follows_a_prefix(compiled):
+    # At most four tokens: the last of four steps has 4^3 hypotheses of 5 extensions each.
+    run = program(compiled, lambda: Beam(5 * 4**3, n_best=13), 5, 0)
+
+    @many_seeds
+    def check(seed):
+        model, limits, rules = random_case(seed, 4, 0)
+        prefixes = tuple(p[: max(n - 1, 0)] for p, n in zip(rules.prefixes, limits, strict=True))
+        rules = rules._replace(prefixes=prefixes)
+        found, _ = run(model, limits, rules)
+        check_found(found, exhaustive_search(model, limits, 0.6, 13, rules), model)
+        check_following(found, limits, rules)
+
+    check()
+
+
+@pytest.mark.parametrize("strategy", [Greedy, lambda: Beam(2, length_penalty=2.0, n_best=2)])
+def test_how_probable_a_forced_beginning_is_changes_nothing_that_follows(compiled, strategy):
+    # A common beginning and a rare one, with the same probabilities behind: ln 0.3 = -1.20 ends
+    # at once, ln 0.7 / (7 / 6)^2 = -0.26 a token later.
+    tree = {(): {3: 0.9, 4: 1e-6, 5: 0.1 - 1e-6}}
+    for first in (3, 4):
+        tree |= {(first,): {EOS: 0.3, 6: 0.7}, (first, 6): {EOS: 1.0}}
+    model = HistoryModel.of_probabilities(tree, tree, vocabulary=VOCABULARY)
+    run = search_program(compiled, model, strategy, CAPACITY)
+    found, _ = run(model, [CAPACITY] * 2, Rules(prefixes=((3,), (4,))))
+    common, rare = as_lists(found)
+    assert [each.ids[1:] for each in common] == [each.ids[1:] for each in rare]
+    assert common[0].ids == (3, 6, EOS)
+    np.testing.assert_allclose([x.score for x in common], [x.score for x in rare], rtol=1e-6)
+    assert common[0].log_probability - rare[0].log_probability == pytest.approx(np.log(0.9e6))
+    check_following(found, [CAPACITY] * 2, Rules(prefixes=((3,), (4,))))
 
 
 def test_every_sample_satisfies_them_and_stops_only_where_it_must(compiled):

@@ -56,7 +56,7 @@ def expected(engine, texts, beam_size, n_best=1):
     hypotheses = search(
         engine.model, ids, beam_size, n_best=n_best, max_length=engine.max_target_length
     )
-    rows, _, scores, _ = (np.asarray(each)[: len(texts)].tolist() for each in hypotheses)
+    rows, scores = (np.asarray(hypotheses[i])[: len(texts)].tolist() for i in (0, 2))
     detokenize = engine.target_tokenizer.detokenize
     return [list(zip(detokenize(r), s, strict=True)) for r, s in zip(rows, scores, strict=True)]
 

@@ -103,12 +103,14 @@ def test_scores_are_those_of_full_passes(varied, strategy):
     rules = Rules(prefixes=PREFIXES, bias=tuple(bias()))
     best = [hypotheses[0] for hypotheses in as_lists(found)]
     # A logit bias is in the score of what ranks by it.
+    forced, by_token = list(map(len, PREFIXES)), np.asarray(found.token_log_probabilities)[:, 0]
     ranked = [
-        each.log_probability + (rules.bonus(row, each.ids) if name == "groups" else 0)
-        for row, each in enumerate(best)
+        by_token[row, forced[row] :].sum() + (rules.bonus(row, ids) if name == "groups" else 0)
+        for row, (ids, *_) in enumerate(best)
     ]
     expected = [
-        total / penalty(len(ids), 1.0) for total, (ids, *_) in zip(ranked, best, strict=True)
+        total / penalty(len(ids) - count, 1.0)
+        for total, count, (ids, *_) in zip(ranked, forced, best, strict=True)
     ]
     if options.with_coverage:
         expected += np.array([*coverage_penalties(model, source, [b.ids for b in best], options)])

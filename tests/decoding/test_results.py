@@ -63,7 +63,8 @@ TOKENIZERS = Letters("A"), Letters("a")
 def hypotheses(ids, scores):
     ids = np.array(ids, "int32")
     by_token = np.where(ids > 0, -0.5, 0.0).astype("float32")
-    return Hypotheses(ids, by_token.sum(axis=1), np.array(scores, "float32"), by_token)
+    total, count = by_token.sum(axis=1), np.count_nonzero(ids, axis=1)
+    return Hypotheses(ids, total, np.array(scores, "float32"), by_token, total, count)
 
 
 def test_the_best_comes_with_its_alternatives_and_without_padding():
@@ -75,6 +76,31 @@ def test_the_best_comes_with_its_alternatives_and_without_padding():
     assert best.source_tokens == ("D", "A", "</s>")
     (other,) = best.alternatives
     assert (other.score, other.ids) == (-1.0, (7, 0, 2))  # padding inside is part of it
+
+
+def test_a_forced_beginning_is_told_apart_from_what_follows():
+    found = hypotheses([[5, 6, 2, 0], [7, 2, 0, 0]], [-0.5, -0.5])
+    lengths = np.array([2, 2], "int32")
+    found = found._replace(
+        continuation_log_probabilities=-0.5 * lengths, continuation_lengths=lengths
+    )
+    best = best_translation(found, [8, 5, 2], TOKENIZERS)
+    assert (best.log_probability, best.continuation_log_probability) == (-1.5, -1.0)
+    assert best.continuation_length == 2
+    (other,) = best.alternatives
+    assert other.continuation_length is other.continuation_log_probability is None
+
+
+def test_hypotheses_that_are_to_be_distinct_have_no_text_twice():
+    # "a" three times: with its end, without, and with the end inside.
+    ids, scores = [[5, 2, 0], [6, 2, 0], [5, 0, 0], [2, 5, 2]], [-0.1, -0.2, -0.3, -0.4]
+    best = best_translation(hypotheses(ids, scores), [5, 2], TOKENIZERS, distinct=True)
+    assert [(each.text, each.score) for each in (best, *best.alternatives)] == [
+        ("a", pytest.approx(-0.1)),
+        ("b", pytest.approx(-0.2)),
+    ]
+    every = best_translation(hypotheses(ids, scores), [5, 2], TOKENIZERS)
+    assert [each.text for each in every.alternatives] == ["b", "a", "a"]
 
 
 def test_places_that_no_hypothesis_took_are_left_out():

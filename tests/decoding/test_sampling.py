@@ -37,7 +37,7 @@ def test_greedy_search_takes_the_most_probable_token_even_where_that_ends_badly(
         vocabulary=5,
     )
     ids, log_probabilities, scores, by_token = (
-        np.asarray(each) for each in run_greedy(model, [3, 3], capacity=3)
+        np.asarray(each) for each in run_greedy(model, [3, 3], capacity=3)[:4]
     )
     np.testing.assert_array_equal(ids, [[[3, EOS, 0]], [[EOS, 0, 0]]])
     np.testing.assert_allclose(np.exp(log_probabilities), [[0.5 * 0.4], [0.6]], rtol=1e-6)

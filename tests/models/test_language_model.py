@@ -5,11 +5,16 @@ import math
 import numpy as np
 import pytest
 import reference
+from decoding_oracles import FullPass, check_equal
 from keras import ops
+from naive_search import EOS, Rules, exhaustive_search, log_probability, penalty
 from reference import float64, part
+from test_engine import NumberTokenizer
 
 from keras_transformer.config import LanguageModelConfig
-from keras_transformer.decoding import search
+from keras_transformer.decoding import ModelEngine, search
+from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.errors import InputError
 from keras_transformer.models import LanguageModel
 
 VOCABULARY, WIDTH = 23, 14
@@ -102,6 +107,77 @@ def test_a_search_goes_on_from_the_source(randomize, options):
         logits = float64(model((NO_SOURCE[:1], read)))[0]
         chosen = np.log(reference.softmax(logits))[np.arange(len(text)), text].sum()
         assert float(np.asarray(found.log_probabilities)[row, 0]) == pytest.approx(chosen, abs=1e-4)
+
+
+def small_model():
+    """A random model of four words and the end, whose texts end at several lengths."""
+    sizes = dict(vocabulary_size=7, model_dim=WIDTH, num_heads=2, intermediate_dim=11)
+    model = LanguageModel(LanguageModelConfig(**sizes, num_decoder_layers=1))
+    chance = np.random.default_rng(5)
+    model.set_weights([0.5 * chance.normal(size=weight.shape) for weight in model.weights])
+    return model
+
+
+PROMPTS = np.array([[5, 6, 4, 2], [4, 2, 0, 0], [6, 6, 4, 2]], "int32")
+
+
+def test_a_beam_as_wide_as_the_tree_finds_the_best_continuations():
+    model, limit = small_model(), 5
+    run = Compiled(
+        model, lambda ids: search(model, ids, 5 * 4**3, 1.0, 5, limit, max_length_ratio=math.inf)
+    )
+    prefixes = tuple(tuple(row[(row != 0) & (row != EOS)].tolist()) for row in PROMPTS)
+    scorer = FullPass(model, PROMPTS, limit + 1)
+    expected = exhaustive_search(scorer, [limit] * 3, 1.0, 5, Rules(prefixes=prefixes))
+    check_equal(run(PROMPTS), expected)
+
+
+@pytest.mark.tensorflow
+def test_columns_of_padding_change_no_continuation(randomize):
+    # A tenth of 16 tokens, 10, and the 15 of the prompt.
+    model, source = model_of(randomize), np.array([[5] * 15 + [2]], "int32")
+    options = dict(beam_size=1, max_length=96, min_length=90, max_length_ratio=0.1)
+    for more in (0, 80):
+        found = search(model, np.pad(source, ((0, 0), (0, more))), **options)
+        assert np.count_nonzero(np.asarray(found.ids)) == 26
+
+
+def test_a_prompt_that_leaves_no_room_is_refused():
+    model = small_model()
+    with pytest.raises(ValueError, match="fewer tokens than `max_length`.* 3 tokens, max_length=3"):
+        search(model, PROMPTS, max_length=3)
+    engine = ModelEngine(model, Numbers(), max_source_length=16, max_target_length=16)
+    for refused in (engine.translate, lambda texts, **options: engine.stream(*texts, **options)):
+        with pytest.raises(InputError, match="at most 3 tokens.*Received: 4 tokens, text 1"):
+            refused(["5 6 4"], max_length=3)
+
+
+class Numbers(NumberTokenizer):
+    vocabulary_size = 7
+
+
+def test_a_score_is_of_the_target_after_its_source():
+    model = small_model()
+    engine = ModelEngine(model, Numbers(), max_source_length=16, max_target_length=16)
+    sources, targets = ["5 6 4", "", "4", "6 4 6 5"], ["4 4", "5 6 6 4 4", "", "6"]
+    scored = engine.score(sources, targets, length_penalty=1.0, batch_size=3)
+    scorer = FullPass(model, np.zeros((1, 1), "int32"), 12)
+    for source, target, each in zip(sources, targets, scored, strict=True):
+        begun, ids = tuple(map(int, source.split())), (*map(int, target.split()), EOS)
+        # The chain rule: of the whole text, less that of its beginning.
+        whole = log_probability(scorer, 0, (*begun, *ids))
+        beginning = log_probability(scorer, 0, begun) if begun else 0.0
+        assert each.ids == ids and each.log_probability == pytest.approx(
+            whole - beginning, abs=1e-4
+        )
+        assert each.score == pytest.approx((whole - beginning) / penalty(len(ids), 1.0), abs=1e-4)
+    # As what a search finds after the source.
+    (found,) = engine.translate(["5 6 4"], beam_size=2, length_penalty=1.0)
+    (again,) = engine.score(["5 6 4"], [list(found.ids[3:])], length_penalty=1.0)
+    assert again.log_probability == pytest.approx(found.continuation_log_probability, abs=1e-4)
+    assert again.score == pytest.approx(found.score, abs=1e-4)
+    with pytest.raises(InputError, match="at most 16 tokens together. Received: 17 tokens, text 2"):
+        engine.score(["4"] * 2, ["5", "5 " * 15])
 
 
 def test_fields_of_an_encoder_are_refused():

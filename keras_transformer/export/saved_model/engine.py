@@ -26,6 +26,7 @@ from keras_transformer.export.saved_model import IDS, operations_in
 from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import check_positive, one_for_each
 from keras_transformer.text import Tokenizer
+from keras_transformer.translation import CONTINUATION
 
 _BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
@@ -120,7 +121,7 @@ class SavedModelEngine:
         length_penalty: float | None = None,
         batch_size: int = 32,
     ) -> list[Translation]:
-        """As `ModelEngine.score`, of texts alone; what is too long is cut, in the targets too.
+        """Scores given translations as `ModelEngine.score`, of texts alone, and cuts long ones.
 
         Raises:
             InputError: There are not as many targets as sources, `length_penalty` is not what the
@@ -223,6 +224,7 @@ def _translation(row, n_best):
         )
         alignment = row["alignment"][: len(target), : len(source)].copy()
         more = {"tokens": target, "source_tokens": source, "alignment": alignment}
+    more |= {name: row[name].item() for name in CONTINUATION if name in row}
     log_probability = float(row.get("log_probability", math.nan))
     text = row["translation"]  # a Python object already, or an array of one
     text = text if isinstance(text, bytes) else text.item()

@@ -23,20 +23,21 @@ from keras_transformer.export.saved_model.batches import (
 from keras_transformer.inputs import length_buckets
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
-
-_FOUND = ("translation", "score", "log_probability")
+from keras_transformer.translation import CONTINUATION
 
 
 class CompiledSearches:
     """What XLA compiles in an export, each function traced when it is first used, for all shapes.
 
     Searches take ids, int32 `(rows, source)`, and give ids, int32 `(rows, hypotheses, target)`,
-    scores and log-probabilities, float32 `(rows, hypotheses)`.
+    scores and log-probabilities, float32 `(rows, hypotheses)`; of a language model also
+    log-probabilities and lengths of what follows the text that was given.
     """
 
     def __init__(self, engine, beam_size, length_penalty):
         self._engine, self._model = engine, engine.model
         self._beam_size, self._length_penalty = beam_size, length_penalty
+        self._continues_source = getattr(engine, "continues_source", False)
 
     def _search(self, source_ids, **options):
         found = search(
@@ -47,7 +48,9 @@ class CompiledSearches:
             max_length_ratio=self._engine.max_length_ratio,
             **options,
         )
-        return found.ids, found.scores, found.log_probabilities
+        results = found.ids, found.scores, found.log_probabilities
+        following = found.continuation_log_probabilities, found.continuation_lengths
+        return results + following if self._continues_source else results
 
     @functools.cached_property
     def beam(self):
@@ -75,11 +78,18 @@ class CompiledSearches:
 
     @functools.cached_property
     def score(self):
-        """From source and target ids to log-probabilities and scores, float32 `(rows,)`."""
+        """From source and target ids to log-probabilities and scores, float32 `(rows,)`.
+
+        A language model's target begins with its source, which is not counted.
+        """
 
         def score(source_ids, target_ids):
             by_token, _ = score_targets(self._model, source_ids, target_ids)
             real = masks.padding_mask(target_ids)
+            if self._continues_source:
+                begun = masks.padding_mask(source_ids) & ops.not_equal(source_ids, EOS_ID)
+                begun = ops.sum(ops.cast(begun, "int32"), axis=1, keepdims=True)  # --> [rows, 1]
+                real = real & (ops.arange(ops.shape(target_ids)[1], dtype="int32") >= begun)
             log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
             lengths = ops.sum(ops.cast(real, "int32"), axis=1)
             return log_probability, log_probability / length_penalty(lengths, self._length_penalty)
@@ -116,6 +126,11 @@ class Signatures:
     def __init__(self, engine: ModelEngine, beam_size: int, length_penalty: float):
         self._engine, self._beam_size = engine, beam_size
         self._width = engine.max_target_length
+        self._continues_source = getattr(engine, "continues_source", False)
+        # The numbers of a hypothesis, in the order in which compiled searches give them.
+        following = CONTINUATION if self._continues_source else ()
+        self._numbers = ["score", "log_probability", *following]
+        self._found = ["translation", *self._numbers]
         self._compiled = CompiledSearches(engine, beam_size, length_penalty)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
@@ -152,7 +167,7 @@ class Signatures:
 
     def _beam(self, text):
         found = self._translate(text, self._compiled.beam, self._beam_size)
-        return {name: found[name] for name in _FOUND}
+        return {name: found[name] for name in self._found}
 
     def _sample(self, text, seed, temperature, top_k, top_p):
         names = ("seed", "temperature", "top_k", "top_p")
@@ -168,6 +183,9 @@ class Signatures:
         message = "There must be a target for each source."
         tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
         sources, targets = self._ids(source, "source"), self._ids(target, "target")
+        if self._continues_source:
+            both = tf.concat([sources[:, :-1], targets[:, :-1]], axis=1)
+            targets = self._ended(both, self._width)
         lengths = tf.maximum(sources.row_lengths(), targets.row_lengths())
 
         def call(chosen):
@@ -199,7 +217,7 @@ class Signatures:
         found = self._translate(text, self._compiled.beam, 1, more=(attend, nothing))
         target_ids = _trimmed(found["ids"][:, 0])
         return {
-            **{name: found[name][:, 0] for name in _FOUND},
+            **{name: found[name][:, 0] for name in self._found},
             "source_tokens": _tokens(self._engine.source_tokenizer, source_ids),
             "target_tokens": _tokens(self._engine.target_tokenizer, target_ids),
             "alignment": found["alignment"][:, : tf.shape(target_ids)[1]],
@@ -232,12 +250,16 @@ class Signatures:
             separator = f" {engine.turns.separator} "
             turns = tf.strings.split(text, separator)[:, -engine.turns.kept :]
             text = tf.strings.reduce_join(turns, axis=1, separator=separator)
-        ids = self._tokenize[side](text)[:, : longest - 1]
-        return tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], axis=1)
+        return self._ended(self._tokenize[side](text), longest)
+
+    def _ended(self, ids, longest):
+        """Ragged ids without the end, cut, and the end."""
+        ids = ids[:, : longest - 1]
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS_ID)], axis=1)
 
     def _best(self, text, compiled, values=()):
         found = self._translate(text, compiled, 1, values)
-        return {name: found[name][:, 0] for name in _FOUND}
+        return {name: found[name][:, 0] for name in self._found}
 
     def _translate(self, text, compiled, n_best, values=(), more=None):
         """`_search_in_chunks` from texts, with the texts of the hypotheses."""
@@ -247,12 +269,12 @@ class Signatures:
         return {**found, "translation": tf.reshape(texts, [-1, n_best])}
 
     def _search_in_chunks(self, ids, wanted, compiled, n_best, values=(), more=None):
-        """`ids`, `score` and `log_probability` of any number of sentences, and further results.
+        """`ids` and the numbers of any number of sentences' hypotheses, and further results.
 
         Args:
             ids: Ragged int32 `(batch, (source))`.
             wanted: Bool `(batch,)`; the others are not searched for.
-            compiled: From padded ids and values to ids, scores and log-probabilities.
+            compiled: From padded ids and values to ids and numbers.
             n_best: How many of the hypotheses are taken.
             values: What `compiled` takes for each sentence, each `(batch,)`.
             more: A function from padded source and target ids of a chunk and its number of
@@ -262,16 +284,18 @@ class Signatures:
 
         def call(chosen):
             source_ids = pad_ids(ids, chosen, self._source_lengths)
-            target_ids, *scores = compiled(source_ids, *(pad_rows(v, chosen) for v in values))
+            target_ids, *numbers = compiled(source_ids, *(pad_rows(v, chosen) for v in values))
             count = tf.size(chosen)
-            score, log_probability = (each[:count, :n_best] for each in scores)
+            numbers = [each[:count, :n_best] for each in numbers]
             # Where fewer hypotheses exist than there are places, the last ones are empty.
-            missing = score < IMPOSSIBLE / 2
+            missing = numbers[0] < IMPOSSIBLE / 2
             found = tf.where(missing[:, :, None], PAD_ID, target_ids[:count, :n_best])
             return {
                 "ids": widen(found, self._width, axis=2),
-                "score": tf.where(missing, -math.inf, score),
-                "log_probability": tf.where(missing, -math.inf, log_probability),
+                **{
+                    name: tf.where(missing, -math.inf, each) if each.dtype.is_floating else each
+                    for name, each in zip(self._numbers, numbers, strict=True)
+                },
                 **further(source_ids, target_ids[:, 0], count),
             }
 
@@ -279,10 +303,11 @@ class Signatures:
         nothing = tf.tile([[0.0] + [-math.inf] * (n_best - 1)], [batch, 1])
         results = {
             "ids": tf.zeros([batch, n_best, self._width], tf.int32),
-            "score": nothing,
-            "log_probability": nothing,
+            **dict.fromkeys(self._numbers, nothing),
             **results,
         }
+        if self._continues_source:
+            results["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
         return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
 
 

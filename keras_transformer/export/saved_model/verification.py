@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from keras_transformer.export.verification import (
     verification_batches,
 )
 from keras_transformer.inputs import bucket, length_buckets
+from keras_transformer.translation import CONTINUATION
 
 CHUNK_SIZE = 32
 """Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
@@ -133,13 +135,16 @@ class ReferenceOutputs:
     def outputs(self, call: Call) -> dict[str, list]:
         """The outputs that the export must give, nested lists."""
         name, found = call.signature, self._translations(call)
-        outputs = {each: [getattr(one, each) for one in found] for each in _SCORES}
+        reports_both = self._engine.continues_source and name in ("greedy", "beam", "sample")
+        scores = _SCORES + (CONTINUATION if reports_both else ())
+        # A blank text has no continuation: 0.
+        outputs = {each: [getattr(one, each) or 0 for one in found] for each in scores}
         if name == "score":
             return outputs
         if name == "serving_ids":
             return {"ids": _padded([each.ids for each in found], 0), "score": outputs["score"]}
         if name == "beam":
-            fields = {"translation": "text", **{each: each for each in _SCORES}}
+            fields = {"translation": "text", **{each: each for each in scores}}
             return {
                 output: [_hypotheses(each, field, self._beams["n_best"]) for each in found]
                 for output, field in fields.items()
@@ -185,8 +190,12 @@ _SCORES = ("log_probability", "score")
 
 def _hypotheses(best, field, count):
     """One field of a translation and its alternatives; missing ones are "" and -inf."""
+    missing = {"text": "", "continuation_length": 0}.get(field, -math.inf)
     found = [getattr(each, field) for each in (best, *best.alternatives)]
-    return found + ["" if field == "text" else float("-inf")] * (count - len(found))
+    # A blank text has no continuation: 0.
+    return [each or 0 if field in CONTINUATION else each for each in found] + [missing] * (
+        count - len(found)
+    )
 
 
 def _padded(rows, value):
@@ -211,8 +220,8 @@ def verify(
     searched = (engine, manifest["beam_size"], penalty, texts)
     reference = ReferenceOutputs(*searched)
 
-    def score(sources, targets):
-        return [each.score for each in teacher_forced(engine, sources, targets, penalty)]
+    def score(sources, found):
+        return [each.score for each in teacher_forced(engine, sources, found, penalty, True)]
 
     def again(call):
         return (ReferenceOutputs(*searched, size).outputs(call) for size in _OTHER_SIZES)

@@ -1,11 +1,15 @@
 import numpy as np
 import pytest
 
-from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.config import EOS_ID, UNK_ID, LanguageModelConfig
+from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.saved_model import SIGNATURES, check_signatures
+from keras_transformer.models import LanguageModel
 
 tf = pytest.importorskip("tensorflow")
+signatures_module = pytest.importorskip("keras_transformer.export.saved_model.signatures")
+Signatures = signatures_module.Signatures
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
 TOO_LONG = "two dogs eats an apple near the river and " * 5
@@ -191,3 +195,43 @@ def test_ids_of_an_end_alone_are_blank(call):
     found = call("serving_ids", source_ids=[[EOS_ID, 0], [5, EOS_ID], [0, EOS_ID]])
     assert not found["ids"][[0, 2]].any() and found["ids"][1].any()
     assert list(found["score"][[0, 2]]) == [0, 0] and found["score"][1] != 0
+
+
+@pytest.fixture(scope="module")
+def continuing(tokenizer):
+    """An engine of a language model with random weights."""
+    sizes = dict(model_dim=16, num_heads=2, intermediate_dim=32, num_decoder_layers=1)
+    model = LanguageModel(LanguageModelConfig(tokenizer.vocabulary_size, **sizes))
+    chance = np.random.default_rng(1)
+    model.set_weights([0.7 * chance.normal(size=weight.shape) for weight in model.weights])
+    return ModelEngine(model, tokenizer, max_source_length=13, max_target_length=17)
+
+
+def test_searches_of_a_language_model_say_what_follows_the_text(continuing, texts):
+    chosen = [texts[7], " ", texts[3]]
+    beam = Signatures(continuing, 2, 0.8).concrete("beam")
+    found = {name: each.numpy() for name, each in beam(tf.constant(chosen)).items()}
+    expected = continuing.translate(chosen, beam_size=2, n_best=2, length_penalty=0.8)
+    names = ("score", "log_probability", "continuation_log_probability", "continuation_length")
+    for row in (0, 2):
+        for place, each in enumerate([expected[row], *expected[row].alternatives]):
+            assert found["translation"][row, place].decode() == each.text
+            for name in names:
+                assert found[name][row, place] == pytest.approx(getattr(each, name), rel=1e-4)
+            assert 0 < each.continuation_length < len(each.ids)
+    assert found["continuation_length"][1].tolist() == [0, 0]
+    assert found["continuation_log_probability"][1, 0] == 0
+
+
+def test_a_language_models_target_is_scored_after_its_source_and_cut_with_it(continuing, texts):
+    sources, targets = [texts[7], "", texts[3], TOO_LONG], [texts[2], texts[6], "", TOO_LONG]
+    score = Signatures(continuing, 1, 0.8).concrete("score")
+    found = score(tf.constant(sources), tf.constant(targets))
+    tokenize = continuing.source_tokenizer.tokenize
+    ids = [tokenize(each, add_eos=True) for each in (sources, targets)]
+    # Twelve tokens of the source, four of the target and the end: the most of a text.
+    ids[0][3], ids[1][3] = [*ids[0][3][:12], EOS_ID], [*ids[1][3][:4], EOS_ID]
+    expected = continuing.score(*ids, length_penalty=0.8)
+    for name in ("score", "log_probability"):
+        values = [getattr(each, name) for each in expected]
+        np.testing.assert_allclose(found[name], values, rtol=1e-4)
