@@ -6,10 +6,12 @@ power leaves half a file under a final name.
 """
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import zlib
@@ -183,7 +185,9 @@ def staged_folder(
     """Gives a temporary folder that takes the name `output` when the block succeeds.
 
     All that the block wrote is synced before the folder is renamed. Any exception,
-    `KeyboardInterrupt` too, removes the temporary folder and leaves `output` as it was.
+    `KeyboardInterrupt` too, removes the temporary folder and leaves `output` as it was. After a
+    kill the next call for `output` does so: also an earlier export that had been renamed away, to
+    be replaced in the next moment, comes back.
 
     A folder that is empty, or where something is mounted, stays itself: the temporary folder is
     made in it, and its content then moves up, the manifest last. An earlier export in such a
@@ -199,36 +203,107 @@ def staged_folder(
     """
     # Resolved: replacing a link would leave the folder that it points to behind.
     output = Path(os.path.realpath(output))
+    _clear(output, marker)
     _check_output(output, overwrite, marker)
     stays = output.is_dir() and (os.path.ismount(output) or not _content(output))
     # Elsewhere beside the output, because a rename is atomic within one file system only.
-    parent, unique = output if stays else output.parent, f"{os.getpid()}-{secrets.token_hex(4)}"
-    staging, replaced = (parent / f"{name}{unique}" for name in _temporary_names(output))
-    try:
-        staging.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
-    try:
+    parent, names = output if stays else output.parent, _temporary_names(output)
+    with contextlib.ExitStack() as stack:
+        try:
+            staging = stack.enter_context(held_folder(parent / names[0]))
+        except OSError as error:
+            raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
         yield staging
         for path in [*staging.rglob("*"), staging]:
             _sync(path)
         _check_output(output, overwrite, marker)  # Again: the block may have taken hours.
+        replaced = _unique(parent / names[1])
+        held = _make_and_hold(replaced)
         if stays:
-            replaced.mkdir()
             # Whoever looks for the marker never sees half an output.
             old = sorted(_content(output), key=lambda path: path.name != marker)
             new = sorted(staging.iterdir(), key=lambda path: path.name == marker)
-            moves = [(path, replaced / path.name) for path in old]
-            moves += [(path, output / path.name) for path in new]
+            moves = [(path, output / path.name) for path in new]
         else:
-            moves = [(output, replaced)] * output.exists() + [(staging, output)]
-        _rename_all(moves)
-        _sync(output if stays else output.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
+            old, moves = [output] * output.exists(), [(staging, output)]
+        try:
+            _rename_all([(path, replaced / path.name) for path in old] + moves)
+            _sync(parent)
+            os.rename(replaced, staging)  # whose name is free, and which is removed
+        finally:
+            with contextlib.suppress(OSError):
+                replaced.rmdir()  # Empty after a failure; never what was there before.
+            os.close(held)
+
+
+def _clear(output, marker):
+    """Removes what killed processes left of an output; one that was being replaced comes back."""
+    for parent in (output.parent, output):
+        partial, replaced = (parent / name for name in _temporary_names(output))
+        for folder in _left_behind(replaced):
+            earlier = [] if (output / marker).exists() else folder.iterdir()
+            for path in sorted(earlier, key=lambda path: path.name == marker):  # It comes last.
+                if parent == output and (half := output / path.name).is_dir():
+                    shutil.rmtree(half)  # of what was to replace it, as a file of that name is
+                with contextlib.suppress(OSError):  # There is another folder now.
+                    os.rename(path, parent / path.name)
+            if (output / marker).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+        for folder in _left_behind(partial):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held_folder(start: str | os.PathLike, mode: int = 0o777) -> Iterator[Path]:
+    """Makes a folder whose path begins with `start`, and removes it at the end.
+
+    A lock says that this process lives. Folders of the same `start` that killed processes left
+    are removed first.
+    """
+    for path in _left_behind(Path(start)):
+        shutil.rmtree(path, ignore_errors=True)
+    path = _unique(start)
+    held = _make_and_hold(path, mode)
+    try:
+        yield path
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            replaced.rmdir()  # Empty after a failure; never what was there before.
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(held)
+
+
+def _unique(start):
+    return Path(f"{os.fspath(start)}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _make_and_hold(path, mode=0o777):
+    """Makes a folder and its parents; gives a descriptor that holds a lock on it."""
+    while True:
+        path.mkdir(mode, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            held = os.open(path, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # A file system without locks: nobody removes it.
+                fcntl.flock(held, fcntl.LOCK_EX)
+            if path.exists():
+                return held
+            os.close(held)  # It was removed before it was held.
+
+
+def _left_behind(start):
+    """Yields the folders of `start` whose processes have ended, each while it is held."""
+    ours = re.compile(re.escape(start.name) + r"\d+-[0-9a-f]{8}")
+    found = start.parent.iterdir() if start.parent.is_dir() else ()
+    for path in [path for path in found if ours.fullmatch(path.name)]:
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        except OSError:
+            pass
+        finally:
+            os.close(held)
 
 
 def _rename_all(moves):

@@ -11,7 +11,9 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import stat
 import sys
+import threading
 import time
 
 IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
@@ -358,5 +360,17 @@ def main(program, request_path, answer_path):
         json.dump(answer, file)
 
 
+def end_with_parent():
+    """Ends this process when stdin does, if that is the pipe that `child_process` holds."""
+
+    def watch():
+        os.read(0, 1)
+        os._exit(1)
+
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=watch, daemon=True).start()
+
+
 if __name__ == "__main__":
+    end_with_parent()
     main(*sys.argv[1:])

@@ -1,11 +1,14 @@
 import json
+import os
 import re
+import signal
 
 import pytest
 
 from keras_transformer import Tokenizer, pipeline
 from keras_transformer.cli import run
 from keras_transformer.export.manifest import phase
+from keras_transformer.files import staged_folder
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 
@@ -81,6 +84,27 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
         assert captured.out == "{}\n"
         found = re.findall(r"^keras-transformer: (\w+): 0\.\d s$", captured.err, re.MULTILINE)
         assert found == ["saved", "traced"] and captured.err.count("\n") == 2
+
+
+def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):
+    def export(run, output, **options):
+        with staged_folder(output):
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    def unhandled(*_):
+        raise AssertionError("The command leaves SIGTERM to its caller.")
+
+    monkeypatch.setattr(pipeline, "export_run", export)
+    before = signal.signal(signal.SIGTERM, unhandled)
+    try:
+        command = ["export", "--model", "run", "--format", "saved_model"]
+        with pytest.raises(SystemExit) as ended:
+            run([*command, "--output", str(tmp_path / "new")])
+        assert signal.getsignal(signal.SIGTERM) is unhandled
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143 and os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--signatures"])
