@@ -10,7 +10,9 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10,<0.11"]
 LITERT = ["ai-edge-litert>=2.3,<2.4", "sentencepiece>=0.2.2,<0.3"]
-PEERS = ["ctranslate2>=4.8.1,<5", "keras-hub>=0.32,<0.33", "torch>=2.13,<2.14"]
+# Reads `tokenizer.json` back.
+TOKENIZERS = ["tokenizers>=0.22,<0.24"]
+PEERS = ["ctranslate2>=4.8.1,<5", "keras-hub>=0.32,<0.33", "torch>=2.13,<2.14", *TOKENIZERS]
 # `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
 # uvicorn's protocol over httptools: each series is tried before it is admitted.
 SERVE = [
@@ -29,8 +31,7 @@ TEST = [
     # The formatter's output changes with its minor version.
     "ruff>=0.17.5,<0.18",
     "mypy>=2.4,<2.5",
-    # Reads `tokenizer.json` back.
-    "tokenizers>=0.22,<0.24",
+    *TOKENIZERS,
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,

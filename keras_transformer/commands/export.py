@@ -42,7 +42,7 @@ _FORMATS = {
     "litert": ("export_litert", _LITERT),
     "web": ("export_web", (*_SEARCH, "quantize", "source_lengths", "npm")),
     "ctranslate2": ("export_ctranslate2", ("verify_with",)),
-    "tokenizer_json": ("export_tokenizer_json", ()),
+    "tokenizer_json": ("export_tokenizer_json", ("verify_with",)),
 }
 
 
