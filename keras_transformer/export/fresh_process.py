@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import signal
 import stat
 import sys
 import threading
@@ -18,6 +19,8 @@ import time
 
 IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
 EOS_ID = 2
+
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 _REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
@@ -369,6 +372,9 @@ def end_with_parent():
 
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         threading.Thread(target=watch, daemon=True).start()
+        with contextlib.suppress(AttributeError):
+            # Linux does it at once; the thread waits for the converter, which holds Python's lock.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
