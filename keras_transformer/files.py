@@ -186,8 +186,8 @@ def staged_folder(
 
     All that the block wrote is synced before the folder is renamed. Any exception,
     `KeyboardInterrupt` too, removes the temporary folder and leaves `output` as it was. After a
-    kill the next call for `output` does so: also an earlier export that had been renamed away, to
-    be replaced in the next moment, comes back.
+    kill the next call for `output` removes the temporary folder, and brings an earlier export back
+    that was just being replaced.
 
     A folder that is empty, or where something is mounted, stays itself: the temporary folder is
     made in it, and its content then moves up, the manifest last. An earlier export in such a
@@ -291,8 +291,10 @@ def _make_and_hold(path, mode=0o777):
 def _left_behind(start):
     """Yields the folders of `start` whose processes have ended, each while it is held."""
     ours = re.compile(re.escape(start.name) + r"\d+-[0-9a-f]{8}")
-    found = start.parent.iterdir() if start.parent.is_dir() else ()
-    for path in [path for path in found if ours.fullmatch(path.name)]:
+    found = []
+    with contextlib.suppress(OSError):
+        found = [path for path in start.parent.iterdir() if ours.fullmatch(path.name)]
+    for path in found:
         try:
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:

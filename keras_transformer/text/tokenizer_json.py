@@ -84,17 +84,9 @@ ODD_TEXTS = [
         "a~b～c",
         "İ ß ẞ",
         "12 345",
-        "﷽ﬁ",
     ],
     # Graphemes of several characters, of which normalization changes some.
-    *[
-        "e\u0301",
-        "\ufb01\u0323",
-        "\uff76\uff9e",
-        "\u1112\u1161\u11ab",
-        "क्\u200dष",
-        "👨\u200d👩\u200d👧",
-    ],
+    *["e\u0301", "\ufb01\u0323", "\uff76\uff9e", "\u1112\u1161\u11ab", "क्\u200dष", "👨\u200d👩"],
 ]
 """Texts that tokenizers get wrong."""
 
