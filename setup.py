@@ -10,7 +10,9 @@ INIT = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
 
 JAX = ["jax>=0.10.2,<0.11"]
 LITERT = ["ai-edge-litert>=2.3.0,<2.4", "flatbuffers>=25.12.19,<26", "sentencepiece>=0.2.3,<0.3"]
-PEERS = ["ctranslate2>=4.8.5,<5", "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
+# Reads `tokenizer.json` back.
+TOKENIZERS = ["tokenizers>=0.23.3,<0.24"]
+PEERS = ["ctranslate2>=4.8.5,<5", "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14", *TOKENIZERS]
 # `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
 # uvicorn's protocol over httptools: each series is tried before it is admitted.
 SERVE = [
@@ -32,8 +34,7 @@ TEST = [
     # The formatter's output changes with its minor version.
     "ruff>=0.17.6,<0.18",
     "mypy>=2.4.1,<2.5",
-    # Reads `tokenizer.json` back.
-    "tokenizers>=0.23.3,<0.24",
+    *TOKENIZERS,
     # Reads saved weights back.
     "h5py>=3.14.0,<4",
     # Drives the browser that the pages are tested in.

@@ -26,7 +26,6 @@ from keras_transformer.errors import InputError
 MANIFEST = "export.json"
 """The file that marks a folder as an export; without it no folder is replaced."""
 
-_TEMPORARY = re.compile(r"\..+\.partial-\d+-[0-9a-f]+")
 # What exports have beside the files that their manifests list.
 _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "config.json"} | {
     f"{side}{name}"
@@ -202,7 +201,9 @@ def staged_folder(
     """Gives a temporary folder that takes the name `output` when the block succeeds.
 
     All that the block wrote is synced before the folder is renamed. Any exception,
-    `KeyboardInterrupt` too, removes the temporary folder and leaves `output` as it was.
+    `KeyboardInterrupt` too, removes the temporary folder and leaves `output` as it was. After a
+    kill the next call for `output` removes the temporary folder, and brings an earlier export back
+    that was just being replaced.
 
     A folder that is empty, or where something is mounted, stays itself: the temporary folder is
     made in it, and its content then moves up, the manifest last. An earlier export in such a
@@ -218,47 +219,86 @@ def staged_folder(
     """
     # Resolved: replacing a link would leave the folder that it points to behind.
     output = Path(os.path.realpath(output))
+    _clear(output, marker)
     _check_output(output, overwrite, marker)
     stays = output.is_dir() and (os.path.ismount(output) or not _content(output))
     # Elsewhere beside the output, because a rename is atomic within one file system only.
-    parent, unique = output if stays else output.parent, f"{os.getpid()}-{secrets.token_hex(4)}"
-    staging, replaced = (parent / f"{name}{unique}" for name in _temporary_names(output))
-    try:
-        held = _make_and_hold(staging)
-    except OSError as error:
-        raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
-    try:
+    parent, names = output if stays else output.parent, _temporary_names(output)
+    with contextlib.ExitStack() as stack:
+        try:
+            staging = stack.enter_context(held_folder(parent / names[0]))
+        except OSError as error:
+            raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
         yield staging
         for path in [*staging.rglob("*"), staging]:
             _sync(path)
         _check_output(output, overwrite, marker)  # Again: the block may have taken hours.
+        replaced = _unique(parent / names[1])
+        held = _make_and_hold(replaced)
         if stays:
-            replaced.mkdir()
             # Whoever looks for the marker never sees half an output.
             old = sorted(_content(output), key=lambda path: path.name != marker)
             new = sorted(staging.iterdir(), key=lambda path: path.name == marker)
-            moves = [(path, replaced / path.name) for path in old]
-            moves += [(path, output / path.name) for path in new]
+            moves = [(path, output / path.name) for path in new]
         else:
-            # Without `overwrite` the second rename fails where another process has been faster.
-            moves = [(output, replaced)] * (overwrite and output.exists()) + [(staging, output)]
-        _rename_all(moves)
-        _sync(output if stays else output.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
+            # Without `overwrite` the rename fails where another process has been faster.
+            old, moves = [output] * (overwrite and output.exists()), [(staging, output)]
+        try:
+            _rename_all([(path, replaced / path.name) for path in old] + moves)
+            _sync(parent)
+            os.rename(replaced, staging)  # whose name is free, and which is removed
+        finally:
+            with contextlib.suppress(OSError):
+                replaced.rmdir()  # Empty after a failure; never what was there before.
+            os.close(held)
+
+
+def _clear(output, marker):
+    """Removes what killed processes left of an output; one that was being replaced comes back."""
+    for parent in (output.parent, output):
+        partial, replaced = map(re.escape, _temporary_names(output))
+        for folder in _left_behind(parent, replaced):
+            earlier = [] if (output / marker).exists() else folder.iterdir()
+            for path in sorted(earlier, key=lambda path: path.name == marker):  # It comes last.
+                if parent == output and (half := output / path.name).is_dir():
+                    shutil.rmtree(half)  # of what was to replace it, as a file of that name is
+                with contextlib.suppress(OSError):  # There is another folder now.
+                    os.rename(path, parent / path.name)
+            if (output / marker).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+        for folder in _left_behind(parent, partial):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held_folder(start: str | os.PathLike, mode: int = 0o777) -> Iterator[Path]:
+    """Makes a folder whose path begins with `start`, and removes it at the end.
+
+    A lock says that this process lives. Folders of the same `start` that killed processes left
+    are removed first.
+    """
+    for path in _left_behind(Path(start).parent, re.escape(Path(start).name)):
+        shutil.rmtree(path, ignore_errors=True)
+    path = _unique(start)
+    held = _make_and_hold(path, mode)
+    try:
+        yield path
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            replaced.rmdir()  # Empty after a failure; never what was there before.
+        shutil.rmtree(path, ignore_errors=True)
         os.close(held)
 
 
-def _make_and_hold(path):
-    """Makes a folder and its parents; gives a descriptor with a lock that ends with the process."""
+def _unique(start):
+    return Path(f"{os.fspath(start)}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _make_and_hold(path, mode=0o777):
+    """Makes a folder and its parents; gives a descriptor that holds a lock on it."""
     while True:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             held = os.open(path, os.O_RDONLY)
-            with contextlib.suppress(OSError):  # A file system without locks.
+            with contextlib.suppress(OSError):  # A file system without locks: nobody removes it.
                 fcntl.flock(held, fcntl.LOCK_EX)
             if path.exists():
                 return held
@@ -267,16 +307,31 @@ def _make_and_hold(path):
 
 def remove_left_behind(parent: Path) -> None:
     """Removes the temporary folders of `staged_folder` in a folder whose processes have died."""
-    for path in parent.iterdir() if parent.is_dir() else ():
-        if not _TEMPORARY.fullmatch(path.name):
-            continue
-        with contextlib.suppress(OSError):
+    for path in _left_behind(parent, r"\..+\.partial-"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _left_behind(parent, beginning):
+    """Yields the temporary folders whose processes have ended, each while it is held.
+
+    `beginning` is a regular expression of what their names begin with.
+    """
+    ours = re.compile(beginning + r"\d+-[0-9a-f]{8}")
+    found = []
+    with contextlib.suppress(OSError):
+        found = [path for path in parent.iterdir() if ours.fullmatch(path.name)]
+    for path in found:
+        try:
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path)
-            finally:
-                os.close(held)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        except OSError:
+            pass
+        finally:
+            os.close(held)
 
 
 def _rename_all(moves):

@@ -182,28 +182,44 @@ def _exported(export, run, output, verify_with, overwrite, options):
 
 
 def export_tokenizer_json(
-    run: FilePath, output: FilePath, overwrite: bool = False
+    run: FilePath, output: FilePath, verify_with: FilePath | None = None, overwrite: bool = False
 ) -> dict[str, Any]:
     """Writes a run's tokenizers as `tokenizer.json`, which Hugging Face's `tokenizers` read.
 
     The folder gets `tokenizer.json`, or `source_tokenizer.json` and `target_tokenizer.json`; of a
-    classifier the first of these.
+    classifier the first of these. Each is verified in that library: `verification.json` names the
+    texts that get other ids there, which only some with a grapheme of several characters may.
     """
+    from keras_transformer.export.verification import sample_texts
     from keras_transformer.files import MANIFEST
-    from keras_transformer.text.tokenizer_json import tokenizer_json
+    from keras_transformer.text.tokenizer_json import tokenizer_json, verify_tokenizer_json
 
-    source, target = RunFolder.existing(run).tokenizers()
+    folder = RunFolder.existing(run)
+    source, target = folder.tokenizers()
+    texts = _verification_texts(folder.recipe(), verify_with) or []
     sides = {"source_": source, "target_": target} if source != target else {"": source}
     files = {
-        f"{side}tokenizer.json": tokenizer_json(each)
+        f"{side}tokenizer.json": each
         for side, each in sides.items()
         if isinstance(each, Tokenizer)  # and no labels
     }
     manifest = {"format": "keras_transformer.tokenizer_json", "files": list(files)}
-    with staged_folder(output, overwrite) as folder:
-        for name, content in {**files, MANIFEST: manifest}.items():
-            write_whole(folder / name, json.dumps(content, ensure_ascii=False))
-    return {"output": str(output), "files": list(files)}
+    with staged_folder(output, overwrite) as staging:
+        report = {}
+        for name, tokenizer in files.items():
+            _write_json(staging / name, tokenizer_json(tokenizer))
+            checked = [*texts, *sample_texts(tokenizer)]
+            try:
+                report[name] = verify_tokenizer_json(staging / name, tokenizer, checked)
+            except ImportError as error:
+                raise InputError(f"{error}") from error
+        _write_json(staging / MANIFEST, manifest)
+        _write_json(staging / "verification.json", report)
+    return {"output": str(output), "files": list(files), "verification": report}
+
+
+def _write_json(path, content):
+    write_whole(path, json.dumps(content, ensure_ascii=False))
 
 
 def export_ctranslate2(

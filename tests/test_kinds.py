@@ -1,5 +1,6 @@
 """Each kind of model goes the same way: train, translate, evaluate, score, export."""
 
+import concurrent.futures
 import functools
 import io
 import json
@@ -7,6 +8,7 @@ import pathlib
 import sys
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
@@ -156,6 +158,15 @@ def evaluated(model, base, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+def check_threads(engine):
+    """Several threads get the probabilities that one gets."""
+    texts = [[text] * count for text in SOURCES for count in (1, 3)]
+    expected = [engine.probabilities(each) for each in texts]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for one, other in zip(expected * 9, pool.map(engine.probabilities, texts * 9), strict=True):
+            np.testing.assert_allclose(other, one, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
     labelling, capsys, tmp_path, monkeypatch
@@ -180,6 +191,8 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
             [each.score for each in found], abs=1e-4
         )
         assert evaluated(folder, labelling, capsys) == scores
+    for folder in (labelling / "run", *(tmp_path / format for format in formats)):
+        check_threads(Translator.load(folder).engine)
     if "tflite" in formats:
         small = [*exporting, str(tmp_path / "int8"), "--format", "tflite", "--quantize", "int8"]
         assert run(small) == 0

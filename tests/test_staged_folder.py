@@ -1,5 +1,9 @@
 import json
 import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -196,3 +200,66 @@ def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         make(mounted, "newer", overwrite=True)
     assert tree(mounted) == {MANIFEST: "new"}
+
+
+KILLED = """
+import os, signal, sys
+sys.argv[0] = "keras-transformer"  # Without Keras, which takes seconds.
+from keras_transformer.files import MANIFEST, staged_folder
+output, renames, mounted = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+rename, ismount = os.rename, os.path.ismount
+os.path.ismount = lambda path: mounted and str(path) == output or ismount(path)
+
+def killed(source, target):
+    global renames
+    if renames == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    renames -= 1
+    rename(source, target)
+
+os.rename = killed
+with staged_folder(output, overwrite=True) as folder:
+    for name in (MANIFEST, "README.md"):
+        (folder / name).write_text("new")
+    print(folder, flush=True)
+    if renames < 0:
+        signal.pause()
+"""
+
+
+def start(output, renames, mounted=False):
+    """A process that makes a folder; it waits, or is killed after some renames."""
+    command = [sys.executable, "-c", KILLED, str(output), str(renames), str(mounted)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(tmp_path):
+    killed, living = (start(tmp_path / "model", -1) for _ in range(2))
+    folders = [Path(process.stdout.readline().strip()).name for process in (killed, living)]
+    killed.kill()
+    killed.communicate()
+    assert sorted(os.listdir(tmp_path)) == sorted(folders)
+    make(tmp_path / "model")
+    assert sorted(os.listdir(tmp_path)) == sorted([folders[1], "model"])
+    living.kill()
+    living.communicate()
+
+
+@pytest.mark.parametrize(("mounted", "renames"), [(False, 3), (True, 5)])
+def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(
+    tmp_path, mounted, renames, monkeypatch
+):
+    output, found = tmp_path / "model", []
+    monkeypatch.setattr(os.path, "ismount", lambda path: mounted and path == output)
+    for count in range(renames + 1):
+        output.mkdir()
+        for name in (MANIFEST, "README.md"):
+            (output / name).write_text("old")
+        start(output, count, mounted).communicate(timeout=60)
+        with pytest.raises(InputError, match="must not exist or be empty"):
+            make(output)
+        whole = tree(output)
+        assert set(whole) == {MANIFEST, "README.md"} and len({*whole.values()}) == 1
+        found.append(whole[MANIFEST])
+        shutil.rmtree(output)
+    assert found == ["old"] * (renames - 1) + ["new"] * 2

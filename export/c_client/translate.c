@@ -2,8 +2,9 @@
  *
  *   translate [--batch N] [--signature NAME] --operations FILE FOLDER < in.txt > out.txt
  *
- * A line in, a line out. FILE is tensorflow-text's _sentencepiece_tokenizer.so. The exit code is 0
- * on success, 2 for a mistake in the arguments or the folder, 1 for anything else.
+ * A line in, a line out: "\n" and "\r" inside a translation become spaces. FILE is
+ * tensorflow-text's _sentencepiece_tokenizer.so. The exit code is 0 on success, 2 for a mistake in
+ * the arguments or the folder, 1 for anything else.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -151,7 +152,9 @@ static void translate(const Model *model, const Line *lines, int64_t count) {
     fail(1, "translating", "the outputs are not one string for each line");
   found = TF_TensorData(translations);
   for (int64_t i = 0; i < count; ++i) {
-    fwrite(TF_StringGetDataPointer(&found[i]), 1, TF_StringGetSize(&found[i]), stdout);
+    const char *text = TF_StringGetDataPointer(&found[i]);
+    for (size_t at = 0; at < TF_StringGetSize(&found[i]); ++at)
+      putchar(text[at] == '\n' || text[at] == '\r' ? ' ' : text[at]);
     putchar('\n');
     TF_StringDealloc(&found[i]);
   }

@@ -1,4 +1,4 @@
-"""Translates standard input with an exported LiteRT folder, line by line, without our package.
+"""Translates stdin with an exported LiteRT folder without our package; "\\n" alone ends a line.
 
 pip install ai-edge-litert sentencepiece
 python translate.py FOLDER [--search beam] [--batch-size 32] [--threads 2] < in.txt > out.txt
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    lines = [line.rstrip("\n") for line in sys.stdin]
+    lines = [line.rstrip(b"\n").removesuffix(b"\r").decode("utf-8") for line in sys.stdin.buffer]
     model = load(options.folder, options.threads)
-    for line in translate(model, lines, options.search, options.batch_size):
-        print(line)
+    for text in translate(model, lines, options.search, options.batch_size):
+        print(" ".join(text.splitlines()))

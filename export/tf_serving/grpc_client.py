@@ -3,7 +3,7 @@
     pip install ".[serving-api]"
     python grpc_client.py --address localhost:8500 < in.txt > out.txt
 
-A line in, a line out.
+A line in, a line out: line breaks inside a translation become spaces.
 """
 
 import argparse
@@ -51,13 +51,14 @@ def main():
     parser.add_argument("--signature", default="serving_default")
     parser.add_argument("--batch", type=int, default=32, help="lines in one request")
     options = parser.parse_args()
-    lines = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in sys.stdin.buffer)
     with grpc.insecure_channel(options.address) as channel:
         try:
             while texts := list(itertools.islice(lines, options.batch)):
                 outputs = predict(channel, {"text": texts}, options.model, options.signature)
                 for translation in outputs["translation"].tolist():
-                    sys.stdout.buffer.write(translation + b"\n")
+                    line = " ".join(translation.decode("utf-8").splitlines())
+                    sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
                 sys.stdout.buffer.flush()
         except grpc.RpcError as error:
             sys.exit(f"grpc_client: {options.address}: {error.code().name}, {error.details()}")

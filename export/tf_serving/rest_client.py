@@ -2,7 +2,7 @@
 
     python rest_client.py --url http://localhost:8501/v1/models/translator < in.txt > out.txt
 
-A line in, a line out. The standard library alone.
+A line in, a line out: line breaks inside a translation become spaces. The standard library alone.
 """
 
 import argparse
@@ -61,12 +61,12 @@ def main():
     options = parser.parse_args()
     sys.stdin.reconfigure(encoding="utf-8", newline="\n")
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-    lines = (line.rstrip("\r\n") for line in sys.stdin)
+    lines = (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
     try:
         while texts := list(itertools.islice(lines, options.batch)):
             outputs = predict(options.url, {"text": texts}, options.signature)
             for translation in outputs["translation"]:
-                print(translation, flush=True)
+                print(" ".join(translation.splitlines()), flush=True)
     except (ServerError, UnicodeDecodeError) as error:
         sys.exit(f"rest_client: {error}")
 

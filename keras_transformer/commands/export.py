@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import logging
+import signal
 import sys
 
 from keras_transformer.commands.arguments import Row, add_model, add_options, given
@@ -41,7 +42,7 @@ _FORMATS = {
     "litert": ("export_litert", _LITERT),
     "web": ("export_web", (*_SEARCH, "quantize", "source_lengths", "npm")),
     "ctranslate2": ("export_ctranslate2", ("verify_with",)),
-    "tokenizer_json": ("export_tokenizer_json", ()),
+    "tokenizer_json": ("export_tokenizer_json", ("verify_with",)),
 }
 
 
@@ -76,7 +77,7 @@ def _export(options):
                 f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
     export = getattr(pipeline, function)
-    with _phases_on_stderr():
+    with _phases_on_stderr(), _cleaned_up_on_sigterm():
         report = export(options.model, options.output, overwrite=options.overwrite, **values)
     print(json.dumps(report, indent=2))
 
@@ -95,3 +96,17 @@ def _phases_on_stderr():
         logger.removeHandler(shown)
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+@contextlib.contextmanager
+def _cleaned_up_on_sigterm():
+    """Lets SIGTERM end the command as an exception does, which removes what is half done."""
+
+    def end(number, _):
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

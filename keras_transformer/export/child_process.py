@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.files import held_folder
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 
@@ -23,7 +24,7 @@ def child_process(
     """Starts a program; gives a function that waits for its answer.
 
     The process leads a group of its own, which is killed as a whole when the time is over or the
-    context is left.
+    context is left. Where this process is killed, its end of a pipe closes, and the other ends.
 
     Args:
         program: A name in `fresh_process.PROGRAMS`.
@@ -33,8 +34,8 @@ def child_process(
     Raises:
         VerificationError: By the function: the process failed, gave no answer or took too long.
     """
-    with tempfile.TemporaryDirectory() as exchange:
-        question, answer, errors = (Path(exchange) / name for name in ("question", "answer", "err"))
+    with exchange_folder() as exchange:
+        question, answer, errors = (exchange / name for name in ("question", "answer", "err"))
         question.write_text(json.dumps(request), encoding="utf-8")
         with open(errors, "wb") as stderr:
             process = subprocess.Popen(
@@ -42,11 +43,12 @@ def child_process(
                 [sys.executable, "-P", FRESH_PROCESS, program, question, answer],
                 # This process may hold most of a GPU already; take what is needed, not the rest.
                 env={"TF_FORCE_GPU_ALLOW_GROWTH": "true", **os.environ},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 start_new_session=True,
             )
+        assert process.stdin is not None
         end = time.monotonic() + timeout_seconds
 
         def failed(received):
@@ -73,3 +75,9 @@ def child_process(
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            process.stdin.close()
+
+
+def exchange_folder() -> contextlib.AbstractContextManager[Path]:
+    """A private temporary folder; those that killed processes left are removed."""
+    return held_folder(Path(tempfile.gettempdir(), "keras_transformer-"), mode=0o700)

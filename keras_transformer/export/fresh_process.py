@@ -11,11 +11,16 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import signal
+import stat
 import sys
+import threading
 import time
 
 IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
 EOS_ID, UNK_ID = 2, 3
+
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 _REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 
@@ -371,5 +376,20 @@ def main(program, request_path, answer_path):
         json.dump(answer, file)
 
 
+def end_with_parent():
+    """Ends this process when stdin does, if that is the pipe that `child_process` holds."""
+
+    def watch():
+        os.read(0, 1)
+        os._exit(1)
+
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=watch, daemon=True).start()
+        with contextlib.suppress(AttributeError):
+            # Linux does it at once; the thread waits for the converter, which holds Python's lock.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    end_with_parent()
     main(*sys.argv[1:])

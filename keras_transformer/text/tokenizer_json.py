@@ -1,9 +1,12 @@
 """A SentencePiece model as `tokenizer.json`, which the `tokenizers` libraries read."""
 
 import base64
+import os
+from collections.abc import Iterable
 from typing import Any
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.errors import VerificationError
 from keras_transformer.text.tokenizer import SPACE, Tokenizer, parsed
 
 # Spaces stand for no token's character, since a text's become "▁": no text can spell these names,
@@ -17,7 +20,8 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     It gives the ids of `tokenize`, without a beginning or an end. The special ids have names with
     spaces around, such as `" </s> "`, so that nothing in a text is taken for them; leave them out
     of what is decoded. The library in Python and Rust applies rules of normalization to whole
-    graphemes: a letter with a mark of its own may get other ids there.
+    graphemes: a text with one of several characters, such as a letter with a mark of its own, may
+    get other ids there.
 
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
@@ -35,12 +39,9 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         # Not by `Metaspace`, which leaves a text alone that begins with the character itself.
         steps.append(_replaced(r"\A(?!\z)", SPACE))
     pieces = [[_NAMES.get(id, each.piece), each.score] for id, each in enumerate(model.pieces)]
-    if fallback:
-        space = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-        steps_back = [_replaced(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}, space]
-        decoder: dict = {"type": "Sequence", "decoders": steps_back}
-    else:
-        decoder = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always"}
+    # Not `Metaspace`, which also takes away the other spaces of a first token that has several.
+    back = [_replaced(SPACE, " "), *[{"type": "ByteFallback"}] * fallback, {"type": "Fuse"}]
+    back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     words = None
     algorithm = {"type": "Unigram", "unk_id": UNK_ID, "vocab": pieces, "byte_fallback": fallback}
     if tokenizer.whole_words:
@@ -63,10 +64,83 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": words,
         "post_processor": None,
-        "decoder": decoder,
+        "decoder": {"type": "Sequence", "decoders": back},
         "model": algorithm,
     }
 
 
 def _replaced(pattern, content):
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+_PLAIN = (
+    "",
+    "  ",
+    "  a   b ",
+    "</s>",
+    "<s> a </s> <unk> <pad>",
+    "\u2581a",
+    "a\u2581b",
+    "a\x00b\tc\nd",
+)
+_FOREIGN = (
+    "Grüße, señor!",
+    "你好，世界 😀",
+    "שלום عليكم",
+    "ＡＢＣ ①",
+    "x²…",
+    "a~b～c",
+    "İ ß ẞ",
+    "12 345",
+)
+# Graphemes of several characters, of which normalization changes some.
+_GRAPHEMES = (
+    "e\u0301",
+    "\ufb01\u0323",
+    "\uff76\uff9e",
+    "\u1112\u1161\u11ab",
+    "क्\u200dष",
+    "👨\u200d👩",
+)
+ODD_TEXTS = [*_PLAIN, *_FOREIGN, *_GRAPHEMES]
+"""Texts that tokenizers get wrong."""
+
+
+def verify_tokenizer_json(
+    file: str | os.PathLike, tokenizer: Tokenizer, texts: Iterable[str]
+) -> dict[str, Any]:
+    """Compares `tokenizer_json` in a file, as Hugging Face's Python library reads it.
+
+    Returns:
+        A dict fit for JSON: how many different `texts` there were, `ODD_TEXTS` among them, and
+        which are `outside`: they have a grapheme of several characters and get other ids.
+
+    Raises:
+        ImportError: `tokenizers` is not installed; it comes with the extra `peers`.
+        VerificationError: Another text gets other ids, or ids become another text.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise ImportError(
+            'Hugging Face\'s tokenizers are needed: pip install "keras_transformer[peers]".'
+        ) from error
+    theirs = tokenizers.Tokenizer.from_file(os.fspath(file))
+    graphemes = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"\X"), "isolated")
+    texts, outside = list(dict.fromkeys([*texts, *ODD_TEXTS])), []
+    ids = tokenizer.tokenize(texts)
+    found = [each.ids for each in theirs.encode_batch(texts)]
+    # Of several spaces at the beginning SentencePiece takes all, they take one.
+    decoded = [text.lstrip() for text in theirs.decode_batch(ids)]
+    expected = [text.lstrip() for text in tokenizer.detokenize(ids)]
+    for text, *pair, one, other in zip(texts, ids, found, expected, decoded, strict=True):
+        several = any(len(each) > 1 for each, _ in graphemes.pre_tokenize_str(text))
+        if pair[0] != pair[1] and several:
+            outside.append(text)
+        elif pair[0] != pair[1] or one != other:
+            raise VerificationError(
+                "`tokenizer.json` must give the ids and texts of SentencePiece. Received: "
+                f"{pair[1]!r:.60} instead of {pair[0]!r:.60}, {other!r:.60} of these, for "
+                f"{text!r:.60}."
+            )
+    return {"texts": len(texts), "outside": outside}

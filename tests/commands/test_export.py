@@ -1,11 +1,17 @@
 import json
+import os
 import re
+import signal
+import sys
+import types
 
 import pytest
 
 from keras_transformer import Tokenizer, pipeline
 from keras_transformer.cli import run
 from keras_transformer.export.manifest import phase
+from keras_transformer.files import staged_folder
+from keras_transformer.text import tokenizer_json
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 
@@ -83,6 +89,27 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
         assert found == ["saved", "traced"] and captured.err.count("\n") == 2
 
 
+def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):
+    def export(run, output, **options):
+        with staged_folder(output):
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+
+    def unhandled(*_):
+        raise AssertionError("The command leaves SIGTERM to its caller.")
+
+    monkeypatch.setattr(pipeline, "export_run", export)
+    before = signal.signal(signal.SIGTERM, unhandled)
+    try:
+        command = ["export", "--model", "run", "--format", "saved_model"]
+        with pytest.raises(SystemExit) as ended:
+            run([*command, "--output", str(tmp_path / "new")])
+        assert signal.getsignal(signal.SIGTERM) is unhandled
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143 and os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--signatures"])
 def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
@@ -100,14 +127,34 @@ def test_what_litert_alone_has_is_refused(asked, format, capsys):
 def test_a_run_gives_its_tokenizers_as_json(monkeypatch, tmp_path, capsys):
     one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
     for target, names in ((one, {""}), (other, {"source_", "target_"})):
-        found = type("Run", (), {"tokenizers": lambda self, target=target: (one, target)})()
+        found = types.SimpleNamespace(recipe=dict, tokenizers=lambda target=target: (one, target))
         monkeypatch.setattr(pipeline.RunFolder, "existing", lambda path, found=found: found)
+        monkeypatch.setattr(pipeline, "_verification_texts", lambda *_: ["a man"])
         output = tmp_path / f"{len(names)}"
         command = ["export", "--model", "run", "--format", "tokenizer_json"]
         assert run([*command, "--output", str(output)]) == 0
-        files = json.loads(capsys.readouterr().out)["files"]
+        report = json.loads(capsys.readouterr().out)
+        files = report["files"]
         assert files == sorted(f"{name}tokenizer.json" for name in names)
+        assert json.loads((output / "verification.json").read_text()) == report["verification"]
+        assert all(each["texts"] > 200 for each in report["verification"].values())
         read = json.loads((output / files[-1]).read_text("utf-8"))
         assert read["model"]["vocab"][-1][0] == target.pieces_of([8])[0]
         assert run([*command, "--output", str(output), "--overwrite"]) == 0
         capsys.readouterr()
+
+
+def test_a_tokenizer_json_that_is_another_tokenizer_is_not_written(monkeypatch, tmp_path, capsys):
+    one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
+    run_folder = types.SimpleNamespace(recipe=dict, tokenizers=lambda: (one, one))
+    monkeypatch.setattr(pipeline.RunFolder, "existing", lambda path: run_folder)
+    monkeypatch.setattr(pipeline, "_verification_texts", lambda *_: None)
+    right = tokenizer_json.tokenizer_json
+    monkeypatch.setattr(tokenizer_json, "tokenizer_json", lambda _: right(other))
+    command = ["export", "--model", "run", "--format", "tokenizer_json", "--output"]
+    assert run([*command, str(tmp_path / "new")]) == 1
+    assert "must give the ids and texts of SentencePiece" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert run([*command, str(tmp_path / "new")]) == 2
+    assert 'pip install "keras_transformer[peers]"' in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -42,6 +42,20 @@ def test_it_translates_lines_as_the_export_does(client, report, served, texts):
     assert done.stdout.decode() == "".join(text + "\n" for text in served(lines)[0])
 
 
+def test_a_line_break_in_a_translation_shifts_nothing(client, tmp_path):
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="text")])
+    def broken(text):
+        return {"translation": tf.strings.join([text, "one"], "\n") + "\r"}
+
+    module = tf.Module()
+    tf.saved_model.save(module, tmp_path, {"serving_default": broken})
+    done = client(str(tmp_path), stdin=b"a\n\nb\n")
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b"a one \n one \nb one \n"
+
+
 def test_mistakes_end_in_one_line_and_code_2(client, report, tmp_path):
     cases = [
         ([str(tmp_path / "nowhere")], str(tmp_path / "nowhere")),

@@ -1,12 +1,16 @@
+import contextlib
 import os
+import signal
 import subprocess
+import sys
+import tempfile
 import time
 
 import pytest
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import child_process as module
-from keras_transformer.export.child_process import child_process
+from keras_transformer.export.child_process import child_process, exchange_folder
 
 
 @pytest.fixture
@@ -49,6 +53,17 @@ def test_a_process_that_fails_is_told_by_its_last_line(ask, case):
         ask(program)
 
 
+def check_ends(pid):
+    for _ in range(100):  # Its new parent may take a while to notice.
+        state = subprocess.run(
+            ["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True
+        ).stdout.strip()
+        if not state or state.startswith("Z"):
+            return
+        time.sleep(0.1)
+    raise AssertionError(state)
+
+
 def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, tmp_path):
     child = tmp_path / "child"
     program = (
@@ -60,15 +75,7 @@ def test_a_process_that_hangs_ends_with_its_children_when_its_time_is_over(ask, 
     with pytest.raises(VerificationError, match=r"\(litert\). Received: no answer after 3 s$"):
         ask(program, timeout_seconds=3)
     assert time.monotonic() - start < 30
-    for _ in range(100):  # Its new parent may take a while to notice.
-        state = subprocess.run(
-            ["ps", "-o", "stat=", "-p", child.read_text()], capture_output=True, text=True
-        ).stdout.strip()
-        if not state or state.startswith("Z"):
-            break
-        time.sleep(0.1)
-    else:
-        raise AssertionError(state)
+    check_ends(child.read_text())
 
 
 def test_an_interrupt_ends_the_process(tmp_path):
@@ -88,3 +95,47 @@ def test_an_interrupt_ends_the_process(tmp_path):
             assert os.getpgid(started[0].pid) == started[0].pid  # a group of its own
             raise KeyboardInterrupt
     assert started[0].poll() is not None
+
+
+PARENT = """
+import subprocess, sys
+sys.argv[0] = "keras-transformer"  # Without Keras, which takes seconds.
+from keras_transformer.export.child_process import child_process
+started = subprocess.Popen
+
+def popen(*args, **options):
+    process = started(*args, **options)
+    print(process.pid, flush=True)
+    return process
+
+subprocess.Popen = popen
+graph = {"graph": sys.argv[1], "custom_operations": False}
+with child_process("conversion", {"functions": [graph]}, 600) as wait:
+    wait()
+"""
+
+
+def test_a_kill_ends_the_process_too_and_the_next_one_removes_what_is_left(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "graph")  # The process waits for it, for ever.
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "graph")],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    child = parent.stdout.readline().strip()
+    try:
+        parent.kill()
+        parent.communicate()
+        check_ends(child)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert len(os.listdir(temporary)) == 1
+    with exchange_folder() as folder:
+        assert os.listdir(temporary) == [folder.name]
+        assert folder.stat().st_mode & 0o077 == 0
+    assert os.listdir(temporary) == []

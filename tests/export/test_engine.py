@@ -1,11 +1,13 @@
-"""Exports refuse what they cannot do, in one line."""
+"""Exports refuse what they cannot do, in one line, and answer several threads at once."""
 
+import concurrent.futures
 import functools
 import threading
 
 import pytest
 
 from keras_transformer.errors import InputError
+from keras_transformer.export import LiteRTEngine
 from keras_transformer.export.engine import check_fixed_options, encoded, in_batches
 
 BUILT_IN = {"max_length": None, "alignment": False}
@@ -66,3 +68,31 @@ def test_what_one_of_several_calls_raises_is_raised():
 
     with pytest.raises(InputError, match="no"):
         in_batches([1, 2, 3], 1, [call, call])
+
+
+def of_litert(request, file):
+    return LiteRTEngine(request.getfixturevalue("litert_report").folder / file)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "load",
+    [
+        lambda request: request.getfixturevalue("engine"),
+        lambda request: request.getfixturevalue("exported"),
+        lambda request: of_litert(request, "model_ids.tflite"),
+        lambda request: of_litert(request, "model.tflite"),
+    ],
+    ids=["live", "SavedModel", "LiteRT of ids", "LiteRT of text"],
+)
+def test_several_threads_get_what_one_gets(request, texts, load):
+    engine = load(request)
+    options = {"beam_size": 3, "length_penalty": 0.8, "long_input": "truncate"}
+    parts = [[text for text in texts[at : at + 8] if len(text) < 13] for at in range(0, 160, 8)]
+    expected = [engine.translate(part, **options) for part in parts]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda part: engine.translate(part, **options), parts * 3)]
+    for one, other in zip(expected * 3, found, strict=True):
+        assert [each.text for each in other] == [each.text for each in one]
+        scores = [each.score for each in one]
+        assert [each.score for each in other] == pytest.approx(scores, abs=1e-5)

@@ -64,6 +64,7 @@ def run(folder, program="litert"):
     done = subprocess.run(
         [sys.executable, "-P", PROGRAM, program, str(request), str(answer)],
         env={**os.environ, "PYTHONPATH": str(folder / "packages")},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )

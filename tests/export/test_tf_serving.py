@@ -16,7 +16,11 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 FOLDER = pathlib.Path(__file__).parents[2] / "export" / "tf_serving"
-LINES = ["a man runs.", "", "Grüße\u2028aus Köln", "two dogs"]
+LINES = ["a man runs.", "", "Grüße\u2028aus Köln", "a\rwoman\r", "two dogs"]
+
+
+def in_lines(texts):
+    return "".join(" ".join(text.splitlines()) + "\n" for text in texts)
 
 
 def run(program, *arguments):
@@ -26,8 +30,20 @@ def run(program, *arguments):
 
 
 @pytest.fixture
-def rest_server(served):
-    """Speaks TensorFlow Serving's REST protocol, columns alone."""
+def broken(served):
+    """`served`, but each translation has line breaks inside and at its end."""
+
+    def broken(texts):
+        translations, scores = served(texts)
+        return [f"one\n{text}\r\n" for text in translations], scores
+
+    return broken
+
+
+@pytest.fixture(params=["served", "broken"])
+def rest_server(request):
+    """Speaks TensorFlow Serving's REST protocol, columns alone; gives the model's answers too."""
+    served = request.getfixturevalue(request.param)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
@@ -48,22 +64,25 @@ def rest_server(served):
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/models"
+        yield f"http://127.0.0.1:{server.server_port}/v1/models", served
         server.shutdown()
 
 
-def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_server, served):
-    done = run("rest_client.py", "--url", f"{rest_server}/translator")
+def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_server):
+    url, served = rest_server
+    done = run("rest_client.py", "--url", f"{url}/translator")
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode() == "".join(text + "\n" for text in served(LINES)[0])
-    done = run("rest_client.py", "--url", f"{rest_server}/other")
+    assert done.stdout.decode() == in_lines(served(LINES)[0])
+    done = run("rest_client.py", "--url", f"{url}/other")
     assert done.returncode == 1 and done.stdout == b""
     assert done.stderr.decode().strip().endswith("/models/other: 404, no such model")
     done = run("rest_client.py", "--url", "http://127.0.0.1:9/v1/models/translator")
     assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
 
 
-def test_the_grpc_client_translates_lines_and_tells_the_servers_error(signatures, served):
+@pytest.mark.parametrize("answers", ["served", "broken"])
+def test_the_grpc_client_translates_lines_and_tells_the_servers_error(request, answers):
+    served = request.getfixturevalue(answers)
     reason = "comes with the extra [serving-api]"
     grpc = pytest.importorskip("grpc", reason=reason)
     apis = pytest.importorskip("tensorflow_serving.apis", reason=reason)
@@ -73,10 +92,11 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(signatures
         def Predict(self, request, context):
             if request.model_spec.name != "translator":
                 context.abort(grpc.StatusCode.NOT_FOUND, "no such model")
-            inputs = {name: tf.constant(tf.make_ndarray(t)) for name, t in request.inputs.items()}
+            assert request.model_spec.signature_name == "serving_default"
             response = predict_pb2.PredictResponse()
-            for name, values in signatures[request.model_spec.signature_name](**inputs).items():
-                response.outputs[name].CopyFrom(tf.make_tensor_proto(values.numpy()))
+            values = served(tf.make_ndarray(request.inputs["text"]))
+            for name, each in zip(("translation", "score"), values, strict=True):
+                response.outputs[name].CopyFrom(tf.make_tensor_proto(each))
             return response
 
     assert apis
@@ -87,7 +107,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(signatures
     try:
         done = run("grpc_client.py", "--address", address)
         assert done.returncode == 0, done.stderr.decode()
-        assert done.stdout.decode() == "".join(text + "\n" for text in served(LINES)[0])
+        assert done.stdout.decode() == in_lines(served(LINES)[0])
         done = run("grpc_client.py", "--address", address, "--model", "other")
         last = done.stderr.decode().splitlines()[-1]
         assert (done.returncode, last) == (

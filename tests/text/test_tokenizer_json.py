@@ -1,12 +1,14 @@
 """`tokenizer.json` for Hugging Face's `tokenizers`, an independent implementation of unigram."""
 
 import json
+import unicodedata
 
 import pytest
 from small_corpus import PAIRS
 
 from keras_transformer import Tokenizer
-from keras_transformer.text.tokenizer_json import tokenizer_json
+from keras_transformer.errors import VerificationError
+from keras_transformer.text.tokenizer_json import tokenizer_json, verify_tokenizer_json
 
 HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],
@@ -46,9 +48,53 @@ def test_unknown_characters_are_spelled_out_as_bytes():
     assert tokenizer.detokenize(tokenizer.tokenize("😀")) == "😀"
 
 
+def test_labels_of_several_words_keep_their_spaces():
+    labels = ["spam", "no spam", "no spam at all"]
+    same(Tokenizer.of_labels(labels), labels)
+
+
 def test_dates_have_the_same_ids():
     from keras_transformer.data.dates import date_corpus
 
     corpus = date_corpus(num_held_out=1000)
     tokenizer = Tokenizer.train_from_texts(corpus.train_source[::10], 400, split_digits=True)
     same(tokenizer, [*corpus.train_source[::9], *corpus.train_target[::9], *corpus.held_out_source])
+
+
+@pytest.fixture
+def verified(tmp_path):
+    """`verified(tokenizer, change)`: what the verification says of a file, changed before."""
+    pytest.importorskip("tokenizers", reason="comes with the extra [test]")
+
+    def verified(tokenizer, change=lambda content: None, texts=TEXTS):
+        content = tokenizer_json(tokenizer)
+        change(content)
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+        return verify_tokenizer_json(tmp_path / "tokenizer.json", tokenizer, texts)
+
+    return verified
+
+
+def test_the_texts_that_the_other_library_reads_otherwise_are_named(verified):
+    tokenizer = Tokenizer.train_from_texts([*TEXTS, "ガ fi カ"], 150)
+    texts = [chr(each) for each in range(1, 0x3000) if not unicodedata.combining(chr(each))]
+    report = verified(tokenizer, texts=[*texts, *TEXTS, "a \ufb01\u0301", "\uff76\uff9e b"])
+    assert {"a \ufb01\u0301", "\uff76\uff9e b"} <= set(report["outside"])
+    assert all(any(ord(c) > 127 for c in text) for text in report["outside"])
+    assert report["texts"] > len(texts) and len(report["outside"]) < 7
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["normalizer"]["normalizers"].pop(0),  # the rules of Unicode
+        lambda content: content["normalizer"]["normalizers"].pop(),  # the space at the beginning
+        lambda content: content["model"]["vocab"].insert(60, content["model"]["vocab"].pop()),
+        lambda content: content["model"].update(unk_id=2),
+        lambda content: content["decoder"]["decoders"].pop(0),
+    ],
+)
+def test_a_file_that_is_not_the_tokenizer_is_refused(verified, change):
+    tokenizer = Tokenizer.train_from_texts(TEXTS, 150)
+    with pytest.raises(VerificationError, match="must give the ids and texts of SentencePiece"):
+        verified(tokenizer, change)

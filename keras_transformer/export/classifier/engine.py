@@ -32,10 +32,9 @@ class ExportedClassifier(LabelEngine):
         check_files(folder, self.manifest["files"])
         self.labels = self.manifest["labels"]
         if self.manifest["runtime"] == "litert":
-            from keras_transformer.export.litert.engine import load_interpreter
+            from keras_transformer.export.litert.engine import SharedInterpreter
 
-            interpreter = load_interpreter(folder / TEXT_FILE, True, threads)
-            self._run = interpreter.get_signature_runner()
+            self._run = SharedInterpreter(folder / TEXT_FILE, True, threads).run
         else:
             from keras_transformer.export.saved_model.engine import call_signature, load_saved_model
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import math
 import os
+import threading
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +43,8 @@ _WANTED = (
 class LiteRTEngine:
     """Translates with a file that `export_litert` wrote; neither TensorFlow nor model code runs.
 
+    Several threads may call it at once: they share the interpreters, batch by batch.
+
     Args:
         path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
             beside it, of a web export too), or their folder, which is the latter.
@@ -65,7 +68,8 @@ class LiteRTEngine:
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
         self._source_tokenizer = self._tokenizer("source_tokenizer")
         self._target_tokenizer = self._tokenizer("target_tokenizer")
-        self._interpreters: dict[int, list] = {}  # by their number of threads
+        self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
+        self._loading = threading.Lock()
         self._interpreters_of(1, threads)
 
     def translate(
@@ -153,8 +157,7 @@ class LiteRTEngine:
         if self._batch_sizes:
             rows = bucket(rows, self._batch_sizes)
             shape = f"{rows}x{columns}"
-        translate = interpreter.get_signature_runner(f"{search}_{shape}")
-        found = translate(source_ids=pad(sources, rows, columns))
+        found = interpreter.run(f"{search}_{shape}", source_ids=pad(sources, rows, columns))
         ids = found["ids"].reshape(rows, -1, found["ids"].shape[-1])[:, :n_best]
         scores, sums = (
             found[name].reshape(rows, -1)[:, :n_best].tolist()
@@ -182,7 +185,7 @@ class LiteRTEngine:
 
     def _run_texts(self, interpreter, search, sources, texts, n_best):
         # An array of objects: one of bytes would drop what ends in a NUL byte.
-        found = interpreter.get_signature_runner(search)(text=np.array(texts, dtype=object))
+        found = interpreter.run(search, text=np.array(texts, dtype=object))
         columns = (
             found[name].reshape(len(texts), -1)[:, :n_best].tolist()
             for name in ("translation", "score")
@@ -203,14 +206,37 @@ class LiteRTEngine:
         return Tokenizer.load(self.path.parent / Path(self.manifest[name]).name)
 
     def _interpreters_of(self, count, threads):
-        kept = self._interpreters.setdefault(threads, [])
-        while len(kept) < count:
-            kept.append(load_interpreter(self.path, self._takes_text, threads))
-        return kept[:count]
+        with self._loading:
+            kept = self._interpreters.setdefault(threads, [])
+            while len(kept) < count:
+                kept.append(SharedInterpreter(self.path, self._takes_text, threads))
+            return kept[:count]
 
 
-def load_interpreter(path: Path, takes_text: bool, threads: int):
-    """LiteRT's interpreter of a file, with tensorflow-text's operations where it takes text."""
+class SharedInterpreter:
+    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
+
+    Inputs and outputs lie in the interpreter's own memory, where another call would overwrite them.
+
+    Args:
+        takes_text: Whether the file needs tensorflow-text's operations.
+        threads: Threads of one call's computation.
+
+    Raises:
+        InputError: LiteRT is not installed, or cannot load the file.
+    """
+
+    def __init__(self, path: Path, takes_text: bool, threads: int):
+        self._interpreter = _load(path, takes_text, threads)
+        self._lock = threading.Lock()
+
+    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of a signature's outputs by name; `signature` is None where a file has one."""
+        with self._lock:
+            return self._interpreter.get_signature_runner(signature)(**inputs)
+
+
+def _load(path, takes_text, threads):
     try:
         from ai_edge_litert import interpreter
     except ImportError as error:

@@ -12,14 +12,13 @@ of places refer to one of them: what is equal is written once.
 """
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.export.child_process import child_process
+from keras_transformer.export.child_process import child_process, exchange_folder
 from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
 from keras_transformer.export.manifest import phase
 
@@ -57,7 +56,7 @@ def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list
         VerificationError: TensorFlow's converter failed or took too long.
     """
     parts, requests = [], []
-    with tempfile.TemporaryDirectory() as exchange:
+    with exchange_folder() as exchange:
         with phase("functions traced"):
             for name, function in functions:
                 inputs = tuple(each.name.split(":")[0] for each in function.inputs)
@@ -65,7 +64,7 @@ def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list
                     raise ValueError(
                         f"{name}: a function to convert must hold what it needs as constants."
                     )
-                graph = Path(exchange) / f"{len(parts)}.pb"
+                graph = exchange / f"{len(parts)}.pb"
                 graph.write_bytes(function.graph.as_graph_def().SerializeToString())
                 requests.append(
                     {

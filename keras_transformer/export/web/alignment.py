@@ -24,8 +24,10 @@ from keras_transformer.export.litert.model import (
 from keras_transformer.export.verification import fitting_texts
 from keras_transformer.inputs import pad
 
-# Mean difference of two weights: float32 rounds; int8 moves 0.0003 of Multi30k's run.
-_MOST = {"none": 1e-4, "float16": 1e-3, "int8": 5e-3}
+# Sum of a row's differences, mean and largest: a row's weights sum to 1, so that another row
+# differs by up to 2, however long it is. Int8 moves 0.0003 a weight of Multi30k's run, in rows of
+# about 16.
+_MOST = {"none": (1e-3, 1e-2), "float16": (1e-2, 1e-1), "int8": (5e-2, 1.0)}
 
 
 class LiteRTAlignment:
@@ -83,12 +85,14 @@ def verify_alignment(folder: Path, engine: ModelEngine, manifest: dict, texts: l
             found = align(source_ids=ids[0], target_ids=ids[1])["alignment"]
             expected = np.asarray(score_targets(engine.model, *ids)[1])
             real = np.s_[0, : len(target), : len(source)]
-            differences.append(float(np.abs(found - expected)[real].mean()))
-        difference = float(np.mean(differences or [0.0]))
-        if not difference <= most:
+            differences += np.abs(found - expected)[real].sum(axis=1).tolist()  # of each row
+        sizes = [float(each(differences or [0.0])) for each in (np.mean, np.max)]
+        if not (sizes[0] <= most[0] and sizes[1] <= most[1]):
             raise VerificationError(
-                f"align_1x{columns}: expected a mean difference of at most {most} from the live "
-                f"model's weights. Received: {difference:.6f}."
+                f"align_1x{columns}: a token's weights may differ from the live model's by "
+                f"{most[0]} in all on average, and by {most[1]} at most. "
+                f"Received: {sizes[0]:.6f} and {sizes[1]:.6f}."
             )
-        report[f"align_1x{columns}"] = {"texts": len(chosen), "mean_difference": difference}
+        names = "texts", "mean_difference", "largest_difference"
+        report[f"align_1x{columns}"] = dict(zip(names, (len(chosen), *sizes), strict=True))
     return report

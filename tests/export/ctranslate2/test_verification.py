@@ -1,3 +1,5 @@
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from keras_transformer.export.manifest import file_digests
 
 pytestmark = pytest.mark.tensorflow
 
+SEARCHES = ("greedy", "beam")
+
 
 @pytest.fixture(scope="module")
 def exported(engine, texts, tmp_path_factory):
@@ -21,7 +25,7 @@ def exported(engine, texts, tmp_path_factory):
 
 def test_both_searches_were_compared_and_each_file_has_its_digest(exported, texts):
     folder, report = exported
-    for search in ("greedy", "beam"):
+    for search in SEARCHES:
         assert report["verification"][search]["sentences"] > len(texts)
     assert report["verification"]["greedy"]["different"] == []
     written = {"export.json", "README.md", "verification.json"}
@@ -101,3 +105,36 @@ def test_a_difference_is_a_tie_where_rounding_may_have_decided(
     with pytest.raises(VerificationError, match="tokenizer must be the live model's"):
         wrong = {**answer, "translations": ["a man", "TWO DOGS", "a woman"]}
         verification.compare(live, texts, wrong, beam_size, 64)
+
+
+@pytest.mark.parametrize(
+    ("score", "wrong_search", "share", "message"),
+    [
+        (-2.0002, "beam", 0.02, None),
+        (-2.0002, "beam", 0.05, "beam: .* translations differ between"),
+        (-2.00005, "greedy", 0.02, None),
+        (-2.00005, "greedy", 0.05, "greedy: .* translations differ between"),
+    ],
+    ids=["few others", "many others", "few ties", "many ties"],
+)
+def test_few_translations_may_differ_however_little_they_lose(
+    tokenizer, texts, monkeypatch, tmp_path, score, wrong_search, share, message
+):
+    def answer(texts):
+        ids = tokenizer.tokenize(texts)
+        tokens, translations = map(tokenizer.pieces_of, ids), tokenizer.detokenize(ids)
+        return {"tokens": [*tokens], "translations": translations, "seconds": 1.0}
+
+    @contextlib.contextmanager
+    def child_process(program, request, seconds):
+        right = request["texts"]
+        count = round(share * len(right))
+        wrong = ["two dogs"] * count + right[count:]
+        yield lambda: [answer(wrong if name == wrong_search else right) for name in SEARCHES]
+
+    monkeypatch.setattr(verification, "child_process", child_process)
+    live = Live(tokenizer, {}, {"two dogs": score})
+    expected = pytest.raises(VerificationError, match=message) if message else None
+    with expected or contextlib.nullcontext():
+        report = verify_ctranslate2(tmp_path, live, texts=texts)
+        assert report[wrong_search]["equal"] < report[wrong_search]["sentences"]

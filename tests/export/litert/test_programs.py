@@ -9,32 +9,58 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 
 EXPORT = Path(__file__).parents[3] / "export"
-LINES = ["a man", "", "two dogs", "a girl runs"]
+LINES = ["a man", "", "two\rdogs", "a girl runs"]
 
 # Nothing but LiteRT and SentencePiece may be there.
 ALONE = """
 import runpy, sys
 for name in ("tensorflow", "keras", "keras_transformer", "tensorflow_text"):
     sys.modules[name] = None
+"""
+# As of a vocabulary that spells unknown characters as bytes.
+WITH_LINE_BREAKS = """
+import sentencepiece
+decode = sentencepiece.SentencePieceProcessor.decode
+sentencepiece.SentencePieceProcessor.decode = lambda *ids: "\\n".join(["one", decode(*ids)])
+"""
+RUN = """
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize(("search", "beam_size"), [("greedy", 1), ("beam", 3)])
-def test_the_example_translates_without_this_package(litert_report, engine, search, beam_size):
-    program = EXPORT / "litert" / "translate.py"
-    assert len(program.read_text(encoding="utf-8").splitlines()) <= 60
-    command = [sys.executable, "-P", "-c", ALONE, program, litert_report.folder]
+PROGRAM = EXPORT / "litert" / "translate.py"
+
+
+def translated(folder, stdin, *options, script=ALONE + RUN):
+    command = [sys.executable, "-P", "-c", script, PROGRAM, folder, "--batch-size", "2", *options]
     done = subprocess.run(
-        [*map(str, command), "--search", search, "--batch-size", "2"],
-        input="".join(line + "\n" for line in LINES).encode(),
+        [*map(str, command)],
+        input=stdin.encode(),
         env={**os.environ, "PYTHONUTF8": "1"},
         capture_output=True,
         check=True,
     )
+    return done.stdout.decode("utf-8")
+
+
+@pytest.mark.parametrize(("search", "beam_size"), [("greedy", 1), ("beam", 3)])
+def test_the_example_translates_without_this_package(litert_report, engine, search, beam_size):
+    assert len(PROGRAM.read_text(encoding="utf-8").splitlines()) <= 60
+    # A lone "\r" ends no line, "\r\n" ends one.
+    stdin = "".join(line + "\n" for line in LINES).replace("\n", "\r\n", 1)
+    found = translated(litert_report.folder, stdin, "--search", search)
     live = engine.translate(LINES, beam_size, 0.8)
-    assert done.stdout.decode("utf-8") == "".join(each.text + "\n" for each in live)
+    assert found == "".join(each.text + "\n" for each in live)
+
+
+def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
+    found = translated(
+        litert_report.folder, "\n".join(LINES), script=ALONE + WITH_LINE_BREAKS + RUN
+    )
+    live = engine.translate(LINES, 1, 0.8)
+    texts = [" ".join(["one", *each.text.splitlines()]) if each.text else "" for each in live]
+    assert found.splitlines() == texts
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +69,7 @@ def program(load_program):
 
 
 def test_the_table_measures_the_translations_of_the_artifact(program, litert_report, engine):
-    lines = [line for line in LINES if line] * 2
+    lines = ["a man", "two dogs", "a girl runs"] * 2
     figures = program.measure("LiteRT float32", litert_report.folder, lines, "1x2")
     live = [each.text for each in engine.translate(lines, 3, 0.8)]
     assert figures["texts"] == live
