@@ -48,11 +48,6 @@ def test_unknown_characters_are_spelled_out_as_bytes():
     assert tokenizer.detokenize(tokenizer.tokenize("😀")) == "😀"
 
 
-def test_labels_of_several_words_keep_their_spaces():
-    labels = ["spam", "no spam", "no spam at all"]
-    same(Tokenizer.of_labels(labels), labels)
-
-
 def test_dates_have_the_same_ids():
     from keras_transformer.data.dates import date_corpus
 
