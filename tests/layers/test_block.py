@@ -219,3 +219,17 @@ def test_a_training_step_with_a_window_has_no_array_of_all_pairs(rng, block_clas
     program = run.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
     assert f"{BATCH},{length},{WIDTH}]" in program
     assert f"{length},{length}" not in program
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX lists the arrays of a call")
+@BLOCKS
+def test_a_call_with_a_window_makes_no_array_of_all_pairs(rng, block_class):
+    """Whatever a compiler would have left of it."""
+    import jax
+
+    block = block_class(INNER, HEADS, attention_window=3)
+    block.build((None, None, WIDTH))
+    length = 61
+    arrays = str(jax.make_jaxpr(block)(np.ones((BATCH, length, WIDTH), "float32")))
+    assert f"[{BATCH},{length},{WIDTH}]" in arrays
+    assert f"{length},{length}" not in arrays
