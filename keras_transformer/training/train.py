@@ -219,27 +219,22 @@ def _average(training, folder, model, validation, bleu):
 
 def compile_model(model: keras.Model, training: TrainingSection) -> None:
     """`model.compile` as `training`, a `TrainingSection`, says."""
+    several = training.accumulation_steps
+    rate = model.config.model_dim, training.warmup_steps, training.learning_rate_scale, several
     optimizer = run_callbacks.MeasuredAdam(
-        TransformerSchedule(
-            model.config.model_dim,
-            training.warmup_steps,
-            training.learning_rate_scale,
-            training.accumulation_steps,
-        ),
+        TransformerSchedule(*rate),
         beta_1=0.9,
         beta_2=training.adam_beta_2,
         epsilon=1e-9,
         global_clipnorm=training.clip_norm,
         use_ema=training.ema_momentum is not None,
         # Keras averages at each batch, also where the weights have not changed.
-        ema_momentum=(training.ema_momentum or 0.0) ** (1 / training.accumulation_steps),
-        gradient_accumulation_steps=(
-            training.accumulation_steps if training.accumulation_steps > 1 else None
-        ),
+        ema_momentum=(training.ema_momentum or 0.0) ** (1 / several),
+        gradient_accumulation_steps=several if several > 1 else None,
     )
     smoothing, ignored = training.label_smoothing, model.config.ignore_id
     options: dict[str, Any] = {"label_smoothing": smoothing, "ignore_id": ignored}
-    options["reduction"] = "sum" if training.accumulation_steps > 1 else "sum_over_batch_size"
+    options["reduction"] = "sum" if several > 1 else "sum_over_batch_size"
     model.compile(
         optimizer=optimizer,
         loss=(
