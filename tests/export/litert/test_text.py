@@ -71,7 +71,8 @@ def test_each_unknown_word_is_one_token_in_litert(texts):
     def search(ids):
         import tensorflow as tf
 
-        return {"ids": ids, "score": tf.cast(ids[:, 0], tf.float32)}
+        wide = tf.concat([ids, tf.zeros_like(ids)[:, :1] + [0] * LONGEST], axis=1)[:, :LONGEST]
+        return {"ids": tf.reshape(wide, (-1, LONGEST)), "score": tf.cast(ids[:, 0], tf.float32)}
 
     found, _ = translate_in_litert(given, search, words, words)
     shown = [text.replace("⁇", " ⁇ ").split() for text in found.tolist()]
