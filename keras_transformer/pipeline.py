@@ -10,10 +10,11 @@ from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.files import staged_folder, write_output, write_whole
+from keras_transformer.inputs import ids_and_texts
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
-from keras_transformer.training.evaluate import evaluate_labels
+from keras_transformer.training.evaluate import evaluate_labels, score_in_windows
 from keras_transformer.translator import Translator
 
 _VERIFICATION_SENTENCES = 300
@@ -56,7 +57,7 @@ def evaluate_model(
     if of_references or source is None:
         if wrong := [name for name in options if name != "batch_size"]:
             raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
-        return perplexity(translator.score(sources, references, **options))
+        return _perplexity(translator, sources, references, options)
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if save is not None:
@@ -64,6 +65,16 @@ def evaluate_model(
     if getattr(translator, "labels", None) is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
+
+
+def _perplexity(translator, sources, references, options):
+    engine = translator.engine
+    tokenizer, is_export = getattr(engine, "target_tokenizer", None), hasattr(engine, "manifest")
+    if getattr(engine, "continues_source", False) and not is_export:
+        return perplexity(score_in_windows(engine, references, **options), tokenizer)
+    if is_export and tokenizer is not None:  # It would cut what is too long.
+        ids_and_texts("references", references, tokenizer, engine.max_target_length)
+    return perplexity(translator.score(sources, references, **options), tokenizer)
 
 
 def _texts_to_evaluate(translator, model, source, reference):
