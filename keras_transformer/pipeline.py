@@ -280,8 +280,7 @@ def inspect_run(
     model = folder.model()
     check_transformer(model.config, "`inspect`")
     with staged_folder(output, overwrite, marker="report.json") as staging:
-        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
-        engine = ModelEngine(model, *folder.tokenizers(), *limits, with_xla=False)
+        engine = ModelEngine(model, *folder.tokenizers(), **recipe.engine_options, with_xla=False)
         with heads_off(engine.model, without_heads):
             pass  # Heads that are not there are named before anything is compiled.
         inspection = Inspection(engine, source, target, **search)

@@ -75,7 +75,8 @@ class SavedModelEngine:
         """Translates texts, in batches of similar length.
 
         Args (the others are those of `ModelEngine.translate`):
-            texts: One that is longer than the export's `max_source_length` is cut there.
+            texts: One that is longer than the export's `max_source_length` is cut there; a
+                conversation loses its oldest turns.
             beam_size: None or the value that the export was made with; or 1, greedy search.
             length_penalty: None, or the value that the export was made with.
             n_best: Hypotheses for each text, at most the export's beam size.
