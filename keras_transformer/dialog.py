@@ -1,5 +1,6 @@
 """Turns of a conversation as one text: what a model that answers reads."""
 
+import functools
 import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -59,6 +60,11 @@ class Conversation:
         self.translator, self.seed, self.options = translator, seed, options
         translator.translate([], seed=seed, **options)
         self.history: list[str] = []
+        tokenizer = getattr(translator.engine, "source_tokenizer", None)
+        self._turn_id = tokenizer.turn_id if tokenizer else None
+        # Without a tokenizer at hand no text has more tokens than bytes, a space before them.
+        tokenize = tokenizer.tokenize if tokenizer else lambda text: list(f" {text}".encode())
+        self._ids = functools.cache(tokenize)  # of a turn, which no other turn changes
 
     def reply(self, message: str) -> Iterator[str]:
         """The reply to a message as it grows, from a run folder; at once from an export.
@@ -86,20 +92,17 @@ class Conversation:
         Raises:
             InputError: As `reply`.
         """
-        turns, engine = self.translator.turns, self.translator.engine
-        tokenizer, limit = getattr(engine, "source_tokenizer", None), engine.max_source_length
-
-        def ids(text):
-            # Without a tokenizer at hand no text has more tokens than this.
-            return tokenizer.tokenize(text, add_eos=True) if tokenizer else [0, 0, *text.encode()]
-
-        if turns.are_in(message) or tokenizer and tokenizer.turn_id in ids(message):
+        turns, limit = self.translator.turns, self.translator.engine.max_source_length
+        if turns.are_in(message) or self._turn_id in self._ids(message):
             raise InputError(
                 f"A message is one turn, without {turns.separator!r}. Received: {message[:40]!r}."
             )
-        said = [*self.history, message]
-        while len(said) > 1 and len(ids(turns.join(said))) > limit:
-            del said[0]
-        if (count := len(ids(message))) > limit:
+        said, count = [message], len(self._ids(message)) + 1  # and EOS
+        if count > limit:
             raise InputError(f"A message has at most {limit} tokens. Received: {count}.")
-        return turns.join(said)
+        for turn in reversed(self.history):
+            count += len(self._ids(turn)) + len(self._ids(turns.separator))
+            if count > limit:
+                break
+            said.append(turn)
+        return turns.join(said[::-1])

@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # what may be done with a text of too many tokens
+ANSWERED_WHOLE = ("refuse", "truncate")  # what may be done with a conversation
 
 _CLOSING = r"\"'”’»›)\]}」』）】》〉〕］"
 _SENTENCE_END = re.compile(
@@ -26,14 +27,16 @@ _SHOWN_CHARACTERS = 40
 
 
 def source_ids(
-    texts: Sequence[str], tokenizer, limit: int, long_input: LongInput
+    texts: Sequence[str], tokenizer, limit: int, long_input: LongInput, turn_id: int | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Ids of texts to be translated, including EOS, and the places of each text's parts in them.
 
     A blank text (white space alone, or what the tokenizer takes no token from) has no part, one of
-    more than `limit` tokens that is split has several.
+    more than `limit` tokens that is split has several. With `turn_id`, the token between two turns,
+    a text is a conversation: it is answered whole, and cut by leaving out its oldest turns.
     """
-    check_choice("long_input", long_input, LONG_INPUT)
+    # The last of a conversation's parts would be answered without what was said before.
+    check_choice("long_input", long_input, LONG_INPUT if turn_id is None else ANSWERED_WHOLE)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
     for place, each in enumerate(ids):
@@ -43,24 +46,33 @@ def source_ids(
         if len(each) > limit:
             long.append(place)
             if long_input == "refuse":
+                done, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
-                    f"A text must have at most {limit} tokens; longer ones can be split "
-                    f"(long_input='split'). Received: {_shown(each, texts, place)}"
+                    f"A text must have at most {limit} tokens; longer ones can be {done} "
+                    f"(long_input={way!r}). Received: {_shown(each, texts, place)}"
                 )
-            shortened = _shortened(texts[place], each, tokenizer, limit, long_input)
+            if long_input == "truncate":
+                shortened = [_cut(each, limit, turn_id)]
+            else:
+                shortened = _split(texts[place], tokenizer, limit)
         parts[place] = list(range(len(sources), len(sources) + len(shortened)))
         sources += shortened
     if long:
-        done = "cut there" if long_input == "truncate" else "split at sentence ends"
+        done = "cut there" if turn_id is None else "cut, the oldest turns first"
+        done = "split at sentence ends" if long_input == "split" else done
         message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
         warnings.warn(f"{message} and were {done}.", stacklevel=3)
     return sources, parts
 
 
-def _shortened(text, ids, tokenizer, limit, long_input):
-    if long_input == "truncate":
-        return [[*ids[: limit - 1], EOS_ID]]
+def _cut(ids, limit, turn_id):
+    """The last turns that fit, or the beginning of the last one; any text is one turn."""
+    starts = [0, *(i + 1 for i, id in enumerate(ids[:-2]) if id == turn_id)]
+    start = next((each for each in starts if len(ids) - each <= limit), starts[-1])
+    return [*ids[start:-1][: limit - 1], EOS_ID]
 
+
+def _split(text, tokenizer, limit):
     def fits(part):
         return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
 

@@ -10,10 +10,11 @@ from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import check_writable, staged_folder, write_output, write_whole
+from keras_transformer.inputs import ids_and_texts
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
-from keras_transformer.training.evaluate import evaluate_labels
+from keras_transformer.training.evaluate import evaluate_labels, score_in_windows
 from keras_transformer.translator import Translator
 
 _VERIFICATION_SENTENCES = 300
@@ -60,7 +61,7 @@ def evaluate_model(
         saving = ["save"] if save is not None else []
         if wrong := saving + [name for name in options if name != "batch_size"]:
             raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
-        return perplexity(translator.score(sources, references, **options))
+        return _perplexity(translator, sources, references, options)
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if getattr(translator, "labels", None) is not None:
@@ -73,6 +74,16 @@ def evaluate_model(
         except InputError as error:
             raise NotSavedError(str(error), scores) from None
     return scores
+
+
+def _perplexity(translator, sources, references, options):
+    engine = translator.engine
+    tokenizer, is_export = getattr(engine, "target_tokenizer", None), hasattr(engine, "manifest")
+    if getattr(engine, "continues_source", False) and not is_export:
+        return perplexity(score_in_windows(engine, references, **options), tokenizer)
+    if is_export and tokenizer is not None:  # It would cut what is too long.
+        ids_and_texts("references", references, tokenizer, engine.max_target_length)
+    return perplexity(translator.score(sources, references, **options), tokenizer)
 
 
 def _texts_to_evaluate(translator, model, source, reference):
@@ -299,8 +310,7 @@ def inspect_run(
     model = folder.model()
     check_transformer(model.config, "`inspect`")
     with staged_folder(output, overwrite, marker="report.json") as staging:
-        limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
-        engine = ModelEngine(model, *folder.tokenizers(), *limits, with_xla=False)
+        engine = ModelEngine(model, *folder.tokenizers(), **recipe.engine_options, with_xla=False)
         with heads_off(engine.model, without_heads):
             pass  # Heads that are not there are named before anything is compiled.
         inspection = Inspection(engine, source, target, **search)

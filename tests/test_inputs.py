@@ -49,6 +49,42 @@ def test_a_cut_text_keeps_its_end_and_the_caller_is_told():
     assert (sources, parts) == ([[5, 7, EOS], [3, EOS]], [[0], [1]])
 
 
+TURN = 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (9, [5, 6, TURN, 7, TURN, 8, 9, 10]),
+        (8, [7, TURN, 8, 9, 10]),
+        (6, [7, TURN, 8, 9, 10]),
+        (5, [8, 9, 10]),
+        (4, [8, 9, 10]),
+        (3, [8, 9]),  # The last turn alone is too long: it is cut.
+    ],
+)
+def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, expected):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = source_ids(["5 6 4 7 4 8 9 10"], TOKENIZER, limit, "truncate", turn_id=TURN)
+    assert found == ([[*expected, EOS]], [[0]])
+    said = f"1 of 1 texts are longer than {limit} tokens and were cut, the oldest turns first."
+    assert [str(each.message) for each in caught] == [said] * (limit < 9)
+
+
+def test_a_separator_at_the_end_begins_no_turn():
+    with pytest.warns(UserWarning, match="oldest turns first"):
+        sources, _ = source_ids(["5 4 6 7 4"], TOKENIZER, 4, "truncate", turn_id=TURN)
+    assert sources == [[6, 7, TURN, EOS]]
+
+
+def test_a_conversation_is_not_split():
+    with pytest.raises(InputError, match="`long_input` must be one of refuse, truncate. Received"):
+        source_ids([], TOKENIZER, 9, "split", turn_id=TURN)
+    with pytest.raises(InputError, match=r"can be cut \(long_input='truncate'\). Received: 4 tok"):
+        source_ids(["5 4 6"], TOKENIZER, 3, "refuse", turn_id=TURN)
+
+
 def test_the_parts_of_a_split_text_are_counted_with_the_other_texts():
     with pytest.warns(UserWarning, match="1 of 3 texts are longer than 3 tokens and were split"):
         sources, parts = source_ids(["4", "5 7\n11\n13 3", "8"], TOKENIZER, 3, "split")

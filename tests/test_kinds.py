@@ -1,6 +1,7 @@
 """Each kind of model goes the same way: train, translate, evaluate, score, export."""
 
 import concurrent.futures
+import contextlib
 import functools
 import io
 import json
@@ -292,6 +293,13 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
         texts = ["A cat. </s> A dog. </s> The snow.", "A dog. </s> The snow."]
         far, near = Translator.load(str(model)).translate(texts, beam_size=1)
         assert far == near
+        # Nor those that it has no room for.
+        long = [f"{' '.join(SOURCES[:4])} </s> The snow.", "The snow."]
+        with contextlib.nullcontext() if model == exported else pytest.warns(match="oldest turns"):
+            far, near = Translator.load(str(model)).translate(
+                long, beam_size=1, long_input="truncate"
+            )
+        assert far.text == near.text and far.score == pytest.approx(near.score, abs=1e-5)
     # Nor by the file itself, whoever calls it.
     sampling = {"seed": [0, 0], "temperature": [0.0, 0.0], "top_k": [0, 0], "top_p": [1.0, 1.0]}
     columns = {"text": texts, **sampling}

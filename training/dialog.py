@@ -26,7 +26,7 @@ def responses_after(translator, contexts, responses, turns):
         said = translator.turns.split(context)
         conversation.history = said[-turns if turns else 0 : -1]
         sources.append(conversation.source(said[-1]))
-    return perplexity(translator.score(sources, responses))
+    return perplexity(translator.score(sources, responses), translator.engine.target_tokenizer)
 
 
 def after_each(translator, contexts, responses):

@@ -130,7 +130,8 @@ _GROUPS = {
     "attention_layer": "attention, for --alignment and the coverage penalty",
 }
 _BATCH_SIZE = ("batch_size", int, "N", "sentences that are decoded together; default: 32")
-_TOO_LONG = "what happens to a line of too many tokens; default: refuse"
+_TOO_LONG = "what happens to a line of too many tokens (a conversation is not split; it loses its "
+_TOO_LONG += "oldest turns where it is truncated); default: refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)

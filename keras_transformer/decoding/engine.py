@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_transformer import inputs
-from keras_transformer.config import EOS_ID, UNK_ID, check_choice
+from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
@@ -50,6 +50,7 @@ class ModelEngine:
         with_xla: bool = True,
     ):
         self.turns = turns
+        self._turn_id = None if turns is None else source_tokenizer.turn_id
         config, self.model = model.config, model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
@@ -101,7 +102,8 @@ class ModelEngine:
             alignment: Whether each translation gets its alignment.
             long_input: Whether a text of more than `max_source_length` tokens is refused, split at
                 sentence ends and its parts translated one by one, or cut, both with a warning. The
-                limits on lengths hold for each part; see `Translation.joined` for `n_best`.
+                limits on lengths hold for each part; see `Translation.joined` for `n_best`. A
+                conversation loses its oldest turns where it is cut, and is not split.
             **options: The other fields of `DecodingOptions`.
 
         Raises:
@@ -117,7 +119,8 @@ class ModelEngine:
         prefixes = self._prefixes(target_prefixes, len(texts), asked)
         limit = self._source_limit(asked)
         read = self._read(texts)
-        sources, parts = inputs.source_ids(read, self.source_tokenizer, limit, long_input)
+        tokenizer, turn_id = self.source_tokenizer, self._turn_id
+        sources, parts = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
         jobs = [
             Job(part, sources[part], seeds[place], prefixes[place] if part == places[0] else ())
             for place, places in enumerate(parts)
@@ -207,7 +210,8 @@ class ModelEngine:
         (prefix,) = self._prefixes([target_prefix], 1, asked)
         limit = self._source_limit(asked)
         read = self._read([text])
-        sources, _ = inputs.source_ids(read, self.source_tokenizer, limit, long_input)
+        tokenizer, turn_id = self.source_tokenizer, self._turn_id
+        sources, _ = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
         jobs = [Job(0, each, seed, () if i else prefix) for i, each in enumerate(sources)]
         return self._stream(jobs, asked)
 
@@ -239,7 +243,8 @@ class ModelEngine:
         """
         before = self.compilations
         # The parts of a long text have the shapes of other texts.
-        check_choice("long_input", options.pop("long_input", "refuse"), inputs.LONG_INPUT)
+        long_input = options.pop("long_input", "refuse")
+        inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
         asked = self._options(**options)
         inputs.check_positive("batch_size", batch_size)

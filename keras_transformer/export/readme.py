@@ -157,7 +157,8 @@ print(result["translation"].numpy()[0].decode("utf-8"), float(result["score"][0]
 
 The first axis is the batch: any number of sentences, none too. Texts are UTF-8, one sentence each;
 a blank one gives "" and 0. A score is the log-probability over the length penalty, of a language
-model both of what follows the text that was given.
+model both of what follows the text that was given. A conversation that is too long loses its
+oldest turns.
 
 | fixed here | value |
 |---|---|

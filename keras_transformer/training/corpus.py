@@ -115,9 +115,10 @@ def _side(recipe, side):
 
 
 def _sample(lines, size):
-    """So many of the lines, each with equal probability, always the same; None: all."""
+    """So many of the lines with text, each as probable, always the same ones; None: all lines."""
     if size is None:
         return lines
+    lines = filter(str.strip, lines)  # a language model's sources are blank
     rng, kept = np.random.default_rng(0), list(itertools.islice(lines, size))
     for seen, line in enumerate(lines, start=size + 1):
         place = int(rng.integers(seen))

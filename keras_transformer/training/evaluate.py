@@ -1,11 +1,16 @@
 """BLEU and chrF of translations, with sacreBLEU's signatures; perplexity of given texts."""
 
 import collections
+import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from keras_transformer.config import UNK_ID
+from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
 from keras_transformer.translation import Translation
 
 
@@ -85,16 +90,67 @@ def evaluate(
     return {**scores, "signatures": signatures}
 
 
-def perplexity(scored: Sequence[Translation]) -> dict[str, Any]:
+def score_in_windows(
+    engine: ModelEngine, texts: Sequence[str], **options: Any
+) -> list[Translation]:
+    """Scores texts with a language model, those of too many tokens in windows, with a warning.
+
+    A window has `engine.max_target_length` tokens, is read as a text of its own, and overlaps the
+    one before by half. The overlap is context alone: each token of a text is scored once, after at
+    least half a window or all tokens before it.
+
+    Args:
+        engine: Of a language model.
+        texts: Strings.
+        **options: As `ModelEngine.score`.
+
+    Returns:
+        A `Translation` for each text; one that was scored in windows has them as its `parts`.
+    """
+    window = engine.max_target_length
+    overlap = window // 2
+    ids = engine.target_tokenizer.tokenize(texts, add_eos=True)
+    starts = [range(0, max(len(each) - overlap, 1), window - overlap) for each in ids]
+    if long := sum(len(each) > 1 for each in starts):
+        message = f"{long} of {len(texts)} texts are longer than {window} tokens"
+        overlapping = f"windows of so many that overlap by {overlap}"
+        warnings.warn(f"{message} and were scored in {overlapping}.", stacklevel=2)
+    windows = [
+        each[start : start + window]
+        for each, places in zip(ids, starts, strict=True)
+        for start in places
+    ]
+    scored = iter(engine.score([""] * len(windows), windows, **options))
+    return [
+        _of_windows(text, [next(scored) for _ in places], overlap)
+        for text, places in zip(texts, starts, strict=True)
+    ]
+
+
+def _of_windows(text, windows, overlap):
+    first, *others = windows
+    if not others:
+        return dataclasses.replace(first, text=text)
+    by_token = first.token_log_probabilities
+    by_token += sum((each.token_log_probabilities[overlap:] for each in others), ())
+    return Translation(
+        text, sum(by_token), sum(by_token), token_log_probabilities=by_token, parts=tuple(windows)
+    )
+
+
+def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """How many words, all as probable, a model hesitates between on average.
 
     Args:
-        scored: Texts as `Translator.score` gives them.
+        scored: Texts as `Translator.score` or `score_in_windows` gives them.
+        tokenizer: Of the texts.
 
     Returns:
         A dict fit for JSON: `perplexity_per_word`, over what stands between spaces and one end a
-        text, which can be compared across vocabularies; `words`; of a run folder's scores also
-        `perplexity_per_token` and `tokens`, ends included; `sentences`.
+        text, which can be compared across vocabularies that know as many of the words; `words`;
+        with `tokenizer` the `unknown_word_share`, of words with a token that the vocabulary lacks,
+        which are easy to predict; of a run folder's scores also `perplexity_per_token` and
+        `tokens`, ends included; `sentences`, and `sentences_in_windows` where there are some.
 
     Raises:
         InputError: There is no text.
@@ -109,4 +165,10 @@ def perplexity(scored: Sequence[Translation]) -> dict[str, Any]:
     for unit, count in counts.items():
         found[f"perplexity_per_{unit}"] = round(math.exp(min(nats / count, 700)), 2)
         found[f"{unit}s"] = count
+    if windows := sum(bool(each.parts) for each in scored):
+        found["sentences_in_windows"] = windows
+    if tokenizer is not None:
+        words = [word for each in scored for word in each.text.split()]
+        unknown = sum(UNK_ID in ids for ids in tokenizer.tokenize(words))
+        found["unknown_word_share"] = round(unknown / max(len(words), 1), 4)
     return found

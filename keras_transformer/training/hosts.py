@@ -67,10 +67,10 @@ class Host:
 
         return int(multihost_utils.broadcast_one_to_all(np.array(number)))
 
-    def engine(self, model: keras.Model, *arguments: Any) -> Any:
+    def engine(self, model: keras.Model, *tokenizers: Any, **options: Any) -> Any:
         """What translates, or classifies, with a model in training, for this host alone."""
         is_whole = keras.distribution.distribution() is None
-        return (engine_of if is_whole else _OwnEngine)(model, *arguments)
+        return (engine_of if is_whole else _OwnEngine)(model, *tokenizers, **options)
 
     @contextlib.contextmanager
     def errors_of_others(self):
@@ -115,12 +115,12 @@ ALONE = Host()
 class _OwnEngine:
     """Searches with a copy of the model, whose weights are on this host's devices alone."""
 
-    def __init__(self, model, *arguments):
+    def __init__(self, model, *tokenizers, **options):
         self._trained = model
         with _on_this_host():
             own = type(model)(model.config, dtype=model.dtype_policy)
-            self._engine = engine_of(own, *arguments)
-        self.source_tokenizer, self.target_tokenizer = arguments[:2]
+            self._engine = engine_of(own, *tokenizers, **options)
+        self.source_tokenizer, self.target_tokenizer = tokenizers
 
     def translate(self, *arguments, **options):
         with _on_this_host():

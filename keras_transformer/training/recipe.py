@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 
@@ -334,6 +334,13 @@ class Recipe:
         """How the turns of a source are joined, where sources are conversations."""
         separator = self.text.turn_separator
         return None if separator is None else Turns(separator, self.data.context_turns)
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """Arguments of the model's engine: limits on lengths, and how turns are joined."""
+        names = "max_source_length", "max_target_length"
+        limits = {name: getattr(self.decoding, name) for name in names}
+        return limits if self.turns is None else {**limits, "turns": self.turns}
 
     def to_dict(self) -> dict:
         """Plain values alone, every default written out."""

@@ -152,18 +152,9 @@ class RunFolder:
 
     def engine(self) -> ModelEngine | ClassifierEngine:
         """What translates, or classifies, with the run's model, tokenizers and limits."""
-        recipe = self.recipe()
-        decoding, model = recipe.decoding, self.model()
-        own = {} if recipe.turns is None else {"turns": recipe.turns}
+        options, model = self.recipe().engine_options, self.model()
         try:
-            return engine_of(
-                model,
-                *self.tokenizers(),
-                max_source_length=decoding.max_source_length,
-                max_target_length=decoding.max_target_length,
-                frozen=True,
-                **own,
-            )
+            return engine_of(model, *self.tokenizers(), frozen=True, **options)
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
 

@@ -146,8 +146,7 @@ def _train(recipe, folder, resume, overwrite, verbose, recipe_file, dry_run, hos
         folder.create(recipe, tokenizers, digests)
         if way:
             folder.write_metrics({"way": way})
-    limits = recipe.decoding.max_source_length, recipe.decoding.max_target_length
-    engine = host.engine(model, *tokenizers, *limits)
+    engine = host.engine(model, *tokenizers, **recipe.engine_options)
     texts = list(itertools.islice(texts_of(recipe, "validation"), _BLEU_SENTENCES))
     if not recipe.with_sources:  # Samples go on from a few words.
         texts = [(" ".join(text.split()[:_PROMPT_WORDS]), text) for _, text in texts]

@@ -11,6 +11,7 @@ from test_engine import NumberTokenizer
 
 from keras_transformer.decoding import ModelEngine, scheduler, search
 from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import pad_to_few_shapes
 from keras_transformer.models import step_weights
@@ -87,6 +88,28 @@ def test_alignments_are_asked_for_and_each_hypothesis_has_its_own(engine):
             _, expected = score_targets(engine.model, source, target, 0, (1,))
             assert each.alignment.shape == (len(each.tokens), len(each.source_tokens))
             np.testing.assert_allclose(each.alignment, np.asarray(expected)[0], atol=1e-5)
+
+
+@pytest.mark.tensorflow
+def test_a_long_conversation_is_answered_by_its_last_turns_and_never_in_parts(varied):
+    class TurnTokenizer(SentenceTokenizer):
+        turn_id = 4
+
+    cut = {**BEAM, "long_input": "truncate"}
+    options = dict(max_source_length=16, turns=Turns("4"), with_xla=False)
+    engine = ModelEngine(varied("pre_norm"), TurnTokenizer(), **options)
+    last = "7 11. 4 13 5"
+    (expected,) = engine.translate([last], **BEAM)
+    with pytest.warns(UserWarning, match="oldest turns first"):
+        (found,) = engine.translate([f"5 6 8 9. 9 10 12 4 14 4 {last}"], **cut)
+    assert found.source_tokens == ("14", "4", *expected.source_tokens)
+    with pytest.warns(UserWarning, match="oldest turns first"):
+        (found,) = engine.translate([f"{'5 ' * 12}4 {last}"], **cut)
+    assert found == expected
+    for ask in (engine.translate, engine.stream, engine.warmup):
+        given = {engine.translate: [[last]], engine.stream: [last], engine.warmup: []}[ask]
+        with pytest.raises(InputError, match="`long_input` must be one of refuse, truncate"):
+            ask(*given, long_input="split")
 
 
 @pytest.mark.tensorflow

@@ -40,6 +40,16 @@ def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):
     assert one == again != train_tokenizers(Recipe.from_dict(values))[0]
 
 
+def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
+    lines = (tmp_path / "train.en").read_text(encoding="utf-8")
+    (tmp_path / "blank.en").write_text(lines.replace("\n", "\n\n \n"), encoding="utf-8")
+    values["data"] |= {part: {"source": "blank.en"} for part in ("train", "validation")}
+    values["text"] |= {"vocabulary_size": 120, "sample_sentences": len(PAIRS)}
+    values["model"] = {"kind": "language_model"}
+    expected = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
+    assert train_tokenizers(Recipe.from_dict(values))[0] == expected
+
+
 def test_every_third_pair_is_held_out_where_that_is_asked_for(values):
     del values["data"]["validation"]
     with pytest.raises(InputError, match="`data.validation` must name its files"):

@@ -68,6 +68,20 @@ def test_a_run_folder_holds_what_the_readme_says(finished):
     assert len(finished.history()) == 3
 
 
+def test_a_conversation_is_answered_in_training_as_by_the_run(corpus, tmp_path):
+    """The targets are much longer than twice the sources, and only the last turn is read."""
+    lines = [f"{target} </s> A dog.\t{target} {target}\n" for _, target in PAIRS]
+    (corpus / "dialog.tsv").write_text("".join(lines), encoding="utf-8")
+    values = recipe_values(corpus, epochs=1, sample_translations=1, jit_compile=False)
+    values["data"] |= {part: {"source": "dialog.tsv"} for part in ("train", "validation")}
+    values["data"] |= {"context_turns": 1, "max_length_ratio": None}
+    values["text"]["turn_separator"] = "</s>"
+    folder = train(Recipe.from_dict(values), tmp_path / "run")
+    (found,) = folder.engine().translate(["A dog."], beam_size=1)
+    assert len(found.ids) > 2 * len(found.source_tokens) + 10
+    assert f"  translation: {found.text}\n" in folder.samples()
+
+
 def test_history_has_the_curves_and_the_throughput(finished):
     row = finished.history()[0]
     wanted = {"loss", "token_accuracy", "perplexity", "learning_rate", "tokens_per_second"}

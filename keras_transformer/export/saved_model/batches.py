@@ -33,6 +33,20 @@ def is_blank(text):
     return tf.strings.regex_full_match(text, _BLANK)
 
 
+def last_turns(ids, limit, turn_id):
+    """The last turns of conversations that fit into `limit` tokens, at least one: ragged ids."""
+    lengths, places = ids.row_lengths(), tf.ragged.range(ids.row_lengths())
+    rows, after = ids.value_rowids(), places.values + 1
+    length = tf.gather(lengths, rows)
+    starts = tf.where((ids.values == turn_id) & (after < length), after, 0)  # where a turn begins
+    fits = (starts > 0) & (length - starts <= limit)
+    count = ids.nrows()
+    first = tf.math.unsorted_segment_min(tf.where(fits, starts, length), rows, count)
+    last = tf.math.unsorted_segment_max(starts, rows, count)
+    start = tf.where(lengths > limit, tf.minimum(first, last), 0)
+    return tf.ragged.boolean_mask(ids, places >= tf.expand_dims(start, 1))
+
+
 def longest_first(wanted, lengths):
     """Places of the wanted rows by falling length: from bool and int64 `(batch,)` to int64."""
     places = tf.where(wanted)[:, 0]

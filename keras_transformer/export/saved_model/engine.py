@@ -56,6 +56,7 @@ class SavedModelEngine:
         self.turns = None if turns is None else Turns(*turns)
         self.continues_source = self.manifest.get("kind") == "language_model"
         self.max_source_length = self.manifest["max_source_length"]
+        self.max_target_length = self.manifest.get("max_target_length", math.inf)
         self._folder = Path(folder)
         # Held: the signatures alone do not keep the variables alive.
         self._module = load_saved_model(folder)
@@ -75,7 +76,8 @@ class SavedModelEngine:
         """Translates texts, in batches of similar length.
 
         Args (the others are those of `ModelEngine.translate`):
-            texts: One that is longer than the export's `max_source_length` is cut there.
+            texts: One that is longer than the export's `max_source_length` is cut there; a
+                conversation loses its oldest turns.
             beam_size: None or the value that the export was made with; or 1, greedy search.
             length_penalty: None, or the value that the export was made with.
             n_best: Hypotheses for each text, at most the export's beam size.
@@ -145,10 +147,16 @@ class SavedModelEngine:
     @functools.cached_property
     def source_tokenizer(self) -> Tokenizer | None:
         """The source's tokenizer, where the export was made with `serving_ids`."""
-        names = (
-            self._folder / IDS / name for name in ("source_tokenizer.model", "tokenizer.model")
-        )
-        return next((Tokenizer.load(name) for name in names if name.exists()), None)
+        return self._tokenizer("source_tokenizer.model")
+
+    @functools.cached_property
+    def target_tokenizer(self) -> Tokenizer | None:
+        """The target's tokenizer, as `source_tokenizer`."""
+        return self._tokenizer("target_tokenizer.model")
+
+    def _tokenizer(self, name):
+        files = (self._folder / IDS / each for each in (name, "tokenizer.model"))
+        return next((Tokenizer.load(file) for file in files if file.exists()), None)
 
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
         """The name of the signature that does what is asked for."""

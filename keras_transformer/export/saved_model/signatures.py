@@ -15,6 +15,7 @@ from keras_transformer.export.saved_model import INPUTS
 from keras_transformer.export.saved_model.batches import (
     in_chunks,
     is_blank,
+    last_turns,
     longest_first,
     pad_ids,
     pad_rows,
@@ -120,7 +121,7 @@ class Signatures:
     Texts of any number are tokenized, sorted by length, taken 32 at a time, and padded to few
     shapes, for each of which XLA compiles a program. `serving_default`, `beam`, `align` and
     `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
-    gives "" and 0. What has too many tokens is cut.
+    gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
     """
 
     def __init__(self, engine: ModelEngine, beam_size: int, length_penalty: float):
@@ -228,8 +229,10 @@ class Signatures:
         known = (source_ids >= PAD_ID) & (source_ids < vocabulary_size)
         source_ids = tf.where(known, source_ids, UNK_ID)
         ids = tf.ragged.boolean_mask(source_ids, source_ids != PAD_ID)
-        lengths = ids.row_lengths()
         longest = self._engine.max_source_length
+        if self._engine.turns:
+            ids = last_turns(ids, longest, self._engine.source_tokenizer.turn_id)
+        lengths = ids.row_lengths()
         ends = tf.fill([tf.size(lengths), 1], EOS_ID)
         cut = tf.concat([ids[:, : longest - 1], ends], axis=1)
         both = tf.ragged.stack([ids[:, :longest], cut], axis=1)
@@ -250,7 +253,10 @@ class Signatures:
             separator = f" {engine.turns.separator} "
             turns = tf.strings.split(text, separator)[:, -engine.turns.kept :]
             text = tf.strings.reduce_join(turns, axis=1, separator=separator)
-        return self._ended(self._tokenize[side](text), longest)
+        ids = self._tokenize[side](text)
+        if side == "source" and engine.turns:
+            ids = last_turns(ids, longest - 1, engine.source_tokenizer.turn_id)
+        return self._ended(ids, longest)
 
     def _ended(self, ids, longest):
         """Ragged ids without the end, cut, and the end."""

@@ -35,6 +35,24 @@ def test_the_graph_pads_to_the_shapes_of_the_live_engine(rows, longest):
         np.testing.assert_array_equal(padded.numpy(), pad_to_few_shapes(ids, limit))
 
 
+def last_turns(ids, limit, turn):
+    """Turns are taken away from the front, one by one, until what is left fits or is the last."""
+    while len(ids) > limit and turn in ids[:-1]:
+        ids = ids[ids.index(turn) + 1 :]
+    return ids
+
+
+def test_conversations_lose_their_oldest_turns_in_the_graph():
+    chance, turn, limit = np.random.default_rng(3), 4, 5
+    ids = [chance.integers(4, 8, size=size).tolist() for size in chance.integers(0, 14, size=200)]
+    shorter = tf.function(lambda ids: batches.last_turns(ids, limit, turn), autograph=False)
+    found = shorter(tf.ragged.constant(ids, dtype=tf.int32)).to_list()
+    assert found == [last_turns(each, limit, turn) for each in ids]
+    assert any(len(each) > limit for each in found) and any(turn in each for each in found)
+    nothing = tf.ragged.constant([[], []], dtype=tf.int32, ragged_rank=1)
+    assert shorter(nothing).to_list() == [[], []]
+
+
 def test_chosen_rows_are_padded_alone():
     ids = tf.ragged.constant([[5], [7, 7, 7], [], [3, 2]], dtype=tf.int32)
     padded = batches.pad_ids(ids, tf.constant([3, 0, 2], tf.int64), [2, 5])

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_transformer import Translator
+from keras_transformer import Translator, pipeline
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.export import SavedModelEngine
@@ -81,6 +81,19 @@ def test_given_translations_are_scored(engine, exported, texts):
         exported.score(["a"], [])
     with pytest.raises(InputError, match="fixed in this export, at 0.8"):
         exported.score(["a"], ["b"], length_penalty=1.0)
+
+
+def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
+    exported, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Translator, "load", lambda path: Translator(exported))
+    pairs, options = tmp_path / "pairs.tsv", {"of_references": True}
+    pairs.write_text("a man\tthe girl\na girl\ta man #\n", encoding="utf-8")
+    assert pipeline.evaluate_model("any", pairs, **options)["unknown_word_share"] == 0.2
+    assert len(tokenizer.tokenize("two dogs " * 9, add_eos=True)) > exported.max_target_length == 17
+    pairs.write_text(f"a man\t{'two dogs ' * 9}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="`references` must have at most 17 tokens.*text 1: 'two"):
+        pipeline.evaluate_model("any", pairs, **options)
 
 
 def test_the_translator_reaches_it(report, exported, texts, monkeypatch):
