@@ -71,7 +71,7 @@ class Conversation:
         seed = self.seed + len(self.history) // 2
         source, options = self.source(message), {**self.options, "seed": seed}
         texts: Iterator[str]
-        if hasattr(self.translator.engine, "stream") and options.get("beam_size", 1) == 1:
+        if "stream" in self.translator.engine.capabilities and options.get("beam_size", 1) == 1:
             texts = self.translator.stream(source, **options)
         else:
             texts = iter([self.translator.translate([source], **options)[0].text])

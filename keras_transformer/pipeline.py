@@ -61,18 +61,18 @@ def evaluate_model(
     texts = [translation.text for translation in translations]
     if save is not None:
         write_output(save, "".join(text + "\n" for text in texts))
-    if getattr(translator, "labels", None) is not None:
+    if translator.labels is not None:
         return evaluate_labels(texts, references)
     return evaluate(texts, references, tokenize)
 
 
 def _texts_to_evaluate(translator, model, source, reference):
     """Sources and references, whatever a model reads of them."""
-    if getattr(translator, "labels", None) is not None:
+    if translator.labels is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
         return labelled_texts(Tokenizer.of_labels(translator.labels), source, reference)
-    if getattr(getattr(translator, "engine", None), "continues_source", False):
+    if translator.engine.continues_source:
         if source is not None or reference is None:
             raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
         references = read_lines(reference)
@@ -193,19 +193,26 @@ def export_tokenizer_json(
 
 
 def export_ctranslate2(
-    run: FilePath, output: FilePath, verify_with: FilePath | None = None, overwrite: bool = False
+    run: FilePath,
+    output: FilePath,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    verify_with: FilePath | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Exports a run folder as a CTranslate2 model with its tokenizers, verified, as `export_run`.
 
     The folder can be used alone: `model.bin` and the vocabularies are what
     `ctranslate2.Translator` reads, the SentencePiece models have the names that the run gives
     them, `README.md` shows both together. Raises `InputError` also where the run has something that
-    CTranslate2 does not, or the extra `peers` is not installed.
+    CTranslate2 does not, or the extra `ctranslate2` is not installed.
     """
     from keras_transformer.export.ctranslate2 import export_ctranslate2
 
-    folder, texts, _ = _read_run(run, verify_with)
-    options = {"overwrite": overwrite, "verification_texts": texts}
+    folder, texts, search = _read_run(run, verify_with)
+    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+    options = {**search, **{name: value for name, value in given.items() if value is not None}}
+    options |= {"overwrite": overwrite, "verification_texts": texts}
     try:
         return export_ctranslate2(folder.engine(), output, **options)
     except ImportError as error:

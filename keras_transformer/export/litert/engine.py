@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
@@ -39,7 +40,7 @@ _WANTED = (
 )
 
 
-class LiteRTEngine:
+class LiteRTEngine(Engine):
     """Translates with a file that `export_litert` wrote; neither TensorFlow nor model code runs.
 
     Args:
@@ -54,6 +55,8 @@ class LiteRTEngine:
         InputError: The file is missing, damaged or not the one that its `export.json` describes,
             or what it needs is not installed.
     """
+
+    noun = "a LiteRT export"
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
