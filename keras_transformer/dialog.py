@@ -60,7 +60,7 @@ class Conversation:
         self.translator, self.seed, self.options = translator, seed, options
         translator.translate([], seed=seed, **options)
         self.history: list[str] = []
-        tokenizer = getattr(translator.engine, "source_tokenizer", None)
+        tokenizer = translator.engine.source_tokenizer
         self._turn_id = tokenizer.turn_id if tokenizer else None
         # Without a tokenizer at hand no text has more tokens than bytes, a space before them.
         tokenize = tokenizer.tokenize if tokenizer else lambda text: list(f" {text}".encode())
@@ -77,7 +77,7 @@ class Conversation:
         seed = self.seed + len(self.history) // 2
         source, options = self.source(message), {**self.options, "seed": seed}
         texts: Iterator[str]
-        if hasattr(self.translator.engine, "stream") and options.get("beam_size", 1) == 1:
+        if "stream" in self.translator.engine.capabilities and options.get("beam_size", 1) == 1:
             texts = self.translator.stream(source, **options)
         else:
             texts = iter([self.translator.translate([source], **options)[0].text])

@@ -127,6 +127,11 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def one_line(text: str) -> str:
+    """Returns a text without line breaks, so that lines stay aligned."""
+    return " ".join(text.splitlines())
+
+
 def write_output(path: str | os.PathLike, content: str | bytes) -> None:
     """`write_whole` of what a user named; raises `InputError` where it cannot be written."""
     with _naming(path):

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer import inputs
 from keras_transformer.config import check_choice
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.translation import Translation
 
@@ -16,12 +17,13 @@ from keras_transformer.translation import Translation
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 
-class LabelEngine(abc.ABC):
+class LabelEngine(Engine):
     """Gives texts labels; a subclass has `labels`, a list of strings, and `probabilities`."""
 
+    noun = "a classifier"
+    capabilities = frozenset({"translate", "label"})
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")  # the first is the default
-    turns = None  # a text is one sequence
 
     @abc.abstractmethod
     def probabilities(

@@ -9,7 +9,13 @@ from typing import Any, Literal
 from keras_transformer.config import check_transformer
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.errors import InputError, NotSavedError
-from keras_transformer.files import check_writable, staged_folder, write_output, write_whole
+from keras_transformer.files import (
+    check_writable,
+    one_line,
+    staged_folder,
+    write_output,
+    write_whole,
+)
 from keras_transformer.inputs import ids_and_texts
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
@@ -64,13 +70,13 @@ def evaluate_model(
         return _perplexity(translator, sources, references, options)
     translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
-    if getattr(translator, "labels", None) is not None:
+    if translator.labels is not None:
         scores = evaluate_labels(texts, references)
     else:
         scores = evaluate(texts, references, tokenize)
     if save is not None:
         try:
-            write_output(save, "".join(text + "\n" for text in texts))
+            write_output(save, "".join(one_line(text) + "\n" for text in texts))
         except InputError as error:
             raise NotSavedError(str(error), scores) from None
     return scores
@@ -78,8 +84,8 @@ def evaluate_model(
 
 def _perplexity(translator, sources, references, options):
     engine = translator.engine
-    tokenizer, is_export = getattr(engine, "target_tokenizer", None), hasattr(engine, "manifest")
-    if getattr(engine, "continues_source", False) and not is_export:
+    tokenizer, is_export = engine.target_tokenizer, engine.manifest is not None
+    if engine.continues_source and not is_export:
         return perplexity(score_in_windows(engine, references, **options), tokenizer)
     if is_export and tokenizer is not None:  # It would cut what is too long.
         ids_and_texts("references", references, tokenizer, engine.max_target_length)
@@ -88,11 +94,11 @@ def _perplexity(translator, sources, references, options):
 
 def _texts_to_evaluate(translator, model, source, reference):
     """Sources and references, whatever a model reads of them."""
-    if getattr(translator, "labels", None) is not None:
+    if translator.labels is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
         return labelled_texts(Labels(translator.labels), source, reference)
-    if getattr(getattr(translator, "engine", None), "continues_source", False):
+    if translator.engine.continues_source:
         if source is not None or reference is None:
             raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
         references = read_lines(reference)
@@ -234,19 +240,26 @@ def _write_json(path, content):
 
 
 def export_ctranslate2(
-    run: FilePath, output: FilePath, verify_with: FilePath | None = None, overwrite: bool = False
+    run: FilePath,
+    output: FilePath,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    verify_with: FilePath | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Exports a run folder as a CTranslate2 model with its tokenizers, verified, as `export_run`.
 
     The folder can be used alone: `model.bin` and the vocabularies are what
     `ctranslate2.Translator` reads, the SentencePiece models have the names that the run gives
     them, `README.md` shows both together. Raises `InputError` also where the run has something that
-    CTranslate2 does not, or the extra `peers` is not installed.
+    CTranslate2 does not, or the extra `ctranslate2` is not installed.
     """
     from keras_transformer.export.ctranslate2 import export_ctranslate2
 
-    folder, texts, _ = _read_run(run, verify_with)
-    options = {"overwrite": overwrite, "verification_texts": texts}
+    folder, texts, search = _read_run(run, verify_with)
+    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+    options = {**search, **{name: value for name, value in given.items() if value is not None}}
+    options |= {"overwrite": overwrite, "verification_texts": texts}
     try:
         return export_ctranslate2(folder.engine(), output, **options)
     except ImportError as error:

@@ -5,22 +5,21 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_transformer.dialog import Turns
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_positive
 from keras_transformer.translation import Translation
 
 
 class Translator:
-    """Text in, text out, with a run folder, an exported SavedModel or a LiteRT file.
+    """Text in, text out, with a run folder or an export: an `Engine` and its default options.
 
     Args:
-        engine: What translates: `decoding.ModelEngine`, `export.SavedModelEngine` or
-            `export.LiteRTEngine`.
+        engine: `Engine`, such as `decoding.ModelEngine` or `export.CTranslate2Engine`.
         defaults: Options of `translate` that differ from the engine's own.
 
     Attributes:
-        turns: How the turns of a source are joined, where sources are conversations.
+        turns: Rule that joins the turns of a source, where sources are conversations.
 
     Example:
 
@@ -28,21 +27,21 @@ class Translator:
         translator.translate(["Two dogs play."])[0].text
     """
 
-    def __init__(self, engine: Any, defaults: Mapping[str, Any] | None = None):
+    def __init__(self, engine: Engine, defaults: Mapping[str, Any] | None = None):
         self.engine = engine
         self.defaults = dict(defaults or {})
-        self.turns: Turns | None = engine.turns if hasattr(engine, "turns") else None
+        self.turns = engine.turns
 
     @classmethod
     def load(cls, path: str | os.PathLike, threads: int | None = None) -> "Translator":
-        """Reads a run folder, an export folder or a LiteRT file.
+        """Reads a run folder, an export folder (SavedModel, LiteRT, CTranslate2) or a LiteRT file.
 
         Args:
             path: The folder, or a file `*.tflite` in an export's. A run folder's recipe gives the
                 beam size and the length penalty; an export has them inside.
             threads: Threads in all; two by default with LiteRT, and one for each processor with
-                TensorFlow. That has the same for all models of a process, from its first
-                operation on.
+                TensorFlow and CTranslate2. All models of a process share TensorFlow's, from its
+                first operation on.
 
         Raises:
             InputError: The folder is missing, holds neither, or is damaged; or TensorFlow has
@@ -55,6 +54,10 @@ class Translator:
             raise InputError(f"{path}: no such run or export folder.")
         from keras_transformer.export.manifest import is_classifier
 
+        if (path / "model.bin").exists():
+            from keras_transformer.export import CTranslate2Engine
+
+            return cls(CTranslate2Engine(path, threads))
         exported = path.parent if path.suffix == ".tflite" else path
         of_litert = path.suffix == ".tflite" or (path / "model_ids.tflite").exists()
         if classifies := is_classifier(exported):
@@ -81,8 +84,8 @@ class Translator:
             search = {key: getattr(recipe.decoding, key) for key in ("beam_size", "length_penalty")}
             return cls(folder.engine(), None if recipe.kind == "classifier" else search)
         raise InputError(
-            f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb) nor a "
-            "LiteRT export (model_ids.tflite)."
+            f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
+            "(model_ids.tflite) nor a CTranslate2 export (model.bin)."
         )
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]:
@@ -106,39 +109,31 @@ class Translator:
     def score(
         self, sources: Sequence[str], targets: Sequence[str], **options: Any
     ) -> list[Translation]:
-        """How probable the model holds given translations; see `ModelEngine.score`."""
+        """Scores given translations by teacher forcing; see `ModelEngine.score`."""
         defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
-        score = self._of_a_run("score")
-        return score(sources, targets, **{**defaults, **options})
+        return self.engine.score(sources, targets, **{**defaults, **options})
 
     def stream(self, text: str, **options: Any) -> Iterator[str]:
-        """An iterator over one translation as it grows; see `ModelEngine.stream`."""
-        return self._of_a_run("stream")(text, **options)
+        """Yields one translation as it grows; see `ModelEngine.stream`."""
+        return self.engine.stream(text, **options)
 
-    def warmup(self, **options: Any) -> Any:
+    def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
-        return self._of_a_run("warmup")(**self._with_defaults(options))
+        return self.engine.warmup(**self._with_defaults(options))
 
     @property
     def labels(self) -> list[str] | None:
-        """The labels of a classifier, in the order of their ids; None of what writes text."""
-        return getattr(self.engine, "labels", None)
+        """Labels of a classifier, in the order of their ids; None for a model that writes text."""
+        return self.engine.labels
 
     @property
     def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
-        return self._of_a_run("compilations")
+        return self.engine.compilations
 
     def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}
         return {**self.defaults, **given}
-
-    def _of_a_run(self, name):
-        if not hasattr(self.engine, name) and self.labels is not None:
-            raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
-        if not hasattr(self.engine, name):
-            raise InputError(f"`{name}` needs a run folder: an export does not have it.")
-        return getattr(self.engine, name)
 
 
 def give_tensorflow(threads: int, operations: int | None = None) -> None:

@@ -2,10 +2,11 @@ import keras
 import pytest
 
 from keras_transformer import Translation, Translator
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     def translate(self, texts, **options):
         self.options = options
         return [Translation(text.upper(), -1.0) for text in texts]
@@ -81,8 +82,9 @@ def test_the_rest_of_the_engine_is_reached_with_the_defaults_that_it_takes():
     assert translator.compilations == 7
 
 
-@pytest.mark.parametrize("name", ["score", "stream", "warmup", "compilations"])
-def test_what_an_export_does_not_have_is_an_error_that_says_so(name):
-    with pytest.raises(InputError, match=f"`{name}` needs a run folder"):
+@pytest.mark.parametrize("name", ["score", "stream", "warmup"])
+def test_a_missing_capability_is_one_line_that_names_those_there(name):
+    rule = f"`{name}` needs a run folder: this export can translate"
+    with pytest.raises(InputError, match=rule):
         found = getattr(Translator(FakeEngine()), name)
         found(*["a"] * {"score": 2, "stream": 1}.get(name, 0))

@@ -12,7 +12,7 @@ from keras_transformer.errors import InputError
 
 # The options by the formats that have them.
 _ROWS: dict[str, tuple[Row, ...]] = {
-    "saved_model, tflite, web": (
+    "saved_model, tflite, web, ctranslate2": (
         ("beam_size", int, "N", "default: the run's"),
         ("length_penalty", float, "A", "default: the run's"),
     ),
@@ -41,7 +41,7 @@ _FORMATS = {
     "tflite": ("export_litert", _LITERT),
     "litert": ("export_litert", _LITERT),
     "web": ("export_web", (*_SEARCH, "quantize", "source_lengths", "npm")),
-    "ctranslate2": ("export_ctranslate2", ("verify_with",)),
+    "ctranslate2": ("export_ctranslate2", _SEARCH),
     "tokenizer_json": ("export_tokenizer_json", ("verify_with",)),
 }
 

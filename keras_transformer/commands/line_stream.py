@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_transformer.commands.line_reader import Line, Progress, read_chunks, with_prefixes
 from keras_transformer.errors import InputError
+from keras_transformer.files import one_line
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
 
@@ -227,11 +228,6 @@ def as_scored_json(line: Line, target: str, scored: Translation) -> str:
 
 
 FORMATS = {"text": as_text, "list": as_list, "json": as_json}
-
-
-def one_line(text: str) -> str:
-    """A text without line breaks, so that lines stay aligned."""
-    return " ".join(text.splitlines())
 
 
 def _record(translation):

@@ -14,12 +14,13 @@ from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
 from keras_transformer.dialog import Turns
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.translation import Translation, translation_of
 
 
-class ModelEngine:
+class ModelEngine(Engine):
     """Translates with a `Transformer` and its tokenizers.
 
     Args:
@@ -36,6 +37,9 @@ class ModelEngine:
         with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
             graphs are done sooner; JAX compiles always.
     """
+
+    noun = "a live model"
+    capabilities = frozenset({"translate", "score", "stream", "sample", "align", "warmup"})
 
     def __init__(
         self,

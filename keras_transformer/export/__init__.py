@@ -9,11 +9,13 @@ import importlib
 from keras_transformer.errors import VerificationError
 
 _MODULES = {
+    "CTranslate2Engine": "ctranslate2.engine",
     "ExportedClassifier": "classifier.engine",
     "ExportReport": "manifest",
     "LiteRTEngine": "litert.engine",
     "SavedModelEngine": "saved_model.engine",
     "export_classifier": "classifier.export",
+    "export_ctranslate2": "ctranslate2",
     "export_litert": "litert.export",
     "export_saved_model": "saved_model",
 }

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.config import check_portable, check_transformer
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding import DecodingOptions, ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
 from keras_transformer.export.manifest import (
@@ -26,6 +26,8 @@ _LEAST_POSITIONS = 1024
 def export_ctranslate2(
     engine: ModelEngine,
     output: str | os.PathLike,
+    beam_size: int = DecodingOptions.beam_size,
+    length_penalty: float = DecodingOptions.length_penalty,
     overwrite: bool = False,
     verification_texts: list[str] | None = None,
 ) -> dict:
@@ -34,7 +36,8 @@ def export_ctranslate2(
     The folder gets its name after a fresh process without TensorFlow has given the live model's
     translations; after any failure nothing is there.
 
-    The arguments are those of `export_saved_model`.
+    The arguments are those of `export_saved_model`; `beam_size` and `length_penalty` are what
+    `Translator.load` searches with by default.
 
     Returns:
         A dict fit for JSON: the folder, its manifest, the bytes of each file, what the
@@ -42,7 +45,7 @@ def export_ctranslate2(
 
     Raises:
         InputError: `output` exists, or the model has something that CTranslate2 does not.
-        ImportError: `ctranslate2` is not installed; it comes with the extra `peers`.
+        ImportError: `ctranslate2` is not installed; it comes with the extra `ctranslate2`.
         VerificationError: The export does not translate as the live model does.
     """
     with staged_export(output, overwrite) as (folder, finish):
@@ -54,7 +57,9 @@ def export_ctranslate2(
             max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
         )
         manifest = {
-            **common_fields("ctranslate2", 2, engine, ["ctranslate2"]),
+            **common_fields("ctranslate2", 3, engine, ["ctranslate2"]),
+            "beam_size": beam_size,
+            "length_penalty": length_penalty,
             **write_tokenizers(engine, folder),
             "files": file_digests(folder),
         }
@@ -103,7 +108,7 @@ def convert_to_ctranslate2(
         import ctranslate2
     except ImportError as error:
         raise ImportError(
-            'CTranslate2 is needed: pip install "keras_transformer[peers]".'
+            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
         ) from error
     if config.activation not in _ACTIVATIONS:
         raise InputError(
@@ -140,6 +145,8 @@ def _empty_spec(config, specs):
     heads = max(config.heads_of("encoder"))
     encoder = sides.TransformerEncoderSpec(config.num_encoder_layers, heads, **options)
     heads = max(config.heads_of("decoder") + config.heads_of("cross"))
+    # Alignments are the mean over all heads of the last block; those that it lacks come last.
+    options["alignment_heads"] = config.heads_of("cross")[-1]
     decoder = sides.TransformerDecoderSpec(config.num_decoder_layers, heads, **options)
     return specs.TransformerSpec(encoder, decoder)
 

@@ -52,7 +52,7 @@ def verify_ctranslate2(
     tokenizer = engine.source_tokenizer
     texts = sample_texts(tokenizer) if texts is None else list(texts)
     texts = sum(verification_batches(texts, tokenizer, engine.max_source_length), [])
-    texts = [text for text in texts if tokenizer.tokenize(text)]  # The rest is the caller's.
+    texts = [text for text in texts if text.strip() and tokenizer.tokenize(text)]  # as an engine
     sizes = {"greedy": 1, "beam": beam_size}
     max_length = min(_MAX_LENGTH, engine.max_target_length)
     request = {

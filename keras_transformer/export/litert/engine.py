@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
@@ -40,7 +41,7 @@ _WANTED = (
 )
 
 
-class LiteRTEngine:
+class LiteRTEngine(Engine):
     """Translates with a file that `export_litert` wrote; neither TensorFlow nor model code runs.
 
     Several threads may call it at once: they share the interpreters, batch by batch.
@@ -57,6 +58,8 @@ class LiteRTEngine:
         InputError: The file is missing, damaged or not the one that its `export.json` describes,
             or what it needs is not installed.
     """
+
+    noun = "a LiteRT export"
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)

@@ -12,6 +12,7 @@ from tensorflow.python.framework import op_def_registry
 
 from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.dialog import Turns
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import (
     built_in,
@@ -40,7 +41,7 @@ _WANTED = {
 _OF_OLDER_VERSIONS = {"serving_default": {"inputs": ["text"], "outputs": ["translation", "score"]}}
 
 
-class SavedModelEngine:
+class SavedModelEngine(Engine):
     """Translates with a folder that `export_saved_model` wrote; no model code is needed.
 
     Attributes:
@@ -49,6 +50,8 @@ class SavedModelEngine:
     Raises:
         InputError: The folder is missing, incomplete, damaged or no such export.
     """
+
+    noun = "a SavedModel"
 
     def __init__(self, folder: str | os.PathLike):
         self.manifest = _checked_manifest(folder)
@@ -61,6 +64,8 @@ class SavedModelEngine:
         # Held: the signatures alone do not keep the variables alive.
         self._module = load_saved_model(folder)
         self._signatures = _signatures(folder, self._module, self.manifest)
+        able = {"translate", *{"score", "sample", "align"} & self._signatures.keys()}
+        self.capabilities = frozenset(able)
 
     def translate(
         self,

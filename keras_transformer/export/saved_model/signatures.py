@@ -38,7 +38,7 @@ class CompiledSearches:
     def __init__(self, engine, beam_size, length_penalty):
         self._engine, self._model = engine, engine.model
         self._beam_size, self._length_penalty = beam_size, length_penalty
-        self._continues_source = getattr(engine, "continues_source", False)
+        self._continues_source = engine.continues_source
 
     def _search(self, source_ids, **options):
         found = search(
@@ -127,7 +127,7 @@ class Signatures:
     def __init__(self, engine: ModelEngine, beam_size: int, length_penalty: float):
         self._engine, self._beam_size = engine, beam_size
         self._width = engine.max_target_length
-        self._continues_source = getattr(engine, "continues_source", False)
+        self._continues_source = engine.continues_source
         # The numbers of a hypothesis, in the order in which compiled searches give them.
         following = CONTINUATION if self._continues_source else ()
         self._numbers = ["score", "log_probability", *following]

@@ -1,0 +1,373 @@
+"""Translating with an exported CTranslate2 folder."""
+
+import collections
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer import inputs
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.engine import Engine
+from keras_transformer.errors import InputError, first_line
+from keras_transformer.export.engine import built_in, check_fixed_options, with_alternatives
+from keras_transformer.export.manifest import check_files, read_manifest
+from keras_transformer.files import MANIFEST
+from keras_transformer.text import Tokenizer
+from keras_transformer.translation import Translation, translation_of
+
+BATCH_TOKENS = 1024
+"""Tokens of a batch where the caller gives no `batch_size`; twice as many gain nothing."""
+
+LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
+
+# Options of `DecodingOptions` that CTranslate2 has beside those that `translate` names.
+_TAKEN = (
+    "sampling",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_length",
+    "max_length",
+    "max_length_ratio",
+    "banned_ids",
+    "no_repeat_ngram_size",
+)
+# Among them those that CTranslate2 applies to the logits before its log-probabilities.
+_CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
+_WANTED = (
+    "beam_size",
+    "length_penalty",
+    "max_source_length",
+    "max_target_length",
+    "source_tokenizer",
+    "target_tokenizer",
+    "files",
+)
+
+
+class CTranslate2Engine(Engine):
+    """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
+
+    CTranslate2 searches without a length penalty and returns all hypotheses of the beam, which are
+    ranked here by `log-probability / ((5 + length) / 6)^length_penalty`, as the live model's are.
+    Calls from several threads are safe.
+
+    Args:
+        folder: Path of the export.
+        threads: Batches that are decoded at once, a thread each; the number of cores by default.
+        compute_type: Arithmetic of CTranslate2: `"default"` is that of the file, `"int8"` converts
+            the weights while they are loaded.
+
+    Attributes:
+        manifest: Content of its `export.json`.
+
+    Raises:
+        InputError: The folder is missing, damaged or no such export, or CTranslate2 is not
+            installed.
+    """
+
+    noun = "a CTranslate2 export"
+    capabilities = frozenset({"translate", "score", "sample", "align"})
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        threads: int | None = None,
+        compute_type: str = "default",
+    ):
+        folder = Path(folder)
+        expected = f"{folder}: expected a CTranslate2 model that this package exported."
+        missing = f"a folder without {MANIFEST}"
+        self.manifest = read_manifest(folder, ("ctranslate2",), _WANTED, expected, missing)
+        check_files(folder, self.manifest["files"])
+        self.max_source_length = self.manifest["max_source_length"]
+        self.max_target_length = self.manifest["max_target_length"]
+        # The name alone: a manifest must not reach for files elsewhere.
+        names = [Path(self.manifest[f"{side}_tokenizer"]).name for side in ("source", "target")]
+        self.source_tokenizer, self.target_tokenizer = (
+            Tokenizer.load(folder / name) for name in names
+        )
+        sides = self.source_tokenizer, self.target_tokenizer
+        self._tokenizers = sides
+        self._tokens = [each.pieces_of(range(each.vocabulary_size)) for each in sides]
+        self._target_ids = {token: id for id, token in enumerate(self._tokens[1])}
+        self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        batch_size: int | None = None,
+        target_prefixes: Sequence[str] | None = None,
+        alignment: bool = False,
+        long_input: inputs.LongInput = "refuse",
+        **options: Any,
+    ) -> list[Translation]:
+        """Translates texts; the results are in their order.
+
+        Args (see `ModelEngine.translate` and `DecodingOptions`):
+            beam_size: Hypotheses that stay alive, the run's by default.
+            length_penalty: Exponent of the length penalty, the run's by default.
+            batch_size: Most sentences of a batch; by default batches have `BATCH_TOKENS` tokens.
+            **options: `sampling`, `temperature`, `top_k`, `top_p`, `min_length`, `max_length`,
+                `max_length_ratio`, `banned_ids`, `no_repeat_ngram_size`. Samples are drawn by
+                generators of CTranslate2, which a `seed` does not reach.
+
+        Returns:
+            A list of `Translation`, with tokens and without the log-probability of each.
+
+        Raises:
+            InputError: An option is out of range or not in CTranslate2, or a text is too long.
+        """
+        asked = self._options(beam_size, length_penalty, n_best, options)
+        inputs.check_texts("texts", texts)
+        inputs.check_bool("alignment", alignment)
+        if batch_size is not None:
+            inputs.check_positive("batch_size", batch_size)
+        longest = asked.longest(self.max_target_length)
+        if longest > self.max_target_length:
+            rule = f"`max_length` must be at most {self.max_target_length} in this export."
+            raise InputError(f"{rule} Received: max_length={longest}.")
+        prefixes = inputs.prefix_ids(target_prefixes, len(texts), self.target_tokenizer, longest)
+        sources, parts = inputs.source_ids(
+            texts, self.source_tokenizer, self.max_source_length, long_input
+        )
+        forced: list[Sequence[int]] = [()] * len(sources)
+        for prefix, places in zip(prefixes, parts, strict=True):
+            if places:
+                forced[places[0]] = prefix
+        found = self._search(sources, forced, asked, longest, batch_size)
+        totals = self._log_probabilities(found, sources, forced, asked, batch_size)
+        ranked = [
+            self._ranked(*each, asked) for each in zip(found, totals, sources, forced, strict=True)
+        ]
+        if alignment:
+            ranked = self._aligned(ranked, sources, batch_size)
+        return [
+            Translation.joined([ranked[place] for place in places], asked.sampling)
+            for places in parts
+        ]
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | Sequence[Sequence[int]],
+        length_penalty: float | None = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Scores given translations by teacher forcing; see `ModelEngine.score`."""
+        check_fixed_options(options, built_in())
+        asked = self._options(None, length_penalty, 1, {})
+        if batch_size is not None:
+            inputs.check_positive("batch_size", batch_size)
+        if len(sources) != len(targets):
+            given = f"{len(sources)} sources and {len(targets)} targets"
+            raise InputError(f"There must be a target for each source. Received: {given}.")
+        source_ids, _ = inputs.ids_and_texts(
+            "sources", sources, self.source_tokenizer, self.max_source_length
+        )
+        target_ids, texts = inputs.ids_and_texts(
+            "targets", targets, self.target_tokenizer, self.max_target_length
+        )
+        scored = self._translator.score_batch(
+            [self._pieces(0, ids) for ids in source_ids],
+            [self._pieces(1, ids) for ids in target_ids],
+            max_input_length=0,
+            **_batches(batch_size),
+        )
+        results = []
+        for text, each, ids, source in zip(texts, scored, target_ids, source_ids, strict=True):
+            # CTranslate2 adds EOS, which ids may lack.
+            by_token = each.log_probs[: len(ids)]
+            result = translation_of(text, 0.0, by_token, ids, source, self._tokenizers)
+            penalty = _penalty(len(ids), asked.length_penalty)
+            score = result.log_probability / penalty
+            results.append(dataclasses.replace(result, score=score))
+        return results
+
+    def _options(self, beam_size, length_penalty, n_best, others):
+        """`DecodingOptions`, checked, with the export's defaults."""
+        from keras_transformer.decoding import DecodingOptions
+
+        fixed = {name: value for name, value in others.items() if name not in _TAKEN}
+        check_fixed_options(fixed, built_in())
+        given = {"beam_size": beam_size, "length_penalty": length_penalty}
+        given = {
+            name: self.manifest[name] if value is None else value for name, value in given.items()
+        }
+        asked = DecodingOptions(**given, n_best=n_best, **others)
+        asked.check_ids(self.target_tokenizer.vocabulary_size)
+        return asked
+
+    def _search(self, sources, prefixes, asked, longest, batch_size):
+        """CTranslate2's result for each source."""
+        limits = [
+            int(min(longest, _length_limit(len(source), asked.max_length_ratio) + len(prefix)))
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+        pieces = [self._pieces(0, source) for source in sources]
+        forced = [[self._tokens[1][id] for id in prefix] for prefix in prefixes]
+        options = self._translator_options(asked)
+
+        def search(places, limit):
+            return self._translator.translate_batch(
+                [pieces[place] for place in places],
+                [forced[place] for place in places] if any(prefixes) else None,
+                max_decoding_length=limit,
+                **_batches(batch_size),
+                **options,
+            )
+
+        # CTranslate2 has one limit a call. Few translations reach the limit of their own source:
+        # these are searched again with it.
+        found = search(range(len(sources)), max(limits)) if sources else []
+        again = collections.defaultdict(list)
+        for place, (each, limit) in enumerate(zip(found, limits, strict=True)):
+            if max(map(len, each.hypotheses)) > limit:
+                again[limit].append(place)
+        for limit, places in again.items():
+            for place, each in zip(places, search(places, limit), strict=True):
+                found[place] = each
+        return found
+
+    def _translator_options(self, asked):
+        never = (PAD_ID, BOS_ID, *asked.banned_ids)
+        options = {
+            "beam_size": asked.beam_size,
+            "num_hypotheses": asked.beams,
+            "length_penalty": 0,
+            "no_repeat_ngram_size": asked.no_repeat_ngram_size,
+            "min_decoding_length": max(asked.min_length - 1, 0),  # EOS does not count there
+            "suppress_sequences": [[self._tokens[1][id]] for id in never],
+            "max_input_length": 0,
+            "return_scores": True,
+            "return_end_token": True,
+        }
+        if asked.sampling:
+            options["beam_size"] = 1
+            options["sampling_topk"] = asked.top_k
+            options["sampling_topp"] = min(asked.top_p, 1.0)
+            options["sampling_temperature"] = asked.temperature
+        return options
+
+    def _log_probabilities(self, found, sources, prefixes, asked, batch_size):
+        """The model's own log-probability of each hypothesis, of what follows the prefix."""
+        if not (asked.sampling or any(getattr(asked, name) for name in _CHANGES_LOGITS)):
+            return [each.scores for each in found]
+        every = [
+            (self._pieces(0, source), tokens, len(prefix))
+            for each, source, prefix in zip(found, sources, prefixes, strict=True)
+            for tokens in each.hypotheses
+        ]
+        ends = self._tokens[1][EOS_ID]
+        scored = self._translator.score_batch(
+            [source for source, *_ in every],
+            [[token for token in tokens if token != ends] for _, tokens, _ in every],
+            max_input_length=0,
+            **_batches(batch_size),
+        )
+        totals = iter(
+            sum(each.log_probs[start : len(tokens)])
+            for each, (_, tokens, start) in zip(scored, every, strict=True)
+        )
+        return [[next(totals) for _ in each.hypotheses] for each in found]
+
+    def _ranked(self, found, totals, source, prefix, asked):
+        """The best hypothesis, with the others that were asked for."""
+        hypotheses = []
+        for tokens, total in zip(found.hypotheses, totals, strict=True):
+            ids = tuple(self._target_ids[token] for token in tokens)
+            score = total / _penalty(len(ids) - len(prefix), asked.length_penalty)
+            hypotheses.append(
+                Translation(
+                    self.target_tokenizer.detokenize(ids),
+                    score,
+                    total,
+                    tokens=tuple(tokens),
+                    ids=ids,
+                    source_tokens=tuple(self._tokens[0][id] for id in source),
+                )
+            )
+        if not asked.sampling:
+            # A hypothesis that the limit cut comes after those that end.
+            hypotheses.sort(key=lambda each: (each.ids[-1:] != (EOS_ID,), -each.score))
+        return with_alternatives(hypotheses[: asked.n_best])
+
+    def _aligned(self, translations, sources, batch_size):
+        """Adds alignments: one more pass, in which the hypotheses are forced.
+
+        The attention that a beam search of CTranslate2 returns has another sentence's first row.
+        """
+        every = [
+            (self._pieces(0, source), each)
+            for source, best in zip(sources, translations, strict=True)
+            for each in (best, *best.alternatives)
+        ]
+        forced = self._translator.translate_batch(
+            [source for source, _ in every],
+            [list(each.tokens[:-1]) for _, each in every],
+            beam_size=1,
+            max_decoding_length=max((len(each.ids) for _, each in every), default=1),
+            max_input_length=0,
+            return_attention=True,
+            return_end_token=True,
+            **_batches(batch_size),
+        )
+        rows = iter(zip(forced, (each for _, each in every), strict=True))
+
+        def aligned():
+            found, translation = next(rows)
+            attention = np.asarray(found.attention[0], "float32")[: len(translation.ids)]
+            # The source's EOS has the rest to 1.
+            rest = np.clip(1.0 - attention.sum(axis=1, keepdims=True), 0.0, 1.0)
+            alignment = np.concatenate([attention, rest], axis=1)  # --> [target, source]
+            return dataclasses.replace(translation, alignment=alignment)
+
+        return [
+            dataclasses.replace(aligned(), alternatives=tuple(aligned() for _ in best.alternatives))
+            for best in translations
+        ]
+
+    def _pieces(self, side, ids):
+        return [self._tokens[side][id] for id in ids if id != EOS_ID]
+
+
+def _length_limit(source_length, ratio):
+    """Most tokens of a translation, EOS included; see `DecodingOptions.max_length_ratio`."""
+    return math.inf if ratio == math.inf else int(ratio * source_length) + LENGTH_MARGIN
+
+
+def _penalty(length, exponent):
+    """Length penalty of Wu et al. 2016, equation 14 (arXiv:1609.08144)."""
+    return ((5.0 + length) / 6.0) ** exponent
+
+
+def _batches(batch_size):
+    if batch_size is None:
+        return {"max_batch_size": BATCH_TOKENS, "batch_type": "tokens"}
+    return {"max_batch_size": batch_size}
+
+
+def _load(folder, threads, compute_type):
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise InputError(
+            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
+        ) from error
+    try:
+        # Batches side by side, a thread each, decode twice as fast as one batch on all threads.
+        return ctranslate2.Translator(
+            os.fspath(folder), compute_type=compute_type, inter_threads=threads, intra_threads=1
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{folder}: CTranslate2 cannot load it. Received: {reason}") from error
