@@ -12,7 +12,8 @@ JAX = ["jax>=0.10.2,<0.11"]
 LITERT = ["ai-edge-litert>=2.3.0,<2.4", "flatbuffers>=25.12.19,<26", "sentencepiece>=0.2.3,<0.3"]
 # Reads `tokenizer.json` back.
 TOKENIZERS = ["tokenizers>=0.23.3,<0.24"]
-PEERS = ["ctranslate2>=4.8.5,<5", "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14", *TOKENIZERS]
+CTRANSLATE2 = ["ctranslate2>=4.8.5,<5"]
+PEERS = [*CTRANSLATE2, "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
 # `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
 # uvicorn's protocol over httptools: each series is tried before it is admitted.
 SERVE = [
@@ -42,6 +43,7 @@ TEST = [
     # Runs the tests of the backend-neutral modules on Keras' second backend.
     *JAX,
     *SERVE,
+    *CTRANSLATE2,
     *LITERT,
     *SERVING_API,
     *PLOTS,
@@ -91,12 +93,14 @@ setup(
     ],
     extras_require={
         "test": TEST,
+        "ctranslate2": CTRANSLATE2,
         "jax": JAX,
         "litert": LITERT,
         "peers": PEERS,
         "plots": PLOTS,
         "serve": SERVE,
         "serving-api": SERVING_API,
+        "tokenizers": TOKENIZERS,
     },
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
 )

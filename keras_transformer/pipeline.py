@@ -254,7 +254,7 @@ def export_ctranslate2(
     them, `README.md` shows both together. Raises `InputError` also where the run has something that
     CTranslate2 does not, or the extra `ctranslate2` is not installed.
     """
-    from keras_transformer.export.ctranslate2 import export_ctranslate2
+    from keras_transformer.export.ctranslate2.export import export_ctranslate2
 
     folder, texts, search = _read_run(run, verify_with)
     given = {"beam_size": beam_size, "length_penalty": length_penalty}

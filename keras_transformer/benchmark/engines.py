@@ -138,7 +138,7 @@ class CTranslate2:
         import ctranslate2
         import sentencepiece
 
-        from keras_transformer.export.ctranslate2 import convert_to_ctranslate2
+        from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2
 
         self._text_engine = text_engine
         if text_engine is None:

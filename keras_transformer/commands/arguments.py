@@ -138,7 +138,7 @@ ALIGNMENT = ("alignment", None, None, _ROWS)
 
 
 def _decoding_options():
-    return declared_options("decoding/options.py", "DecodingOptions")
+    return declared_options("options.py", "DecodingOptions")
 
 
 def add_model(command: Any, help: str = "a run or export folder") -> None:

@@ -7,7 +7,6 @@ from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.engine import ModelEngine
 from keras_transformer.decoding.loop import decode
-from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import (
     Hypotheses,
     coverage_penalty,
@@ -15,6 +14,7 @@ from keras_transformer.decoding.results import (
 )
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search import search
+from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation
 
 __all__ = [

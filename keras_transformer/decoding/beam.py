@@ -11,10 +11,10 @@ from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
-from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses, continuation_of
 from keras_transformer.decoding.results import coverage_penalty as coverage_penalty_of
 from keras_transformer.decoding.results import length_penalty as length_penalty_of
+from keras_transformer.options import DecodingOptions
 from keras_transformer.selection import largest_of_rows, take_rows
 
 

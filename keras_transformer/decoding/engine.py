@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_transformer import inputs
 from keras_transformer.config import EOS_ID, UNK_ID
-from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
@@ -17,6 +16,7 @@ from keras_transformer.dialog import Turns
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
+from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation, translation_of
 
 

@@ -5,13 +5,13 @@ from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import (
     IMPOSSIBLE,
     Hypotheses,
     continuation_of,
     length_penalty,
 )
+from keras_transformer.options import DecodingOptions
 from keras_transformer.selection import first_argmax
 
 # The bits of the largest int32: no float32's bits, read as an int32, are larger.

@@ -18,12 +18,13 @@ import numpy as np
 
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.options import DecodingOptions, SearchArguments, search_arguments
+from keras_transformer.decoding.options import SearchArguments, search_arguments
 from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses
 from keras_transformer.decoding.scoring import TeacherForcedScorer
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets, pad, row_count
+from keras_transformer.options import DecodingOptions
 
 FIRST_CAPACITY = 32  # of the first stage of a search, in tokens
 # Sets of options whose programs are kept: 30 MB, also of a tiny model, for each batch shape.

@@ -13,14 +13,10 @@ from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
 from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.options import (
-    LENGTH_MARGIN,
-    DecodingOptions,
-    SearchArguments,
-    search_arguments,
-)
+from keras_transformer.decoding.options import SearchArguments, search_arguments
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
+from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 
 _CAPACITY_MULTIPLE = 16
 

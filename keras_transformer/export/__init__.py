@@ -15,7 +15,7 @@ _MODULES = {
     "LiteRTEngine": "litert.engine",
     "SavedModelEngine": "saved_model.engine",
     "export_classifier": "classifier.export",
-    "export_ctranslate2": "ctranslate2",
+    "export_ctranslate2": "ctranslate2.export",
     "export_litert": "litert.export",
     "export_saved_model": "saved_model",
 }

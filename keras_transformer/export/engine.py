@@ -9,13 +9,12 @@ from typing import Any
 
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.inputs import check_texts
+from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation
 
 
 def built_in() -> dict[str, Any]:
     """What an export does with options that it does not take."""
-    from keras_transformer.decoding import DecodingOptions  # imports Keras
-
     fields = {field.name: field.default for field in dataclasses.fields(DecodingOptions)}
     return {**fields, "alignment": False, "target_prefixes": None}
 

@@ -92,14 +92,14 @@ def verify_tokenizer_json(
         which are `outside`: they have a grapheme of several characters and get other ids.
 
     Raises:
-        ImportError: `tokenizers` is not installed; it comes with the extra `peers`.
+        ImportError: `tokenizers` is not installed; it comes with the extra `tokenizers`.
         VerificationError: Another text gets other ids, or ids become another text.
     """
     try:
         import tokenizers
     except ImportError as error:
         raise ImportError(
-            'Hugging Face\'s tokenizers are needed: pip install "keras_transformer[peers]".'
+            'Hugging Face\'s tokenizers are needed: pip install "keras_transformer[tokenizers]".'
         ) from error
     theirs = tokenizers.Tokenizer.from_file(os.fspath(file))
     graphemes = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"\X"), "isolated")

@@ -86,7 +86,7 @@ def test_help_says_what_the_library_declares(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
     text = " ".join(capsys.readouterr().out.split())
-    declared = declared_options("decoding/options.py", "DecodingOptions")
+    declared = declared_options("options.py", "DecodingOptions")
     assert [*declared] == [field.name for field in dataclasses.fields(DecodingOptions)]
     for name, (default, meaning) in declared.items():
         assert default == getattr(DecodingOptions, name)

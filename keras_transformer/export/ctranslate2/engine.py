@@ -17,13 +17,12 @@ from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import built_in, check_fixed_options, with_alternatives
 from keras_transformer.export.manifest import check_files, read_manifest
 from keras_transformer.files import MANIFEST
+from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import Translation, translation_of
 
 BATCH_TOKENS = 1024
 """Tokens of a batch where the caller gives no `batch_size`; twice as many gain nothing."""
-
-LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
 
 # Options of `DecodingOptions` that CTranslate2 has beside those that `translate` names.
 _TAKEN = (
@@ -195,8 +194,6 @@ class CTranslate2Engine(Engine):
 
     def _options(self, beam_size, length_penalty, n_best, others):
         """`DecodingOptions`, checked, with the export's defaults."""
-        from keras_transformer.decoding import DecodingOptions
-
         fixed = {name: value for name, value in others.items() if name not in _TAKEN}
         check_fixed_options(fixed, built_in())
         given = {"beam_size": beam_size, "length_penalty": length_penalty}
@@ -259,41 +256,49 @@ class CTranslate2Engine(Engine):
         return options
 
     def _log_probabilities(self, found, sources, prefixes, asked, batch_size):
-        """The model's own log-probability of each hypothesis, of what follows the prefix."""
-        if not (asked.sampling or any(getattr(asked, name) for name in _CHANGES_LOGITS)):
-            return [each.scores for each in found]
+        """The model's own log-probability of each hypothesis, and of what follows its prefix."""
+        if not (
+            asked.sampling or any(prefixes) or any(getattr(asked, name) for name in _CHANGES_LOGITS)
+        ):
+            return [[(total, total) for total in each.scores] for each in found]
         every = [
             (self._pieces(0, source), tokens, len(prefix))
             for each, source, prefix in zip(found, sources, prefixes, strict=True)
             for tokens in each.hypotheses
         ]
-        ends = self._tokens[1][EOS_ID]
+        end = self._tokens[1][EOS_ID]
         scored = self._translator.score_batch(
             [source for source, *_ in every],
-            [[token for token in tokens if token != ends] for _, tokens, _ in every],
+            [[token for token in tokens if token != end] for _, tokens, _ in every],
             max_input_length=0,
             **_batches(batch_size),
         )
+        by_token = [
+            each.log_probs[: len(tokens)]
+            for each, (_, tokens, _) in zip(scored, every, strict=True)
+        ]
         totals = iter(
-            sum(each.log_probs[start : len(tokens)])
-            for each, (_, tokens, start) in zip(scored, every, strict=True)
+            (sum(each), sum(each[start:]))
+            for each, (*_, start) in zip(by_token, every, strict=True)
         )
         return [[next(totals) for _ in each.hypotheses] for each in found]
 
     def _ranked(self, found, totals, source, prefix, asked):
         """The best hypothesis, with the others that were asked for."""
         hypotheses = []
-        for tokens, total in zip(found.hypotheses, totals, strict=True):
+        for tokens, (total, following) in zip(found.hypotheses, totals, strict=True):
             ids = tuple(self._target_ids[token] for token in tokens)
-            score = total / _penalty(len(ids) - len(prefix), asked.length_penalty)
+            length = len(ids) - len(prefix)
             hypotheses.append(
                 Translation(
                     self.target_tokenizer.detokenize(ids),
-                    score,
+                    following / _penalty(length, asked.length_penalty),
                     total,
                     tokens=tuple(tokens),
                     ids=ids,
                     source_tokens=tuple(self._tokens[0][id] for id in source),
+                    continuation_log_probability=following if prefix else None,
+                    continuation_length=length if prefix else None,
                 )
             )
         if not asked.sampling:

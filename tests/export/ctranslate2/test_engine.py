@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
-from keras_transformer.export.ctranslate2 import export_ctranslate2
+from keras_transformer.export.ctranslate2.export import export_ctranslate2
 
 pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
 pytestmark = pytest.mark.tensorflow

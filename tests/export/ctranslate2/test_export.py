@@ -13,8 +13,8 @@ from keras_transformer.cli import run
 from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding import Constraints, Greedy, ModelEngine, decode
 from keras_transformer.errors import InputError
-from keras_transformer.export import ctranslate2
-from keras_transformer.export.ctranslate2 import convert_to_ctranslate2, export_ctranslate2
+from keras_transformer.export.ctranslate2 import export as ctranslate2
+from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2, export_ctranslate2
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 
@@ -26,7 +26,7 @@ PIECES = ["<pad>", "<s>", "</s>", "<unk>"] + [f"p{i}" for i in range(4, VOCABULA
 
 @pytest.fixture
 def engine_of_theirs():
-    return pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
+    return pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ def test_without_the_extra_one_line_names_it_and_nothing_is_left(exported, monke
     assert (code, captured.out) == (2, "")
     *_, last = captured.err.splitlines()
     assert last == (
-        'keras-transformer: CTranslate2 is needed: pip install "keras_transformer[peers]".'
+        'keras-transformer: CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
     )
     assert [path.name for path in folder.parent.iterdir()] == ["run"]

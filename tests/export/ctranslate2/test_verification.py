@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer import Translation
 from keras_transformer.errors import VerificationError
-from keras_transformer.export import ctranslate2
+from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.ctranslate2 import verification
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
 from keras_transformer.export.manifest import file_digests
@@ -17,7 +17,7 @@ SEARCHES = ("greedy", "beam")
 
 @pytest.fixture(scope="module")
 def exported(engine, texts, tmp_path_factory):
-    pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     folder = tmp_path_factory.mktemp("ctranslate2") / "model"
     report = ctranslate2.export_ctranslate2(engine, folder, verification_texts=texts)
     return folder, report
@@ -34,7 +34,7 @@ def test_both_searches_were_compared_and_each_file_has_its_digest(exported, text
 
 
 def test_other_weights_are_found_and_nothing_is_left(make_engine, texts, tmp_path, monkeypatch):
-    pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     engine = make_engine(normalize_first=True)
     right = ctranslate2.convert_to_ctranslate2
 

@@ -1,0 +1,237 @@
+"""Export as a CTranslate2 model with its tokenizers, in a folder that can be used alone."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.config import check_portable, check_transformer
+from keras_transformer.decoding import DecodingOptions, ModelEngine
+from keras_transformer.errors import InputError
+from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
+from keras_transformer.export.manifest import (
+    common_fields,
+    file_digests,
+    staged_export,
+    write_tokenizers,
+)
+from keras_transformer.layers import SinusoidalPositionalEncoding
+from keras_transformer.models import Transformer
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
+_LEAST_POSITIONS = 1024
+
+
+def export_ctranslate2(
+    engine: ModelEngine,
+    output: str | os.PathLike,
+    beam_size: int = DecodingOptions.beam_size,
+    length_penalty: float = DecodingOptions.length_penalty,
+    overwrite: bool = False,
+    verification_texts: list[str] | None = None,
+) -> dict:
+    """Writes a CTranslate2 model, the tokenizers and a README that shows how to use them.
+
+    The folder gets its name after a fresh process without TensorFlow has given the live model's
+    translations; after any failure nothing is there.
+
+    The arguments are those of `export_saved_model`; `beam_size` and `length_penalty` are what
+    `Translator.load` searches with by default.
+
+    Returns:
+        A dict fit for JSON: the folder, its manifest, the bytes of each file, what the
+        verification found, the seconds it took.
+
+    Raises:
+        InputError: `output` exists, or the model has something that CTranslate2 does not.
+        ImportError: `ctranslate2` is not installed; it comes with the extra `ctranslate2`.
+        VerificationError: The export does not translate as the live model does.
+    """
+    with staged_export(output, overwrite) as (folder, finish):
+        sides = engine.source_tokenizer, engine.target_tokenizer
+        convert_to_ctranslate2(
+            engine.model,
+            *(each.pieces_of(range(each.vocabulary_size)) for each in sides),
+            folder,
+            max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
+        )
+        manifest = {
+            **common_fields("ctranslate2", 3, engine, ["ctranslate2"]),
+            "beam_size": beam_size,
+            "length_penalty": length_penalty,
+            **write_tokenizers(engine, folder),
+            "files": file_digests(folder),
+        }
+        report = finish(
+            manifest, lambda: verify_ctranslate2(folder, engine, texts=verification_texts)
+        )
+        files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    return {
+        "output": report.folder,
+        "seconds": round(report.seconds, 1),
+        "manifest": manifest,
+        "bytes": files,
+        "verification": report.verification,
+    }
+
+
+def convert_to_ctranslate2(
+    model: Transformer,
+    source_tokens: list[str],
+    target_tokens: list[str],
+    output: str | os.PathLike,
+    max_positions: int = 1024,
+) -> None:
+    """Writes a CTranslate2 model folder with the same weights.
+
+    The source's EOS is added by CTranslate2 (`add_source_eos`).
+
+    Args:
+        source_tokens: The token of each source id.
+        target_tokens: The same for the target.
+        output: Path of the folder to make.
+        max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
+
+    Raises `InputError` and `ImportError` as `export_ctranslate2`.
+    """
+    config = model.config
+    check_transformer(config, "A conversion to CTranslate2")
+    check_portable(config, "A conversion to CTranslate2")
+    for name in ("num_kv_heads", "attention_window"):
+        if getattr(config, name) is not None:
+            raise InputError(
+                f"A conversion to CTranslate2 has no `{name}`. "
+                f"Received: {name}={getattr(config, name)!r}."
+            )
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ImportError(
+            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
+        ) from error
+    if config.activation not in _ACTIVATIONS:
+        raise InputError(
+            f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "
+            f"Received: activation={config.activation!r}."
+        )
+    spec = _empty_spec(config, ctranslate2.specs)
+    # CTranslate2 adds this epsilon in every normalization.
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    spec.config.add_source_eos = True
+    spec.register_source_vocabulary(list(source_tokens))
+    spec.register_target_vocabulary(list(target_tokens))
+    _fill_ends(spec, model, max_positions)
+    for layer, block in zip(spec.encoder.layer, model.encoder.blocks, strict=True):
+        _fill_self_attention(layer, block, spec.encoder.num_heads)
+        _fill_feed_forward(layer, block)
+    for layer, block in zip(spec.decoder.layer, model.decoder.blocks, strict=True):
+        _fill_self_attention(layer, block, spec.decoder.num_heads)
+        _fill_cross_attention(layer, block, spec.decoder.num_heads)
+        _fill_feed_forward(layer, block)
+    spec.validate()
+    spec.optimize()
+    Path(output).mkdir(parents=True, exist_ok=True)
+    spec.save(str(output))
+
+
+def _empty_spec(config, specs):
+    options = {
+        "pre_norm": config.normalize_first,
+        "activation": getattr(specs.Activation, _ACTIVATIONS[config.activation]),
+        "head_dim": config.key_dim,
+    }
+    sides = specs.transformer_spec
+    heads = max(config.heads_of("encoder"))
+    encoder = sides.TransformerEncoderSpec(config.num_encoder_layers, heads, **options)
+    heads = max(config.heads_of("decoder") + config.heads_of("cross"))
+    # Alignments are the mean over all heads of the last block; those that it lacks come last.
+    options["alignment_heads"] = config.heads_of("cross")[-1]
+    decoder = sides.TransformerDecoderSpec(config.num_decoder_layers, heads, **options)
+    return specs.TransformerSpec(encoder, decoder)
+
+
+def _fill_ends(spec, model, max_positions):
+    """Embeddings, positions, final normalizations and the output projection."""
+    spec.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    spec.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    for side, positions in (
+        (spec.encoder, model.source_positions),
+        (spec.decoder, model.target_positions),
+    ):
+        side.scale_embeddings = True
+        side.position_encodings.encodings = _position_table(positions, model, max_positions)
+    if model.config.normalize_first:
+        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
+        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
+    projection = model.output_projection
+    spec.decoder.projection.weight = (
+        _array(model.target_embedding.embeddings)
+        if projection is None
+        else np.ascontiguousarray(_array(projection.kernel).T)
+    )
+
+
+def _position_table(positions, model, max_positions):
+    if positions is None:
+        return np.zeros((max_positions, model.config.model_dim), "float32")
+    if isinstance(positions, SinusoidalPositionalEncoding):
+        return _array(positions(ops.zeros((1, max_positions, model.config.model_dim))))[0]
+    return _array(positions.embeddings)
+
+
+def _fill_self_attention(layer, block, heads):
+    *inner, output = block.self_attention.projections
+    query_key_value = zip(*(_flat(each, heads) for each in inner), strict=True)
+    _fill(layer.self_attention.linear[0], *map(np.concatenate, query_key_value))
+    _fill(layer.self_attention.linear[1], *_flat_output(output, heads))
+    _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm)
+
+
+def _fill_cross_attention(layer, block, heads):
+    query, key, value, output = block.cross_attention.projections
+    _fill(layer.attention.linear[0], *_flat(query, heads))
+    key_value = zip(_flat(key, heads), _flat(value, heads), strict=True)
+    _fill(layer.attention.linear[1], *map(np.concatenate, key_value))
+    _fill(layer.attention.linear[2], *_flat_output(output, heads))
+    _fill_norm(layer.attention.layer_norm, block.cross_attention_norm)
+
+
+def _fill_feed_forward(layer, block):
+    inner, outer = block.feed_forward.projections
+    _fill(layer.ffn.linear_0, _array(inner.kernel).T, _array(inner.bias))
+    _fill(layer.ffn.linear_1, _array(outer.kernel).T, _array(outer.bias))
+    _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+
+
+def _flat(dense, heads):
+    """Kernel `(heads · width, input)` and bias of a projection into heads."""
+    kernel = _with_heads(dense.kernel, heads, 1)  # --> [input, heads, width]
+    return kernel.reshape(kernel.shape[0], -1).T, _with_heads(dense.bias, heads, 0).reshape(-1)
+
+
+def _flat_output(dense, heads):
+    kernel = _with_heads(dense.kernel, heads, 0)  # --> [heads, width, output]
+    return kernel.reshape(-1, kernel.shape[-1]).T, _array(dense.bias)
+
+
+def _with_heads(variable, heads, axis):
+    """CTranslate2 has one number of heads a side: those that a layer lacks are zeros."""
+    array = _array(variable)
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, heads - array.shape[axis])
+    return np.pad(array, missing)
+
+
+def _fill(linear, weight, bias):
+    linear.weight = np.ascontiguousarray(weight)
+    linear.bias = np.ascontiguousarray(bias)
+
+
+def _fill_norm(norm, layer):
+    norm.gamma = _array(layer.gamma)
+    norm.beta = _array(layer.beta)
+
+
+def _array(variable):
+    return np.asarray(ops.convert_to_numpy(variable), "float32")
