@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 BASE = {"config", "dialog", "errors", "files"}
-GIVEN = {"inputs", "translation", "labelling"}
+GIVEN = {"inputs", "options", "translation", "engine", "labelling"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
 MODELS = CORE | {"layers", "models"}
@@ -29,7 +29,9 @@ MAY_IMPORT = {
     "dialog": BASE,
     "inputs": BASE,
     "translation": BASE,
-    "labelling": BASE | {"inputs", "translation"},
+    "options": BASE | {"inputs"},
+    "engine": BASE | {"translation"},
+    "labelling": BASE | {"inputs", "translation", "engine"},
     "selection": BASE,
     "masks": CORE,
     "cache": CORE,

@@ -61,6 +61,8 @@ def test_a_folder_that_does_not_load_is_told_in_one_line(exported, engine, tmp_p
 class Live:
     """Translates to upper case, but rounds otherwise in batches of one; scores by a dict."""
 
+    continues_source = False
+
     def __init__(self, tokenizer, alone, scores):
         self.source_tokenizer = self.target_tokenizer = tokenizer
         self.max_source_length = self.max_target_length = 64
