@@ -48,6 +48,7 @@ def export_ctranslate2(
         ImportError: `ctranslate2` is not installed; it comes with the extra `ctranslate2`.
         VerificationError: The export does not translate as the live model does.
     """
+    check_transformer(engine.model.config, "A conversion to CTranslate2")
     with staged_export(output, overwrite) as (folder, finish):
         sides = engine.source_tokenizer, engine.target_tokenizer
         convert_to_ctranslate2(
