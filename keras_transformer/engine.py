@@ -16,8 +16,8 @@ class Engine(abc.ABC):
 
     Attributes:
         noun: Name of the engine in error messages.
-        capabilities: What the engine does beside `translate`; everything else ends in an
-            `InputError` made from this set.
+        capabilities: Set of what the engine can do. Everything else ends in an `InputError` that
+            names these.
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
         continues_source: Whether each text continues its source (a language model).
@@ -25,7 +25,6 @@ class Engine(abc.ABC):
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
         max_source_length: Most tokens of a source, EOS included.
-        compilations: Programs that XLA has compiled so far.
     """
 
     noun = "this export"
@@ -35,25 +34,29 @@ class Engine(abc.ABC):
     continues_source = False
     source_tokenizer: Any = None
     target_tokenizer: Any = None
-    manifest: dict[str, Any] | None = None
+    manifest: Any = None
     max_source_length: int
-    compilations = 0
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far, as far as they are counted."""
+        return 0
 
     @abc.abstractmethod
-    def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]:
+    def translate(self, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
         """Translates texts; see `ModelEngine.translate` for the options."""
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], **options: Any
+        self, sources: Sequence[str], targets: Any, *arguments: Any, **options: Any
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
         raise self.lacks("score")
 
-    def stream(self, text: str, **options: Any) -> Iterator[str]:
+    def stream(self, text: str, *arguments: Any, **options: Any) -> Iterator[str]:
         """Yields one translation as it grows; see `ModelEngine.stream`."""
         raise self.lacks("stream")
 
-    def warmup(self, **options: Any) -> int:
+    def warmup(self, *arguments: Any, **options: Any) -> int:
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
         raise self.lacks("warmup")
 

@@ -5,6 +5,7 @@ import hashlib
 import math
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -77,7 +78,7 @@ class LiteRTEngine(Engine):
 
     def translate(
         self,
-        texts: list[str],
+        texts: Sequence[str],
         beam_size: int | None = None,
         length_penalty: float | None = None,
         n_best: int = 1,

@@ -3,6 +3,7 @@
 import functools
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ class SavedModelEngine(Engine):
 
     def translate(
         self,
-        texts: list[str],
+        texts: Sequence[str],
         beam_size: int | None = None,
         length_penalty: float | None = None,
         n_best: int = 1,
@@ -123,8 +124,8 @@ class SavedModelEngine(Engine):
 
     def score(
         self,
-        sources: list[str],
-        targets: list[str],
+        sources: Sequence[str],
+        targets: Sequence[str],
         length_penalty: float | None = None,
         batch_size: int = 32,
     ) -> list[Translation]:
