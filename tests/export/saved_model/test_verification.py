@@ -103,6 +103,7 @@ def test_many_texts_need_one_padded_length(tokenizer):
 class Recorder:
     """Stands for an engine that answers with the text and the options."""
 
+    continues_source = False
     max_source_length, max_target_length = 61, 61
 
     def __init__(self, tokenizer):
