@@ -43,7 +43,7 @@ assert "tensorflow" not in sys.modules
 def test_a_run_goes_on_on_jax_also_within_an_epoch_and_without_tensorflow(tmp_path):
     pytest.importorskip("jax")
     options = dict(r_drop=1.0, accumulation_steps=2, ema_momentum=0.5, max_shapes=2)
-    options |= dict(learning_rate_scale=30.0, jit_compile=False, sample_translations=1)
+    options |= dict(learning_rate_scale=60.0, jit_compile=False, sample_translations=1)
     values = recipe_values(write_corpus(tmp_path / "corpus"), epochs=1, **options)
     one = train(Recipe.from_dict(values), tmp_path / "tensorflow")
     other = RunFolder(shutil.copytree(one.path, tmp_path / "jax"))

@@ -165,6 +165,7 @@ class Live:
     """Translates to upper case with the score -0.5, and scores what it is given by `forced`."""
 
     max_source_length, max_target_length = LONGEST, 64
+    continues_source = False
 
     def __init__(self, tokenizer, forced=-0.5):
         self.source_tokenizer = tokenizer
