@@ -24,7 +24,7 @@ LIMIT_BYTES = 512 * 2**20
 """Most that the folder keeps; also what the disk must have free."""
 
 _MARK = "MADE_BY_KERAS_TRANSFORMER"
-# What TensorFlow and JAX write, as paths in a marked folder.
+# Files that TensorFlow and JAX write, as paths in a marked folder.
 _PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
 
 _TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"

@@ -303,7 +303,7 @@ def _make_and_hold(path, mode=0o777):
         path.mkdir(mode, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             held = os.open(path, os.O_RDONLY)
-            with contextlib.suppress(OSError):  # A file system without locks: nobody removes it.
+            with contextlib.suppress(OSError):  # Without locks the folder stays.
                 fcntl.flock(held, fcntl.LOCK_EX)
             if path.exists():
                 return held

@@ -19,7 +19,7 @@ from keras_transformer.inputs import check_positive
 _JOB = "bulk.json"
 _PARTS = ".parts"
 _LOCK = ".lock"
-# What a command leaves that was killed before its job was written.
+# Files left by a command that was killed before it had written its job.
 _OF_A_BEGINNING = {_LOCK, ".bulk.partial.json"}
 _REPORT_SECONDS = 10
 # What a run folder also holds: it grows or changes without another answer of the model.

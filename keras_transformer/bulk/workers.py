@@ -54,7 +54,7 @@ class Worker:
                 self._translator = Translator.load(self._model, self._threads)
             where = f"{_place(lines, first_line, path)}: "
             with warnings.catch_warnings(record=True) as caught:
-                # The same again for other lines is no repetition.
+                # A warning for other lines is not a repetition.
                 warnings.simplefilter("always", UserWarning)
                 results = self._translator.translate(lines, **self._options)
         except InputError as error:

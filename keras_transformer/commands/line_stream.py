@@ -195,7 +195,7 @@ def each_line(
 @contextlib.contextmanager
 def _logged_warnings(where, log):
     with warnings.catch_warnings(record=True) as caught:
-        # The same again for other lines is no repetition.
+        # A warning for other lines is not a repetition.
         warnings.simplefilter("always", UserWarning)
         yield
     for each in caught:

@@ -257,7 +257,7 @@ class ParallelDataset:
 
 
 class LabelledDataset(ParallelDataset):
-    """As `ParallelDataset`, of texts with `Labels`: batches `((source_ids,), label_ids)`.
+    """`ParallelDataset` of texts with `Labels`: batches `((source_ids,), label_ids)`.
 
     Both are int32, `label_ids` `(batch, 1)` with `NO_LABEL` for a row of padding; an end of a
     target is not predicted, and real tokens are those of the texts.

@@ -126,7 +126,7 @@ class Beam:
         running, beam = before.running[:, :1], before.strategy_state  # --> [rows, 1]
         log_sums = ops.logsumexp(logits, axis=-1)  # --> [rows, width]
         best = self._extensions(allowed, beam.totals - log_sums, running, end_id)
-        # What a forced token costs is in no total: the beginning says nothing of what follows.
+        # Forced tokens add nothing to the total: it ranks the continuation alone.
         free = ops.expand_dims(state.position >= forced, 1) | ~best.exist
         best = best._replace(totals=ops.where(free, best.totals, 0.0))
         tokens, parents, _ = best  # --> [rows, 2 * width]

@@ -88,7 +88,7 @@ def _sizes(length, window):
     """The length of a block, and how much of the blocks beside it belongs to it."""
     if isinstance(length, int):
         return (window, window) if length > 4 * window else (max(length, 1), 0)
-    # Arithmetic, not a condition, of which XLA would reserve the memory of both branches.
+    # Arithmetic instead of a condition: XLA would reserve the memory of both branches.
     is_long = length > 4 * window
     return ops.where(is_long, window, ops.maximum(length, 1)), ops.where(is_long, window, 0)
 

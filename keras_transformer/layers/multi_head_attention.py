@@ -333,9 +333,9 @@ class MultiHeadAttention(LayerOfProjections):
 
 
 def _is_long(query, value, window):
-    """Whether a sequence attends to itself, with many more pairs than blocks of the window have.
+    """Returns True for self-attention with many more pairs than the window's blocks have.
 
-    A length that is not known yet may be long.
+    An unknown length counts as long.
     """
     length = query.shape[1]
     if length is None:

@@ -266,7 +266,7 @@ def _load_processor(model_bytes):
 
 
 def has_whole_words(model_bytes: bytes) -> bool:
-    """Whether the tokens of a serialized SentencePiece model are words.
+    """Returns True if the tokens of a serialized SentencePiece model are words.
 
     SentencePiece alone cuts an unknown word into a known beginning, which is `"▁"` if no other is
     known, and the unknown token. A token before an unknown one then becomes it.

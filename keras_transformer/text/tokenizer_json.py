@@ -76,7 +76,7 @@ def _replaced(pattern, content):
 ODD_TEXTS = (
     "|  |  a   b |</s>|<s> a </s> <unk> <pad>|\u2581a|a\u2581b|a\x00b\tc\nd|12 345".split("|")
     + "Grüße, señor!|你好，世界 😀|שלום عليكم|ＡＢＣ ①|x²…|a~b～c|İ ß ẞ".split("|")
-    # Graphemes of several characters, of which normalization changes some.
+    # Graphemes of several characters: normalization changes some of them.
     + "e\u0301|\ufb01\u0323|\uff76\uff9e|\u1112\u1161\u11ab|क्\u200dष|👨\u200d👩".split("|")
 )
 """Texts that tokenizers get wrong."""

@@ -130,7 +130,7 @@ def _sample(lines, size):
 def _texts_of_cache(known_digests, part, every):
     if every is None:
         return known_digests[part]
-    # What is dropped, and the numbers of the lines, depend on both parts.
+    # Dropped pairs and line numbers depend on both parts.
     return {"part": part, "hold_out_every": every, **known_digests}
 
 
