@@ -1,5 +1,6 @@
 import concurrent.futures
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -156,6 +157,27 @@ def test_several_threads_get_the_answers_of_one(translator):
 def test_an_option_that_it_does_not_have_is_one_line(translator, options, message):
     with pytest.raises(InputError, match=message):
         translator.translate(["a man"], **options)
+
+
+WITHOUT_KERAS = """
+import sys
+# With None in a module's place its import ends in ImportError.
+sys.modules.update(dict.fromkeys(["keras", "tensorflow", "tensorflow_text"]))
+sys.argv = ["keras-transformer", "translate", "--model", sys.argv[1]]
+from keras_transformer.cli import main
+main()
+"""
+
+
+def test_the_command_translates_without_tensorflow_or_keras(folder, translator):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERAS, str(folder)],
+        input="".join(f"{text}\n" for text in TEXTS),
+        capture_output=True,
+        text=True,
+    )
+    expected = [each.text for each in translator.translate(TEXTS)]
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected)
 
 
 def test_what_it_cannot_do_is_one_line_that_names_what_it_can(translator):
