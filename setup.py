@@ -65,7 +65,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
     ],
-    # One top-level name: `training` or `export` in site-packages would overwrite other projects'.
+    # One top-level name: `benchmarks` or `export` in site-packages would overwrite other projects'.
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
     package_data={
         "keras_transformer": ["py.typed"],

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from keras_transformer.commands import (
-    benchmark,
     chat,
     evaluate,
     export,
@@ -129,7 +128,6 @@ def _parser(arguments):
     evaluate.add_commands(commands)
     export.add_command(commands)
     inspect.add_command(commands)
-    benchmark.add_command(commands)
     serve.add_command(commands, with_options="serve" in arguments)
     return parser
 

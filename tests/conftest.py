@@ -59,14 +59,15 @@ TOGETHER = (
     "tests/training/test_resume.py",
     "tests/training/test_train.py",
     "tests/training/test_backends.py",
-    "tests/training/test_hosts.py",
+    "tests/benchmarks/test_hosts_test.py",
+    "tests/benchmarks/test_kill_test.py",
     "tests/decoding/test_engine_features.py",
     "tests/decoding/test_scheduler.py",
     "tests/decoding/test_search.py",
     "tests/models/test_transformer.py",
     "tests/test_demo.py",
     "tests/test_cli.py",
-    "tests/benchmark/",
+    "tests/benchmarks/",
 )
 
 
@@ -109,7 +110,7 @@ def same_start():
 
 @pytest.fixture(scope="session")
 def load_program():
-    """`load_program("export/parity.py")`: a program outside the package, as a module."""
+    """`load_program("training/pruning.py")`: a file that no package holds, as a module."""
 
     def load_program(path):
         place = pathlib.Path(__file__).parents[1] / path

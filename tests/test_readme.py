@@ -3,9 +3,12 @@
 import ast
 import contextlib
 import functools
+import importlib
 import io
 import pathlib
 import re
+import sys
+import unittest.mock
 
 import keras
 import numpy as np
@@ -125,7 +128,7 @@ def test_a_page_names_files_that_exist_and_links_that_lead_somewhere(page):
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     ours = {
         p.name
-        for top in ("keras_transformer", "training", "export", "tests")
+        for top in ("keras_transformer", "benchmarks", "training", "export", "tests")
         for p in (ROOT / top).rglob("*.py")
     }
     assert set(re.findall(r"\b\w+\.py\b", text)) - ours - {"setup.py"} == set()
@@ -137,13 +140,16 @@ def test_a_page_names_files_that_exist_and_links_that_lead_somewhere(page):
             assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
 
 
+_PROGRAM = r"keras-transformer |(?:KERAS_BACKEND=\w+ )?python -m (?=benchmarks\.)"
+
+
 def commands(text):
-    """`(command, option)` of every option that a page gives to our command line."""
+    """`(command, option)` of every option that a page gives to our command line or a benchmark."""
     text = text.replace("\\\n", " ")
     fenced = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     spans = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     for line in [*"\n".join(fenced).split("\n"), *(" ".join(span.split()) for span in spans)]:
-        words = re.match(r"keras-transformer (benchmark \w+|\w+)([^<>#&|]*)", line)
+        words = re.match(rf"(?:{_PROGRAM})([\w.]+)([^<>#&|]*)", line)
         if words:
             yield from ((words[1], option) for option in re.findall(r" (--[\w-]+)", words[2]))
 
@@ -151,7 +157,10 @@ def commands(text):
 @functools.cache
 def help_of(command):
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-        cli.run([*command.split(), "--help"])
+        if command.startswith("benchmarks."):
+            with unittest.mock.patch.object(sys, "argv", [command, "--help"]):
+                importlib.import_module(command).main()
+        cli.run([command, "--help"])
     return re.findall(r"--[\w-]+", shown.getvalue())
 
 

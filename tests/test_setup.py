@@ -7,7 +7,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
-PROGRAMS = ("keras_transformer", "export", "training", "tests")
+PROGRAMS = ("keras_transformer", "benchmarks", "export", "training", "tests")
 
 
 def requirements():
@@ -28,7 +28,7 @@ def imported(path):
 
 def test_every_package_that_is_imported_is_declared():
     paths = [path for top in PROGRAMS for path in (ROOT / top).rglob("*.py")]
-    ours = {"keras_transformer", *(path.stem for path in paths)}
+    ours = {*PROGRAMS, *(path.stem for path in paths)}
     distributions = importlib.metadata.packages_distributions()
     declared, missing = requirements(), set()
     for path in paths:

@@ -257,12 +257,13 @@ def test_a_new_version_takes_over_and_a_broken_one_is_refused(server):
 
 @pytest.mark.parametrize("loop", [["--clients=7"], ["--rate=50"]])
 def test_the_load_test_counts_every_answer(server, tmp_path, loop):
-    program = pathlib.Path(__file__).parents[2] / "export" / "load_test" / "load_test.py"
     (tmp_path / "text").write_text("one\n\ntwo two\nfail\n")
     finished = subprocess.run(
-        [sys.executable, program, f"--url=http://127.0.0.1:{server.port}/v1/models/toy", *loop]
+        [sys.executable, "-m", "benchmarks.load_test", *loop]
+        + [f"--url=http://127.0.0.1:{server.port}/v1/models/toy"]
         + [f"--text={tmp_path / 'text'}", "--seconds=5", "--requests=30"]
         + [f"--memory-of={server.process.pid}"],
+        cwd=pathlib.Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )

@@ -4,8 +4,6 @@ import importlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import types
 
 import keras
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from small_corpus import recipe_values, write_corpus
 
+from benchmarks.kill_test import what_is_left
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.training import Recipe, RunFolder, train
@@ -80,9 +79,8 @@ def trainer(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(load_program):
+def results():
     """`results(folder)`: all that a run leaves, times aside."""
-    what_is_left = load_program("training/kill_test.py").what_is_left
 
     def results(folder):
         files = {p.relative_to(folder.path).as_posix() for p in folder.path.rglob("*.*")}
@@ -288,14 +286,3 @@ def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results
     assert not folder.metrics_file.exists() and len(folder.history()) == 2
     # The same epochs, once they do not diverge.
     assert results(trainer.resume(folder.path)) == results(unbroken[0])
-
-
-@pytest.mark.slow
-def test_killed_trainings_end_as_the_unbroken_one(load_program, tmp_path):
-    # In a process of its own: it forks, which one that has used TensorFlow must not.
-    program = load_program("training/kill_test.py").__file__
-    command = [sys.executable, program, "--kills", "1", "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["equal"] and len(report["kills"]) == 1

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import artifact_table
+
 pytestmark = pytest.mark.tensorflow
 
 EXPORT = Path(__file__).parents[3] / "export"
@@ -63,14 +65,9 @@ def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
     assert found.splitlines() == texts
 
 
-@pytest.fixture(scope="module")
-def program(load_program):
-    return load_program("export/artifact_table.py")
-
-
-def test_the_table_measures_the_translations_of_the_artifact(program, litert_report, engine):
+def test_the_table_measures_the_translations_of_the_artifact(litert_report, engine):
     lines = ["a man", "two dogs", "a girl runs"] * 2
-    figures = program.measure("LiteRT float32", litert_report.folder, lines, "1x2")
+    figures = artifact_table.measure("LiteRT float32", litert_report.folder, lines, "1x2")
     live = [each.text for each in engine.translate(lines, 3, 0.8)]
     assert figures["texts"] == live
     assert figures["texts_1"] == live
@@ -79,23 +76,6 @@ def test_the_table_measures_the_translations_of_the_artifact(program, litert_rep
     assert all(figures[name] > 0 for name in names)
 
 
-def test_the_table_counts_the_files_that_translate(program, litert_report):
-    names = {path.name for path in program.files_of("LiteRT int8", litert_report.folder)}
+def test_the_table_counts_the_files_that_translate(litert_report):
+    names = {path.name for path in artifact_table.files_of("LiteRT int8", litert_report.folder)}
     assert names == {"model_ids.tflite", "tokenizer.model"}
-
-
-def test_the_table_is_markdown(program):
-    row = {
-        "artifact": "LiteRT int8",
-        "megabytes": 3.14,
-        "bleu": 35.678,
-        "tokens_per_second_1": 1234,
-        "setting_1": "1x2",
-        "tokens_per_second_32": 5678,
-        "setting_32": "2x1",
-        "peak_megabytes": 99,
-        "load_seconds": 0.05,
-        "first_sentence_seconds": 0.012,
-    }
-    *_, last = program.table([row])
-    assert last == "| LiteRT int8 | 3.1 | 35.68 | 1,234 (1x2) | 5,678 (2x1) | 99 | 0.05 | 0.01 |"

@@ -1,0 +1,267 @@
+"""The engines by name: this package's own, LiteRT, CTranslate2 and KerasHub.
+
+An engine is made with `(model, text_engine)`: a `Transformer` and, to translate a text, the
+`ModelEngine` around it. It has the `package` that it needs, the `extra` that brings that, a `note`,
+
+- `settings(threads, batch)`: ways to use at most so many threads, keywords in its own words;
+- `forced(source_ids, beam_size, steps, **setting)`: a function that searches lists of ids of one
+  length, EOS included, and gives the `steps` ids of each best hypothesis;
+- those `FOR_A_TEXT`: `of_text(sentences, beam_size, length_penalty, **setting)`, a function of the
+  batch size that gives their translations, tokenization included.
+"""
+
+import functools
+import itertools
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import MAX_POSITIONS, at_once, choose, grid
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.decoding import DecodingOptions, ModelEngine
+from keras_transformer.decoding.scheduler import Job, Scheduler
+from keras_transformer.translator import Translator
+
+
+class Ours:
+    """The search compiled by XLA, as `ModelEngine` runs it, with `workers` batches at once."""
+
+    package = "keras_transformer"
+    note = "a program of XLA for each padded shape; TensorFlow has all threads with any setting"
+
+    def __init__(self, model, text_engine=None):
+        self._model, self._text_engine = model, text_engine
+
+    def settings(self, threads, batch):
+        return [{"workers": n} for n in sorted({n for n, _ in grid(threads, batch)})]
+
+    def forced(self, source_ids, beam_size, steps, workers=1):
+        # No end is allowed before one token more than there may be. CTranslate2 is forced likewise.
+        lengths = dict(min_length=steps + 1, max_length=steps, max_length_ratio=math.inf)
+        options = DecodingOptions(beam_size, length_penalty=0.0, **lengths)
+        scheduler = Scheduler(self._model, (MAX_POSITIONS, steps), frozen=True, workers=workers)
+        jobs = [Job(i, ids, 0, ()) for i, ids in enumerate(source_ids)]
+
+        def search():
+            found = scheduler.search(jobs, options, -(-len(jobs) // workers))
+            return [found[job.key].ids[0].tolist() for job in jobs]
+
+        return search
+
+    def of_text(self, sentences, beam_size, length_penalty, workers=1):
+        made = self._text_engine
+        tokenizers = made.source_tokenizer, made.target_tokenizer
+        lengths = made.max_source_length, made.max_target_length
+        engine = ModelEngine(self._model, *tokenizers, *lengths, frozen=True, workers=workers)
+        translate = functools.partial(engine.translate, sentences, beam_size, length_penalty)
+        return lambda batch_size: [each.text for each in translate(batch_size=batch_size)]
+
+
+class LiteRT:
+    """The graph that `export_litert` makes, with XNNPACK, in one or several interpreters."""
+
+    package = "ai_edge_litert"
+    extra = "litert"
+    quantize = "none"
+    note = "the same weights, in this package's LiteRT export"
+
+    def __init__(self, model, text_engine=None):
+        self._model, self._text_engine = model, text_engine
+        self._content = functools.cache(self._content)
+        self._folder = tempfile.TemporaryDirectory()
+
+    def settings(self, threads, batch):
+        return [{"interpreters": n, "num_threads": each} for n, each in grid(threads, batch)]
+
+    def forced(self, source_ids, beam_size, steps, interpreters=1, num_threads=1):
+        from ai_edge_litert.interpreter import Interpreter
+
+        content = self._content(len(source_ids[0]), beam_size, steps)
+
+        def run(interpreter, part):
+            found = interpreter.get_signature_runner("search")(source_ids=part)["ids"]
+            return found.reshape(len(part), -1, steps)[:, 0].tolist()
+
+        made = [Interpreter(None, content, num_threads=num_threads) for _ in range(interpreters)]
+        search = at_once([functools.partial(run, each) for each in made])
+        return functools.partial(search, np.array(source_ids, "int32"))
+
+    def of_text(self, sentences, beam_size, length_penalty, interpreters=1, num_threads=1):
+        from keras_transformer.export import export_litert
+
+        path, sizes = f"{self._folder.name}/export", (self.quantize, beam_size, length_penalty)
+        if not os.path.exists(path):
+            asked = {"ids_only": True, "verification_texts": sentences[:200]}
+            export_litert(self._text_engine, path, *sizes, **asked)
+        loaded = [Translator.load(path) for _ in range(interpreters)]
+
+        def translate(batch_size):
+            asked = dict(batch_size=batch_size, threads=num_threads, long_input="truncate")
+            run = at_once([functools.partial(each.translate, **asked) for each in loaded])
+            return [each.text for each in run(sentences)]
+
+        return translate
+
+    def _content(self, length, beam_size, steps):
+        import tensorflow as tf
+
+        from keras_transformer.export.litert.file import convert, join, traced
+        from keras_transformer.export.litert.search import LiteRTOptions, LiteRTSearch
+
+        forced = dict(max_length_ratio=0.0, max_length_margin=steps, forbidden_ids=(EOS_ID,))
+        options = LiteRTOptions(beam_size, 0.0, 1, steps, **forced)
+        spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
+        search = LiteRTSearch(self._model, options, length)
+        return join(convert([("search", traced(search.__call__, spec))]), self.quantize)
+
+
+class LiteRTInt8(LiteRT):
+    """The same with weights in int8 and activations of the products in int8, row by row."""
+
+    quantize = "int8"
+    note = "weights and activations of the products in int8 (dynamic range)"
+
+
+class CTranslate2:
+    """CTranslate2 on a conversion of the model; several (`inter_threads`) take parts of a batch."""
+
+    package = "ctranslate2"
+    extra = "peers"
+    computes_in = "float32"  # what the names of its compute types begin with
+    note = "the same weights; with a length penalty it ranks and stops by rules of its own"
+
+    def __init__(self, model, text_engine=None):
+        import ctranslate2
+        import sentencepiece
+
+        from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2
+
+        self._text_engine = text_engine
+        if text_engine is None:
+            names = map(str, range(4, model.config.vocabulary_size))
+            self._tokens = ["<pad>", "<s>", "</s>", "<unk>", *names]
+            tokens = self._tokens, self._tokens
+        else:
+            tokenizers = text_engine.source_tokenizer, text_engine.target_tokenizer
+            # SentencePiece's own: they give tokens as strings for a whole list at once.
+            processor = sentencepiece.SentencePieceProcessor
+            self._processors = [processor(model_proto=each.model_bytes) for each in tokenizers]
+            tokens = [each.id_to_piece(list(range(len(each)))) for each in self._processors]
+        self._folder = tempfile.TemporaryDirectory()
+        convert_to_ctranslate2(model, *tokens, self._folder.name)
+        self._translator = functools.partial(ctranslate2.Translator, self._folder.name)
+        # Plain "int8" is the one of the others that suits the processor.
+        types = ctranslate2.get_supported_compute_types("cpu") - {"int8"}
+        self._types = sorted(each for each in types if each.startswith(self.computes_in))
+
+    def settings(self, threads, batch):
+        names = "compute_type", "inter_threads", "intra_threads"
+        ways = itertools.product(self._types, grid(threads, batch))
+        return [dict(zip(names, (each, *way), strict=True)) for each, way in ways]
+
+    def forced(self, source_ids, beam_size, steps, inter_threads=1, **others):
+        # EOS is not chosen below the least length.
+        lengths = dict(min_decoding_length=steps, max_decoding_length=steps, max_input_length=0)
+        lengths["max_batch_size"] = -(-len(source_ids) // inter_threads)
+        translator = self._translator(inter_threads=inter_threads, **others)
+        tokens = [[self._tokens[i] for i in ids[:-1]] for ids in source_ids]
+        ids = {token: i for i, token in enumerate(self._tokens)}
+
+        def search():
+            found = translator.translate_batch(tokens, beam_size=beam_size, **lengths)
+            return [[ids[token] for token in each.hypotheses[0]] for each in found]
+
+        return search
+
+    def of_text(self, sentences, beam_size, length_penalty, **setting):
+        translator, (_, target) = self._translator(**setting), self._processors
+        options = dict(beam_size=beam_size, length_penalty=length_penalty)
+        options["max_input_length"] = self._text_engine.max_source_length
+        options["max_decoding_length"] = self._text_engine.max_target_length
+
+        def translate(batch_size):
+            tokens = self._text_engine.source_tokenizer.pieces(sentences)
+            # It sorts by length what is more than one batch.
+            found = translator.translate_batch(tokens, max_batch_size=batch_size, **options)
+            return target.decode([each.hypotheses[0] for each in found])
+
+        return translate
+
+
+class CTranslate2Int8(CTranslate2):
+    """The same with weights and activations of the products in int8."""
+
+    computes_in = "int8"
+    note = "weights and activations of the products in int8: not the same arithmetic as ours"
+
+
+class KerasHubBart:
+    """`keras_hub.models.BartSeq2SeqLM` of the model's sizes, with random weights."""
+
+    package = "keras_hub"
+    extra = "peers"
+    note = "BART of the same sizes, its own random weights, learned positions and gelu"
+
+    def __init__(self, model, text_engine=None):
+        import keras_hub
+
+        config = model.config
+        self.backbone = keras_hub.models.BartBackbone(
+            vocabulary_size=config.vocabulary_size,
+            num_layers=config.num_encoder_layers,
+            num_heads=config.num_heads,
+            hidden_dim=config.model_dim,
+            intermediate_dim=config.intermediate_dim,
+            max_sequence_length=MAX_POSITIONS + 1,  # the start of the target comes on top
+            dtype="float32",
+        )
+
+    def settings(self, threads, batch):
+        return [{"batches_at_once": n} for n in sorted({n for n, _ in grid(threads, batch)})]
+
+    def forced(self, source_ids, beam_size, steps, batches_at_once=1):
+        import keras_hub
+
+        samplers = keras_hub.samplers
+        sampler = samplers.GreedySampler() if beam_size == 1 else samplers.BeamSampler(beam_size)
+        model = keras_hub.models.BartSeq2SeqLM(self.backbone, preprocessor=None)
+        model.compile(sampler=sampler, jit_compile=True)
+        model.make_generate_function()  # Here, not by two threads at once.
+
+        def search(encoder_ids):
+            target = np.full((len(encoder_ids), steps + 1), PAD_ID, "int32")
+            target[:, 0] = BOS_ID
+            inputs = {
+                "encoder_token_ids": encoder_ids,
+                "encoder_padding_mask": np.ones_like(encoder_ids),
+                "decoder_token_ids": target,
+                "decoder_padding_mask": (target == BOS_ID).astype("int32"),
+            }
+            # Without an id to stop on, the loop runs from the first free place to the last.
+            found = model.generate(inputs, stop_token_ids=None)
+            return found["decoder_token_ids"][:, 1:].tolist()
+
+        return functools.partial(at_once([search] * batches_at_once), np.array(source_ids, "int32"))
+
+
+ENGINES: dict[str, Any] = {
+    "ours": Ours,
+    "litert": LiteRT,
+    "litert_int8": LiteRTInt8,
+    "ctranslate2": CTranslate2,
+    "ctranslate2_int8": CTranslate2Int8,
+    "keras_hub": KerasHubBart,
+}
+FOR_A_TEXT = ("ours", "litert_int8", "ctranslate2", "ctranslate2_int8")
+
+
+def choose_engines(
+    names: Iterable[str] | None = None, of_text: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The classes of some engines, or of all, and the extras that bring those not installed."""
+    allowed = {name: ENGINES[name] for name in (FOR_A_TEXT if of_text else ENGINES)}
+    return choose(names, allowed, f"The engines {'of a text ' * of_text}are")

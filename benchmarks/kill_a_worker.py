@@ -1,0 +1,130 @@
+"""Translates a large corpus over Ray, kills a worker midway, and checks the output.
+
+    python -m benchmarks.kill_a_worker --model RUN --text FILE --lines 100000 --work DIR
+
+The corpus is the text again and again, a number before each line of every further round, so that
+no two lines are equal and a line out of place shows. What comes out must have as many lines, and
+be what the model gives for the same lines without Ray, for a sample spread over the corpus and for
+all the lines of the chunk that the killed worker held. The result goes to stdout as JSON.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+
+def make_corpus(text, count, shards, folder):
+    """Writes `count` different lines into `shards` files and gives them as lists."""
+    lines = [line for line in text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    corpus = [
+        lines[i % len(lines)] if i < len(lines) else f"{i // len(lines)} {lines[i % len(lines)]}"
+        for i in range(count)
+    ]
+    size = -(-count // shards)
+    parts = [corpus[start : start + size] for start in range(0, count, size)]
+    for number, part in enumerate(parts):
+        (folder / f"part-{number:03}.txt").write_text("\n".join(part) + "\n", encoding="utf-8")
+    return parts
+
+
+def workers_of(process):
+    """Ids of the Ray workers below a process that hold a model."""
+    parents, found = {}, []
+    for entry in os.listdir("/proc"):
+        try:
+            stat = pathlib.Path("/proc", entry, "stat").read_text()
+            title = pathlib.Path("/proc", entry, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if entry.isdigit():
+            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+            if b"ray::Worker" in title:
+                found.append(int(entry))
+
+    def is_below(pid):
+        while pid in parents and pid != process:
+            pid = parents[pid]
+        return pid == process
+
+    return [pid for pid in found if is_below(pid)]
+
+
+def lines_in(folder):
+    """Lines that are translated so far."""
+    done = [*folder.glob("*.txt"), *folder.glob(".parts/*/*.txt")]
+    return sum(path.read_bytes().count(b"\n") for path in done if path.exists())
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kill_a_worker", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--text", required=True, type=pathlib.Path)
+    parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--work", required=True, type=pathlib.Path, help="folder to make")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True)
+    shards = make_corpus(options.text, options.lines, options.shards, options.work)
+    output = options.work / "translated"
+    inputs = sorted(map(str, options.work.glob("part-*.txt")))
+    command = [sys.executable, "-m", "keras_transformer", "translate", "--model", options.model]
+    command += ["--engine", "ray", "--workers", str(options.workers), "--threads", "1"]
+    command += ["--beam-size", "1", "--output", str(output), "--input", *inputs]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = time.monotonic()
+    while running.poll() is None and lines_in(output) < options.lines // 2:
+        time.sleep(0.5)
+    victim = workers_of(running.pid)[0]
+    at = lines_in(output)
+    os.kill(victim, signal.SIGKILL)
+    _, log = running.communicate()
+    seconds = time.monotonic() - started
+    if running.returncode:
+        sys.exit(log[-3000:])
+    report = {"killed_at_line": at, "seconds": round(seconds, 1), **check(options, shards, log)}
+    print(json.dumps(report, indent=2))
+    sys.exit(0 if report["complete"] and not report["different"] else 1)
+
+
+def check(options, shards, log):
+    """Compares the output with what the same model gives without Ray."""
+    from keras_transformer import Translator
+
+    translated = [
+        (options.work / "translated" / f"part-{number:03}.txt").read_text("utf-8").split("\n")[:-1]
+        for number in range(len(shards))
+    ]
+    chosen = [(shard, place) for shard, part in enumerate(shards) for place in range(len(part))]
+    chosen = random.Random(1).sample(chosen, min(options.sample, len(chosen)))
+    again = re.search(r"part-(\d+).txt, lines (\d+)-(\d+): again", log)
+    shard, first, last = map(int, again.groups())
+    chosen += [(shard, place) for place in range(first - 1, last)]
+    translator = Translator.load(options.model)
+    alone = translator.translate([shards[shard][place] for shard, place in chosen], beam_size=1)
+    different = sum(
+        translated[shard][place] != " ".join(each.text.splitlines())
+        for (shard, place), each in zip(chosen, alone, strict=True)
+    )
+    counts = [len(part) for part in translated]
+    return {
+        "lines": sum(counts),
+        "complete": counts == [len(part) for part in shards],
+        "done_again": again.group(0),
+        "compared": len(chosen),
+        "different": different,
+    }
+
+
+if __name__ == "__main__":
+    main()

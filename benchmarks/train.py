@@ -1,0 +1,234 @@
+"""Trains the same model on the same text with each trainer, side by side, and gives their speed.
+
+    pip install ".[peers]"
+    python -m benchmarks.train --source train.en --target train.de --trainers ours torch
+
+The corpus, the sizes and the token budget are the same; real tokens a second are counted, in turns.
+A table on stderr, JSON on stdout.
+"""
+
+import argparse
+import itertools
+import operator
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.trainers import TRAINERS
+from keras_transformer.commands.arguments import Row, add_options
+from keras_transformer.config import PAD_ID
+from keras_transformer.data import ParallelDataset, encode_files
+from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
+
+_MATRIX_SIZE = 1024
+_OPTIONS: tuple[Row, ...] = (
+    ("preset", str, "NAME", "default: transformer_tiny"),
+    ("layers", int, "N", "a side, instead of the preset's; so are the next three"),
+    ("model_dim", int, "N", "width"),
+    ("num_heads", int, "N", "heads"),
+    ("intermediate_dim", int, "N", "inner width of the feed-forward sublayers"),
+    ("vocabulary_size", int, "N", "learned from the two files; default: 8000"),
+    ("max_length", int, "N", "longer pairs are left out, in tokens; default: 40"),
+    ("batch_tokens", int, "N", "positions of a batch on each side; default: 4096"),
+    ("steps", int, "N", "batches of a round; default: 20"),
+    ("rounds", int, "N", "default: 3"),
+    ("threads", int, "N", "most that a trainer may use; default: 2"),
+    (
+        "trainers",
+        [str],
+        "NAME",
+        "of ours, keras_hub, torch, torch_compiled, each also with _bfloat16; default: those "
+        "installed",
+    ),
+)
+
+
+def benchmark_train(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    preset: str = "transformer_tiny",
+    layers: int | None = None,
+    model_dim: int | None = None,
+    num_heads: int | None = None,
+    intermediate_dim: int | None = None,
+    vocabulary_size: int = 8000,
+    max_length: int = 40,
+    batch_tokens: int = 4096,
+    steps: int = 20,
+    rounds: int = 3,
+    threads: int = 2,
+    trainers: Sequence[str] | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Real tokens per second of each trainer, each at its best setting.
+
+    A round is the same number of batches of a token budget, from a corpus that all see alike;
+    what differs is how a trainer batches it. Padding is not counted.
+
+    Args (the others are options of the program):
+        log: Function called with a line for each step of the work.
+
+    Returns:
+        A dict fit for JSON. Of each trainer the `setting`, the seconds of those `tried`,
+        `real_tokens` of both sides in a round and their share of all positions, the median `rate`
+        in real tokens a second, `ratio`: the median of the rounds' ratios of its time for a real
+        token to that of the first trainer, the `reference`, `gflops` that its real tokens take
+        (matrix products, forwards and backwards), and their `share` of the machine's rate of a
+        large product in the precision that it computes in, measured in the same rounds
+        (`matrix_product_gflops`).
+    """
+    measure.check_positive(steps=steps, rounds=rounds, batch_tokens=batch_tokens)
+    chosen, absent = measure.choose(trainers, TRAINERS, "The trainers are")
+    if not chosen:
+        raise InputError(f"None of the trainers is installed. Received: trainers={trainers!r}.")
+    measure.use_threads(threads)
+    config = _config(preset, vocabulary_size, layers, model_dim, num_heads, intermediate_dim)
+    tokenizer = Tokenizer.train([source, target], vocabulary_size)
+    pairs, report = encode_files(source, target, tokenizer, tokenizer, max_length=max_length)
+    log(str(report))
+    trials, work = {}, {}
+    for name, trainer in chosen.items():
+        keras.utils.set_random_seed(1)
+        dataset = ParallelDataset(pairs, batch_tokens, trainer.max_shapes, seed=1)
+        made = trainer(config)
+        trials[name] = measure.at_its_best(
+            {
+                ", ".join(f"{key}={value}" for key, value in setting.items()) or "one": made.steps(
+                    dataset, steps, **setting
+                )
+                for setting in made.settings()
+            }
+        )
+        work[name] = _work(config, dataset, steps)
+        log(f"{name}: {trials[name].setting}, loss {trials[name].result:.3f}")
+    with_torch = any(trainer.package == "torch" for trainer in chosen.values())
+    products = {
+        f"{library} {precision}": call
+        for precision in {trainer.precision for trainer in chosen.values()}
+        for library, call in _products(precision, with_torch).items()
+    }
+    calls = {name: trial.call for name, trial in trials.items()} | products
+    seconds = measure.in_turns(calls, rounds)
+    rates = _product_rates({name: seconds[name] for name in products})
+    found = _rows(chosen, trials, work, seconds, rates)
+    return {
+        "source": str(source),
+        "target": str(target),
+        "batch_tokens": batch_tokens,
+        "steps": steps,
+        "longest_pair": int(pairs.lengths.max()),
+        "matrix_product_gflops": {name: round(rate / 1e9, 1) for name, rate in rates.items()},
+        **measure.circumstances(config, rounds, threads, chosen, absent),
+        "trainers": found,
+    }
+
+
+def _config(preset, vocabulary_size, layers, *sizes):
+    names = "model_dim", "num_heads", "intermediate_dim"
+    fields = {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
+    if layers is not None:
+        fields |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
+    return measure.config_of(preset, vocabulary_size, normalize_first=True, **fields)
+
+
+def _work(config, dataset, steps):
+    """Real tokens of the batches, all their positions, and the operations that they take."""
+    tokens = positions = operations = 0
+    for (source_ids, _), labels in itertools.islice(dataset.batches(0), steps):
+        lengths = [np.count_nonzero(ids != PAD_ID, axis=1) for ids in (source_ids, labels)]
+        tokens += int(np.sum(lengths))
+        positions += source_ids.size + labels.size
+        # Forwards, and twice as much backwards; a multiplication and an addition each.
+        operations += 3 * 2 * int(np.sum(config.multiply_adds(*lengths)))
+    return tokens, positions, operations
+
+
+def _products(precision, with_torch):
+    """A large product in each library."""
+    ones = keras.ops.ones((_MATRIX_SIZE, _MATRIX_SIZE), precision)
+    calls = {"tensorflow": lambda: float(keras.ops.cast(keras.ops.matmul(ones, ones)[0, 0], float))}
+    if with_torch:
+        import torch
+
+        other = torch.ones(_MATRIX_SIZE, _MATRIX_SIZE, dtype=getattr(torch, precision))
+        calls["torch"] = lambda: float((other @ other)[0, 0])
+    return calls
+
+
+def _product_rates(seconds):
+    """Operations a second in each precision: those of the faster library."""
+    rates = {}
+    for name, times in seconds.items():
+        precision = name.split()[1]
+        rate = 2 * _MATRIX_SIZE**3 / statistics.median(times)
+        rates[precision] = max(rate, rates.get(precision, 0.0))
+    return rates
+
+
+def _rows(chosen, trials, work, seconds, rates):
+    found, reference = {}, next(iter(chosen))
+    a_token = {
+        name: [each / work[name][0] for each in times]
+        for name, times in seconds.items()
+        if name in work
+    }
+    for name, trainer in chosen.items():
+        tokens, positions, operations = work[name]
+        median = statistics.median(seconds[name])
+        ratios = map(operator.truediv, a_token[name], a_token[reference])
+        found[name] = {
+            "setting": trials[name].setting,
+            "precision": trainer.precision,
+            "real_tokens": tokens,
+            "real_token_share": round(tokens / positions, 4),
+            "rate": round(tokens / median, 1),
+            "ratio": round(statistics.median(ratios), 3),
+            "gflops": round(operations / median / 1e9, 2),
+            "share": round(operations / median / rates[trainer.precision], 4),
+            "seconds": [round(each, 4) for each in seconds[name]],
+            "tried": trials[name].tried,
+        }
+    return found
+
+
+def table(report: dict[str, Any]) -> str:
+    """A report as a Markdown table, and below it what one must know to read it."""
+    rows = [
+        ["trainer", "real tokens/s", "ratio", "real tokens", "of the product's rate", "setting"]
+    ]
+    forms = ("rate", ",.0f"), ("ratio", ".2f"), ("real_token_share", ".1%"), ("share", ".1%")
+    for name, each in report["trainers"].items():
+        found = [format(each[key], form) for key, form in forms]
+        rows.append([name, *found, f"{each['setting']}, {each['precision']}"])
+    sizes = (
+        "{num_encoder_layers}+{num_decoder_layers} layers of {model_dim}/{intermediate_dim}, "
+        "vocabulary {vocabulary_size}"
+    ).format(**report["config"])
+    products = ", ".join(
+        f"{rate:,.0f} GFLOP/s in {name}" for name, rate in report["matrix_product_gflops"].items()
+    )
+    what = (
+        f"{sizes}; {{steps}} batches of {{batch_tokens}} positions a side, pairs of at most "
+        f"{{longest_pair}} tokens. A product of {_MATRIX_SIZE}³: {products}."
+    )
+    return measure.markdown(rows, report, what)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.train", description=__doc__.splitlines()[0]
+    )
+    for side in ("source", "target"):
+        parser.add_argument(f"--{side}", required=True, metavar="FILE", help="aligned lines")
+    add_options(parser, *_OPTIONS)
+    measure.run(parser, benchmark_train, table, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Speed beside other engines: the same work, the same machine, in turns."""

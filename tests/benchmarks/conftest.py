@@ -1,0 +1,69 @@
+"""A small model with random weights, and sentences for it; compiled once for all tests."""
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import measure
+from benchmarks.engines import Ours
+from keras_transformer import Transformer, TransformerConfig, config
+from keras_transformer.config import EOS_ID, UNK_ID
+
+VOCABULARY = 61
+SIZES = dict(model_dim=24, num_heads=3, intermediate_dim=40)
+SIZES |= dict(num_encoder_layers=1, num_decoder_layers=1)
+
+
+@pytest.fixture(scope="session")
+def set_random_weights():
+    """`randomize` of all tests, for what lives longer than one of them."""
+
+    def set_random_weights(model):
+        rng = np.random.default_rng(11)
+        model.set_weights(
+            [w.path.endswith("gamma") + 0.3 * rng.normal(size=w.shape) for w in model.weights]
+        )
+        return model
+
+    return set_random_weights
+
+
+@pytest.fixture(scope="session")
+def model(set_random_weights):
+    """Whatever it reads, it wants to end at once, and takes no other special id."""
+    model = set_random_weights(Transformer(TransformerConfig(VOCABULARY, **SIZES)))
+    # The last normalization moves its outputs by 1 each, so that an embedding of ones, on which
+    # they sum up, gets a logit of about the width, and one of -1 as much below 0.
+    model.decoder.blocks[-1].feed_forward_norm.beta.assign(np.ones(SIZES["model_dim"]))
+    table = keras.ops.convert_to_numpy(model.target_embedding.embeddings).copy()
+    table[: UNK_ID + 1] = -1.0
+    table[EOS_ID] = 1.0
+    model.target_embedding.embeddings.assign(table)
+    return model
+
+
+@pytest.fixture(scope="session")
+def source_ids():
+    """Three sentences of 7 tokens."""
+    ids = np.random.default_rng(11).integers(4, VOCABULARY, (3, 7))
+    ids[:, -1] = EOS_ID
+    return ids.tolist()
+
+
+@pytest.fixture(scope="session")
+def nine_steps(model, source_ids):
+    """What our search finds in nine forced steps, by beam size."""
+    ours = Ours(model)
+    return {beam_size: ours.forced(source_ids, beam_size, 9)() for beam_size in (1, 4)}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """The preset `transformer_tiny` is small."""
+    monkeypatch.setitem(config.PRESETS, "transformer_tiny", SIZES)
+
+
+@pytest.fixture
+def short_turns(monkeypatch):
+    monkeypatch.setattr(measure, "_TURN_SECONDS", 1e-6)
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)

@@ -1,0 +1,74 @@
+import json
+
+import pytest
+
+from benchmarks import compare
+from keras_transformer import Translation, Translator
+
+SOURCES = ["a b", "a b c", "a b c d", "a b c d e f g"]
+REFERENCES = ["eins zwei drei vier fünf", "sechs sieben acht neun", "x y z u v", "p q r s t"]
+
+
+class Says:
+    """Gives the references; those of sources with more than `most` words backwards."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def translate(self, texts):
+        assert texts == SOURCES
+        pairs = zip(texts, REFERENCES, strict=True)
+        return [
+            Translation(
+                right if len(text.split()) <= self.most else " ".join(right.split()[::-1]), 0
+            )
+            for text, right in pairs
+        ]
+
+
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.setattr(Translator, "load", lambda run: Says(int(run)))
+    of_training = {"parameters": 1234, "epochs": 5, "minutes": 6.0}
+    monkeypatch.setattr(
+        compare, "of_training", lambda run: {**of_training, "training_tokens_per_second": 789.4}
+    )
+    return compare
+
+
+def test_groups_are_told_apart_at_their_edges(program):
+    assert program.groups_of(SOURCES, (2, 4)) == {"≤ 2": [0], "3–4": [1, 2], "> 4": [3]}
+    assert program.groups_of(SOURCES[:2], (2, 4)) == {"≤ 2": [0], "3–4": [1]}
+
+
+def test_each_run_gets_the_bleu_of_each_length(program, tmp_path, capsys):
+    (tmp_path / "en").write_text("\n".join(SOURCES), encoding="utf-8")
+    (tmp_path / "de").write_text("\n".join(REFERENCES), encoding="utf-8")
+    files = ["--source", str(tmp_path / "en"), "--reference", str(tmp_path / "de")]
+    runs = ["--run", "good=9", "--run", "short=3", "--edges", "3", "--rounds", "1"]
+    program.main([*runs, *files, "--json", str(tmp_path / "rows.json")])
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in header.strip("|").split("|")][-2:] == [
+        "≤ 3 words",
+        "> 3 words",
+    ]
+    cells = {row.split("|")[1].strip(): [c.strip() for c in row.split("|")[2:-1]] for row in rows}
+    assert cells["good"][:4] == ["1,234", "5", "6.0", "789"]
+    assert cells["good"][-2:] == ["100.00", "100.00"]
+    assert cells["short"][-2] == "100.00" and float(cells["short"][-1]) < 40
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert found["good"]["bleu"] == pytest.approx(100) and found["good"]["words_per_second"] > 0
+
+
+def test_a_plot_has_a_line_a_run(program, tmp_path):
+    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
+    rows = {name: {"by_length": {"≤ 3": 30.0, "> 3": 20.0}} for name in ("a", "b")}
+    program.plot(rows, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("text", ["runs/a", "=runs/a", "a="])
+def test_a_run_without_a_name_is_refused(program, capsys, text):
+    with pytest.raises(SystemExit):
+        program.main(["--run", text, "--source", "x", "--reference", "y"])
+    assert "must be NAME=FOLDER" in capsys.readouterr().err

@@ -1,0 +1,192 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+from small_corpus import PAIRS, recipe_values, write_corpus
+
+from benchmarks import measure
+from benchmarks.decode import benchmark_corpus, benchmark_decode
+from benchmarks.engines import ENGINES, choose_engines
+from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.config import BOS_ID, PAD_ID, UNK_ID
+from keras_transformer.errors import InputError
+from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.run_folder import save_model
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
+
+
+class Fake:
+    """An engine of two settings that gives `steps + more` ids and takes no time."""
+
+    package = "keras"
+    note = "made up"
+    more = 0
+
+    def __init__(self, model):
+        pass
+
+    def settings(self, threads, batch):
+        assert threads == 2
+        return [{"way": "slow"}, {"way": "fast", "by": batch}]
+
+    def forced(self, source_ids, beam_size, steps, **setting):
+        assert [len(ids) for ids in source_ids] == [5] * len(source_ids)
+        return lambda: [[4] * (steps + self.more) for _ in source_ids]
+
+
+@pytest.fixture
+def fakes(tiny, monkeypatch):
+    monkeypatch.setitem(ENGINES, "ours", Fake)
+    monkeypatch.setitem(ENGINES, "keras_hub", type("Other", (Fake,), {}))
+    return ENGINES
+
+
+def measured(engines, **options):
+    """A report on sources of five tokens; one of one step, unless `options` say otherwise."""
+    least = dict(length=5, steps=1, batch_sizes=[1], beam_sizes=[1], rounds=1)
+    sizes = dict(preset="transformer_tiny", vocabulary_size=13)
+    return benchmark_decode(engines=engines, **{**sizes, **least, **options})
+
+
+def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
+    asked = []
+
+    def turns(calls, rounds):
+        if "ours" in calls:
+            assert rounds == 3
+            return {"ours": [0.5, 0.25, 0.2], "keras_hub": [1.0, 1.0, 0.4]}
+        asked.append(list(calls))
+        return {setting: [1.0 if "slow" in setting else 0.5] for setting in calls}
+
+    monkeypatch.setattr(measure, "in_turns", turns)
+    options = dict(steps=7, batch_sizes=[3], beam_sizes=[4], rounds=3)
+    (row,) = measured(["ours", "keras_hub"], **options)["rows"]
+    assert asked == [["way=slow", "way=fast, by=3"]] * 2
+    for engine in row["engines"].values():
+        assert engine["setting"] == "way=fast, by=3"
+        assert engine["tried"] == {"way=slow": 1.0, "way=fast, by=3": 0.5}
+    assert row["engines"]["ours"]["rate"] == 3 * 7 / 0.25
+    assert row["engines"]["keras_hub"]["rate"] == 3 * 7
+    assert row["engines"]["keras_hub"]["ratio"] == 2  # of 2, 4 and 2, not 1 / 0.25
+    assert row["engines"]["keras_hub"]["same"] == 1
+
+
+def test_a_row_for_each_batch_and_beam(fakes):
+    logged = []
+    report = measured(["ours"], batch_sizes=(1, 2), beam_sizes=(1, 3), log=logged.append)
+    shapes = [(row["sentences"], row["beam_size"]) for row in report["rows"]]
+    assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    assert [each.split(":")[0] for each in logged] == [
+        f"{batch} sentences, beam {beam_size}" for batch, beam_size in shapes
+    ]
+    assert all(each.split(": ")[-1] in ("way=slow", f"way=fast, by={each[0]}") for each in logged)
+
+
+def test_an_engine_that_takes_other_steps_is_not_measured(fakes, monkeypatch):
+    monkeypatch.setattr(fakes["keras_hub"], "more", 1)
+    with pytest.raises(RuntimeError, match=r"keras_hub took \[3\] steps instead of 2"):
+        measured(["keras_hub"], steps=2)
+
+
+def test_an_engine_that_is_missing_is_reported_and_no_error(fakes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    report = measured(["ours", "ctranslate2"])
+    assert report["not_installed"] == {"ctranslate2": "peers"}
+    assert list(report["rows"][0]["engines"]) == ["ours"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"engines": ["marian"]}, "engine='marian'"),
+        ({"preset": "base"}, "preset='base'"),
+        ({"steps": 0}, "steps=0"),
+        ({"length": 1025}, "must be at most 1024. Received: length=1025"),
+        ({"batch_sizes": (1, -1)}, "batch_sizes=-1"),
+        ({"vocabulary_size": 4, "preset": "transformer_tiny"}, "vocabulary_size=4"),
+    ],
+)
+def test_a_wrong_option_is_a_users_mistake(options, expected):
+    with pytest.raises(InputError) as caught:
+        benchmark_decode(**{"preset": "transformer_tiny", "vocabulary_size": 7, **options})
+    assert expected in str(caught.value)
+
+
+def never_special(model):
+    """Gives the ids that other engines may choose and ours does not the lowest logits.
+
+    The last normalization ends with + 1, so that its outputs sum to the width: a column of -1
+    makes a logit of minus the width.
+    """
+    model.decoder.final_norm.beta.assign(np.ones(model.config.model_dim))
+    kernel = model.output_projection.kernel.numpy().copy()
+    kernel[:, [PAD_ID, BOS_ID, UNK_ID]] = -1.0
+    model.output_projection.kernel.assign(kernel)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder with random weights, whose translations have at most 6 tokens."""
+    texts = [text for pair in PAIRS for text in pair]
+    values = recipe_values(write_corpus(tmp_path / "corpus"))
+    values["decoding"] = {"length_penalty": 0.0, "max_source_length": 32, "max_target_length": 6}
+    folder = RunFolder(tmp_path / "run")
+    tokenizer = Tokenizer.train_from_texts(texts, 120)
+    folder.create(Recipe.from_dict(values), (tokenizer, tokenizer), digests={})
+    sizes = dict(model_dim=16, num_heads=2, intermediate_dim=24)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1, normalize_first=True)
+    model = Transformer(TransformerConfig(120, **sizes, **layers, tie_embeddings="none"))
+    never_special(model)
+    save_model(model, folder.model_file)
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "some.en"
+    path.write_text("".join(text + "\n" for text, _ in PAIRS[:9]) + "\n \n", encoding="utf-8")
+    return path
+
+
+def test_a_trained_run_is_measured_side_by_side(run, source):
+    report = benchmark_corpus(run.path, source, beam_size=1, batch_sizes=[4, 16], rounds=2)
+    chosen, not_installed = choose_engines(of_text=True)
+    assert report["not_installed"] == not_installed
+    (row,) = report["rows"]
+    assert list(row["engines"]) == list(chosen)
+    assert row["sentences"] == 9
+    assert report["length_penalty"] == 0.0
+    for name, engine in row["engines"].items():
+        assert engine["setting"] in engine["tried"]
+        assert {each.split(",")[0] for each in engine["tried"]} == {"batch_size=4", "batch_size=16"}
+        assert len(engine["tried"]) == 2 * (2 if name == "ours" else 3)
+        assert len(engine["seconds"]) == 2
+    if "ctranslate2" in chosen:
+        assert row["engines"]["ctranslate2"]["same"] == 1
+    if "litert_int8" in chosen:
+        assert row["engines"]["litert_int8"]["same"] > 0
+    assert json.loads(json.dumps(report)) == report
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"run_folder": "nowhere"}, "nowhere: no such run folder"),
+        ({"source_file": "no.en"}, "no.en: no such file"),
+        ({"engines": ["keras_hub"]}, "engine='keras_hub'"),
+        ({"beam_size": 0}, "beam_size=0"),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0"),
+    ],
+)
+def test_a_wrong_option_of_a_corpus_is_a_users_mistake(run, source, options, expected):
+    with pytest.raises(InputError) as caught:
+        benchmark_corpus(**{"run_folder": run.path, "source_file": source, **options})
+    assert expected in str(caught.value)
+
+
+def test_a_file_of_blank_lines_is_a_users_mistake(run, tmp_path):
+    (tmp_path / "blank.en").write_text("\n  \n")
+    with pytest.raises(InputError, match="blank lines alone"):
+        benchmark_corpus(run.path, tmp_path / "blank.en")

@@ -1,0 +1,93 @@
+import threading
+
+import pytest
+
+from benchmarks import measure
+from benchmarks.measure import (
+    at_its_best,
+    at_once,
+    check_positive,
+    grid,
+    in_turns,
+    use_threads,
+)
+from keras_transformer.errors import InputError
+
+
+def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch):
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
+    clock = iter(range(100))
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock) ** 2)
+    order = []
+    seconds = in_turns({name: lambda name=name: order.append(name) for name in "abc"}, 2)
+    assert order == ["a", "b", "c", "b", "c", "a"]
+    # Each call reads the clock twice: 1² - 0², 3² - 2², 5² - 4², ...
+    assert seconds == {"a": [1, 21], "b": [5, 13], "c": [9, 17]}
+
+
+def test_a_turn_of_short_calls_is_their_mean(monkeypatch):
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
+    # Three calls until half a second is over: at 0.2, 0.4 and 0.6.
+    clock = iter([0.0, 0.2, 0.4, 0.6])
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
+    calls = []
+    assert in_turns({"a": lambda: calls.append(1)}, 1) == {"a": [pytest.approx(0.2)]}
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("threads", "batch", "expected"),
+    [
+        (1, 9, {(1, 1)}),
+        (2, 9, {(1, 1), (1, 2), (2, 1)}),
+        (2, 1, {(1, 1), (1, 2)}),  # one sentence has no parts
+        (4, 2, {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)}),
+    ],
+)
+def test_the_grid_has_every_way_to_use_the_threads_and_no_more(threads, batch, expected):
+    assert set(grid(threads, batch)) == expected
+
+
+def test_parts_are_worked_on_at_once_and_come_back_in_order():
+    both = threading.Barrier(2, timeout=10)
+
+    def call(items):
+        both.wait()  # The other one is at it, too.
+        return [each * 10 for each in items]
+
+    assert at_once([call, call])([1, 2, 3]) == [10, 20, 30]
+
+
+def test_the_fastest_setting_is_taken_and_the_warm_up_does_not_count(monkeypatch):
+    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
+    now, calls = [0.0], []
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+
+    def call(name, *seconds):
+        calls.append(name)
+        now[0] += seconds[min(calls.count(name), len(seconds)) - 1]
+        return [f"by {name}"]
+
+    # The first call compiles; of the others the least counts.
+    seconds = {"a": (1, 5, 9), "b": (90, 8, 3), "c": (1, 4, 4)}
+    makers = {name: lambda name=name: call(name, *seconds[name]) for name in seconds}
+    trial = at_its_best(makers)
+    assert (trial.setting, trial.result, trial.call()) == ("b", ["by b"], ["by b"])
+    assert trial.tried == {"a": 5, "b": 3, "c": 4}
+
+
+@pytest.mark.tensorflow
+def test_threads_that_come_too_late_are_a_users_mistake():
+    import tensorflow as tf
+
+    tf.constant(1) + 1  # TensorFlow has begun, with the two threads of conftest.py.
+    use_threads(2)
+    with pytest.raises(InputError, match="threads=5, TensorFlow runs with 2"):
+        use_threads(5)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", [], [1, 0], None])
+def test_a_value_that_is_not_positive_is_a_users_mistake(value):
+    with pytest.raises(InputError, match="`steps` must be a positive"):
+        check_positive(steps=value)
+    check_positive(steps=1, batch_sizes=(1, 2))

@@ -1,0 +1,124 @@
+"""Each trainer trains, and what is counted is the real tokens of its batches."""
+
+import numpy as np
+import pytest
+from small_corpus import PAIRS, write_corpus
+
+from benchmarks import measure, train, trainers
+from benchmarks.train import benchmark_train, table
+from benchmarks.trainers import TRAINERS
+from keras_transformer import TransformerConfig
+from keras_transformer.data import EncodedPairs, ParallelDataset
+from keras_transformer.errors import InputError
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
+
+SIZES = dict(model_dim=24, num_heads=3, intermediate_dim=40)
+CONFIG = TransformerConfig(
+    31, **SIZES, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0, normalize_first=True
+)
+
+
+@pytest.fixture
+def dataset():
+    rows = [[4 + (3 * row + column) % 27 for column in range(2 + row % 5)] for row in range(40)]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    return ParallelDataset(pairs, batch_tokens=64, max_shapes=1, seed=1)
+
+
+@pytest.mark.parametrize("name", ["keras_hub", "torch"])
+def test_the_same_batches_again_have_a_lower_loss(name, dataset):
+    trainer = TRAINERS[name]
+    pytest.importorskip(trainer.package, reason="comes with the extra [peers]")
+    setting = {"jit_compile": False} if "jit_compile" in trainer(CONFIG).settings()[0] else {}
+    train = trainer(CONFIG).steps(dataset, 3, **setting)
+    losses = [train() for _ in range(8)]
+    assert all(np.isfinite(losses)) and losses[-1] < losses[0]
+
+
+def test_pytorchs_first_loss_is_that_of_a_guess_and_padding_does_not_count(dataset):
+    torch = pytest.importorskip("torch", reason="comes with the extra [peers]")
+    torch.manual_seed(1)
+    model = trainers._torch_model(CONFIG, 8)
+    (source_ids, target_in_ids), labels = next(dataset.batches(0))
+
+    def loss(*padded):
+        columns = [torch.from_numpy(np.pad(ids, ((0, 0), (0, 1)))).long() for ids in padded]
+        return [float(model(*each)) for each in (columns, [c[:, :-1] for c in columns])]
+
+    longer, plain = loss(source_ids, target_in_ids, labels)
+    assert longer == pytest.approx(plain, rel=1e-5)
+    assert plain == pytest.approx(np.log(31), rel=0.3)
+
+
+class Fake:
+    """A trainer that takes no time."""
+
+    package = "keras"
+    note = "made up"
+    precision = "float32"
+    max_shapes = 1
+
+    def __init__(self, config):
+        self.config = config
+
+    def settings(self):
+        return [{}]
+
+    def steps(self, dataset, count):
+        assert len(dataset.shapes) <= self.max_shapes
+        return lambda: 1.5
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.setitem(TRAINERS, "ours", Fake)
+    monkeypatch.setitem(TRAINERS, "torch", type("Bucketed", (Fake,), {"max_shapes": 3}))
+    folder = write_corpus(tmp_path / "corpus")
+    return dict(source=folder / "train.en", target=folder / "train.de", vocabulary_size=150)
+
+
+def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeypatch):
+    pytest.importorskip("torch", reason="comes with the extra [peers]")
+    seconds = {"ours": [2.0, 4.0, 8.0], "torch": [1.0, 1.0, 1.0]}
+
+    def turns(calls, rounds):
+        return {name: seconds.get(name, [0.5] * rounds) for name in calls}
+
+    monkeypatch.setattr(measure, "in_turns", turns)
+    options = dict(layers=1, model_dim=24, num_heads=3, intermediate_dim=40, steps=10**6)
+    report = benchmark_train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
+    ours, other = report["trainers"]["ours"], report["trainers"]["torch"]
+    # All batches of an epoch hold all pairs, whatever their shapes.
+    assert ours["real_tokens"] == other["real_tokens"] > 2 * len({*PAIRS})
+    assert ours["real_token_share"] < other["real_token_share"] <= 1
+    assert ours["rate"] == pytest.approx(ours["real_tokens"] / 4.0, abs=0.1)
+    assert other["ratio"] == 0.25  # of 1/2, 1/4 and 1/8
+    product = 2 * 1024**3 / 0.5 / 1e9
+    assert report["matrix_product_gflops"]["float32"] == pytest.approx(product, rel=0.02)
+    assert ours["share"] * product == pytest.approx(ours["gflops"], abs=0.006)
+    text = table(report)
+    assert "| torch | " in text and "1+1 layers of 24/40" in text and "- ours: made up." in text
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"trainers": ["marian"]}, "The trainers are ours, .*engine='marian'"),
+        ({"steps": 0}, "steps=0"),
+        ({"model_dim": 25, "num_heads": 4}, "model_dim=25"),
+    ],
+)
+def test_a_wrong_option_is_a_users_mistake(files, options, expected):
+    with pytest.raises(InputError, match=expected):
+        benchmark_train(**files, **options)
+
+
+def test_the_program_gives_its_options_and_prints_the_report(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(train, "benchmark_train", lambda log, **options: asked.append(options))
+    monkeypatch.setattr(train, "table", lambda report: "a table")
+    train.main(["--source", "s", "--target", "t", "--batch-tokens", "80", "--trainers", "ours"])
+    names = {"source": "s", "target": "t", "batch_tokens": 80, "trainers": ["ours"]}
+    captured = capsys.readouterr()
+    assert (asked, captured.out, captured.err) == ([names], "null\n", "a table\n")
