@@ -4,6 +4,7 @@ import pytest
 
 from keras_transformer import Translation, Translator
 from keras_transformer.dialog import Conversation, Turns
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 
@@ -16,7 +17,7 @@ def tokenizer():
     return Tokenizer.train_from_texts(TEXTS, 23, turn_separator="</s>")
 
 
-class Echo:
+class Echo(Engine):
     """Stands for an engine: answers with the number of the source's turns."""
 
     max_source_length = 16

@@ -8,6 +8,7 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig, Transla
 from keras_transformer.config import BOS_ID, LanguageModelConfig
 from keras_transformer.data import read_lines
 from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import Engine
 from keras_transformer.models import LanguageModel
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
@@ -45,13 +46,13 @@ def test_heads_are_measured_on_the_pairs_that_were_held_out(tmp_path, monkeypatc
 def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus")
 
-    class Echo:
+    class Echo(Engine):
         def translate(self, texts, **options):
             assert options == {"beam_size": 3}
             known = dict(PAIRS)
             return [type("T", (), {"text": known[text]}) for text in texts]
 
-    monkeypatch.setattr(pipeline.Translator, "load", lambda path: Echo())
+    monkeypatch.setattr(pipeline.Translator, "load", lambda path: Translator(Echo()))
     saved = tmp_path / "out.de"
     scores = pipeline.evaluate_model(
         "any", corpus / "train.en", corpus / "train.de", save=saved, beam_size=3

@@ -5,10 +5,11 @@ import pytest
 
 from benchmarks import parity
 from keras_transformer import Translation, Translator
+from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
 
 
-class Live:
+class Live(Engine):
     """Translates to upper case; knows how probable a few targets are."""
 
     defaults = {"beam_size": 4, "length_penalty": 0.6}

@@ -11,14 +11,15 @@ import pytest
 
 from keras_transformer import Translation, Translator
 from keras_transformer.cli import run
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 
 
-class Recorder:
-    """Stands for a translator: answers anything, and remembers what it was asked."""
+class Recorder(Engine):
+    """Stands for a translator and its engine: answers anything, and remembers what it was asked."""
 
     def __init__(self):
-        self.asked = []
+        self.asked, self.engine = [], self
 
     def translate(self, texts, **options):
         self.asked.append(options)

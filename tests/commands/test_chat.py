@@ -10,15 +10,12 @@ from keras_transformer.dialog import Turns
 def talk(recorder, call, monkeypatch):
     """`talk(text, …)`: exit code, replies, stderr, and the sources with their options."""
 
-    class Engine:
-        source_tokenizer, max_source_length = None, 100
-
     def translate(texts, **options):
         recorder.asked += [(text, options) for text in texts]
         return [Translation(f"reply {len(recorder.asked)}", -1.0) for _ in texts]
 
     monkeypatch.setattr(recorder, "translate", translate)
-    recorder.turns, recorder.engine = Turns("</s>"), Engine()
+    recorder.turns, recorder.max_source_length = Turns("</s>"), 100
 
     def talk(text, *arguments):
         code, out, err, asked = call("chat", *arguments, stdin=text)

@@ -110,7 +110,7 @@ def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp
     assert ended.value.code == 143 and os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("option", ["--beam-size", "--length-penalty", "--signatures"])
+@pytest.mark.parametrize("option", ["--n-best", "--signatures"])
 def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
     assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err

@@ -242,7 +242,7 @@ def test_a_real_tokenizer_turns_ids_into_words(real):
 
 
 @pytest.mark.tensorflow
-def test_a_translation_runs_code_of_at_most_twelve_files(real):
+def test_a_translation_runs_code_of_at_most_thirteen_files(real):
     # What a reader goes through to follow one sentence, after the model's graph was traced.
     package, files = pathlib.Path(keras_transformer.__file__).parent, set()
 
@@ -260,4 +260,4 @@ def test_a_translation_runs_code_of_at_most_twelve_files(real):
         sys.setprofile(None)
         threading.setprofile(None)
     assert {"translator.py", "decoding/engine.py", "decoding/scheduler.py"} <= files
-    assert len(files) <= 12, sorted(files)
+    assert len(files) <= 13, sorted(files)
