@@ -3,13 +3,12 @@
     python -m benchmarks.decode_profile --batch-size 32 --beam-size 1
     python -m benchmarks.decode_profile --batch-size 16 --beam-size 4 --model RUN --source FILE
 
-Random sentences with a random model, each forced to 32 steps, as `python -m
-benchmarks.decode` does; or a text with a trained run and the recipe's length penalty. After a warm-up one call
-is timed and one is watched by TensorFlow's profiler. JSON on stdout: milliseconds on all threads
-by the operations' names in XLA, without their numbers; what is left of the threads' time, when
-nothing ran, or the part of a product that is not the calling thread's, or Python; the machine's
-matrix-product rate, measured in the same process; and the share of it that the search of random
-sentences reaches.
+Random sentences with a random model, each forced to 32 steps, as `benchmarks.decode` does; or a
+text with a trained run and the recipe's length penalty. After a warm-up one call is timed and one
+is watched by TensorFlow's profiler. JSON on stdout: milliseconds on all threads by the operations'
+names in XLA, without their numbers; what is left of the threads' time, when nothing ran, or the
+part of a product that is not the calling thread's, or Python; the machine's matrix-product rate,
+measured in the same process; and the share of it that the search of random sentences reaches.
 """
 
 import argparse

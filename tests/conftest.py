@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import sys
 
 import keras
 import numpy as np
@@ -13,6 +14,9 @@ from keras import ops
 from keras_transformer.compilation_cache import enable_compilation_cache
 
 BACKEND = keras.backend.backend()
+
+# For `import benchmarks`; last, as the package itself comes from the installation.
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 # A program of a test is compiled once and runs for milliseconds: LLVM's optimizations cost a third
 # of the time of the tests that compile, and so does emitting each fusion through MLIR instead of as
