@@ -71,7 +71,7 @@ def main():
         print(json.dumps(report, indent=2, ensure_ascii=False))
         return
     artifact = Translator.load(options.artifact) if options.artifact else None
-    fixed = {**live.defaults, **getattr(getattr(artifact, "engine", None), "manifest", {})}
+    fixed = {**live.defaults, **((artifact.engine.manifest or {}) if artifact else {})}
     penalty = fixed["length_penalty"]
     report = {}
     for beam_size in options.beam_sizes or sorted({1, fixed["beam_size"]}):
