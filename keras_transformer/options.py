@@ -113,7 +113,7 @@ class DecodingOptions:
 
     @property
     def with_coverage(self) -> bool:
-        """Whether the search needs the attention of each step."""
+        """True if the search needs the attention of each step."""
         return self.coverage_penalty > 0 and self.beam_size > 1 and not self.sampling
 
     def longest(self, max_length: int) -> int:
