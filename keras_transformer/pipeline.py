@@ -12,11 +12,11 @@ from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import (
     check_writable,
     one_line,
-    staged_folder,
     write_output,
     write_whole,
 )
 from keras_transformer.inputs import ids_and_texts
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training import RunFolder, evaluate, perplexity
 from keras_transformer.training.corpus import labelled_texts, text_files, texts_of
@@ -208,7 +208,6 @@ def export_tokenizer_json(
     texts that get other ids there, which only some with a grapheme of several characters may.
     """
     from keras_transformer.export.verification import sample_texts
-    from keras_transformer.files import MANIFEST
     from keras_transformer.text.tokenizer_json import tokenizer_json, verify_tokenizer_json
 
     folder = RunFolder.existing(run)
@@ -221,7 +220,7 @@ def export_tokenizer_json(
         if isinstance(each, Tokenizer)  # and no labels
     }
     manifest = {"format": "keras_transformer.tokenizer_json", "files": list(files)}
-    with staged_folder(output, overwrite) as staging:
+    with OwnedFolder(output).staged(overwrite) as staging:
         report = {}
         for name, tokenizer in files.items():
             _write_json(staging / name, tokenizer_json(tokenizer))
@@ -322,7 +321,7 @@ def inspect_run(
     search["length_penalty"] = recipe.decoding.length_penalty
     model = folder.model()
     check_transformer(model.config, "`inspect`")
-    with staged_folder(output, overwrite, marker="report.json") as staging:
+    with OwnedFolder(output, "report.json").staged(overwrite) as staging:
         engine = ModelEngine(model, *folder.tokenizers(), **recipe.engine_options, with_xla=False)
         with heads_off(engine.model, without_heads):
             pass  # Heads that are not there are named before anything is compiled.

@@ -10,7 +10,7 @@ import pytest
 from keras_transformer import Tokenizer, pipeline
 from keras_transformer.cli import run
 from keras_transformer.export.manifest import phase
-from keras_transformer.files import staged_folder
+from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import tokenizer_json
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
@@ -91,7 +91,7 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
 
 def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):
     def export(run, output, **options):
-        with staged_folder(output):
+        with OwnedFolder(output).staged():
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
 
