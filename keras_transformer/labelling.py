@@ -71,20 +71,22 @@ class LabelEngine(Engine):
         long_input = self.long_inputs[0] if long_input is None else long_input
         check_choice("long_input", long_input, self.long_inputs)
         found = self.probabilities(texts, batch_size, long_input) if texts else ()
-        return [self._translation(row, n_best) for row in found]
+        return [label_translation(row, self.labels, n_best) for row in found]
 
-    def _translation(self, row, n_best):
-        if not row.any():
-            return Translation("", 0.0)
-        best, *others = (
-            Translation(
-                self.labels[place],
-                float(row[place]),
-                logarithm := float(np.log(max(row[place], 1e-38))),
-                tokens=(self.labels[place],),
-                ids=(int(place),),
-                token_log_probabilities=(logarithm,),
-            )
-            for place in np.argsort(-row, kind="stable")[:n_best]
+
+def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:
+    """Returns the most probable labels of a text from its row of probabilities."""
+    if not row.any():
+        return Translation("", 0.0)
+    best, *others = (
+        Translation(
+            labels[place],
+            float(row[place]),
+            logarithm := float(np.log(max(row[place], 1e-38))),
+            tokens=(labels[place],),
+            ids=(int(place),),
+            token_log_probabilities=(logarithm,),
         )
-        return dataclasses.replace(best, alternatives=tuple(others))
+        for place in np.argsort(-row, kind="stable")[:n_best]
+    )
+    return dataclasses.replace(best, alternatives=tuple(others))

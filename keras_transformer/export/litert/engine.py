@@ -1,9 +1,12 @@
 """Translating with an exported LiteRT file."""
 
+import ctypes
 import functools
 import hashlib
+import importlib.util
 import math
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +25,16 @@ from keras_transformer.export.engine import (
     in_batches,
     with_alternatives,
 )
-from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE, tokenizer_operations
+from keras_transformer.export.exporter import read_manifest
+from keras_transformer.export.fresh_process import folder_of
 from keras_transformer.export.litert.file import IDENTIFIER
-from keras_transformer.export.manifest import read_manifest
 from keras_transformer.inputs import bucket, check_positive, pad, source_ids
 from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.translation import Translation
 
+IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
 _LEAST_ROWS = 4  # of a part that gets a thread of its own
+_REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 _WANTED = (
     "searches",
     "beam_size",
@@ -262,15 +267,35 @@ def _load(path, takes_text, threads):
     return loaded
 
 
+def tokenizer_operations() -> list:
+    """Returns functions that register tensorflow-text's SentencePiece operations.
+
+    They are taken from its shared object: importing the package would import TensorFlow, which
+    computes nothing here. Raises `ImportError` where it is not installed.
+    """
+    registrar = sys.modules.get(_REGISTRAR)  # Of the package, where that is imported already.
+    if registrar is None:
+        framework, text = (folder_of(name) for name in ("tensorflow", "tensorflow_text"))
+        if framework is None or text is None:
+            raise ImportError("A text model needs the operations of tensorflow-text.")
+        # The registrar finds it by its name. Not for all to see: LiteRT has functions of these
+        # names.
+        ctypes.CDLL(os.path.join(framework, "libtensorflow_framework.so.2"))
+        path = os.path.join(text, "core", "pybinds", "tflite_registrar.so")
+        spec = importlib.util.spec_from_file_location(_REGISTRAR, path)
+        assert spec is not None and spec.loader is not None
+        registrar = sys.modules[_REGISTRAR] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(registrar)
+    return [registrar.AddFastSentencepieceTokenize, registrar.AddFastSentencepieceDetokenize]
+
+
 def _manifest_beside(path):
-    expected = f"{path}: expected a LiteRT model that this package exported."
     if not path.is_file():
-        raise InputError(f"{expected} Received: no such file.")
-    missing = f"a file without {MANIFEST} beside it"
-    manifest = read_manifest(path.parent, ("litert", "web"), _WANTED, expected, missing)
+        raise InputError(f"{path}: expected a LiteRT model. Received: no such file.")
+    manifest = read_manifest(path.parent, ("litert", "web"), _WANTED, "a LiteRT model")
     files = manifest["files"]
     if not isinstance(files, dict) or not isinstance(files.get(path.name), dict):
-        raise InputError(f"{expected} Received: a {MANIFEST} that does not name the file.")
+        raise InputError(f"{path}: expected a LiteRT model that {MANIFEST} beside it names.")
     return manifest
 
 
