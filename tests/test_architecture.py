@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
-BASE = {"config", "dialog", "errors", "files"}
+BASE = {"config", "declaration", "dialog", "errors", "files"}
 GIVEN = {"inputs", "options", "translation", "engine", "labelling"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
@@ -25,12 +25,13 @@ DECODING = MODELS | GIVEN | {"decoding"}
 # Whatever is not named here stands above: it may use all but the command line.
 MAY_IMPORT = {
     "config": BASE,
+    "declaration": {"errors"},
     "errors": BASE,
     "files": BASE,
     "dialog": BASE,
     "inputs": BASE,
     "translation": BASE,
-    "options": BASE | {"inputs"},
+    "options": {"declaration", "errors"},
     "engine": BASE | {"translation"},
     "labelling": BASE | {"inputs", "translation", "engine"},
     "selection": BASE,

@@ -17,7 +17,7 @@ from keras_transformer.serving import ServerOptions
         ({"batch_wait_ms": float("inf")}, "`batch_wait_ms`"),
         ({"port": "8501"}, "`port`"),
         ({"replicas": True}, "`replicas`"),
-        ({"replica": 2}, "unknown key `replica`. Did you mean `replicas`?"),
+        ({"replica": 2}, "There is no option `replica`. Did you mean `replicas`?"),
         ({"max_sentences": 500, "max_queue": 400}, "max_sentences=500, max_queue=400"),
         ({"name": "a/b"}, "`name`"),
     ],
