@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
-BASE = {"config", "declaration", "dialog", "errors", "files"}
+BASE = {"config", "declaration", "dialog", "errors", "files", "owned_folder"}
 GIVEN = {"inputs", "options", "translation", "engine", "labelling"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "declaration": {"errors"},
     "errors": BASE,
     "files": BASE,
+    "owned_folder": BASE,
     "dialog": BASE,
     "inputs": BASE,
     "translation": BASE,

@@ -11,7 +11,7 @@ import keras
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig, cli, pipeline
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, cli, run_exports
 from keras_transformer.cli import run
 from keras_transformer.errors import VerificationError
 from keras_transformer.training import Recipe, RunFolder
@@ -271,7 +271,7 @@ def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
     def fail(*arguments, **options):
         raise VerificationError("3 of 200 translations differ.")
 
-    monkeypatch.setattr(pipeline, "export_run", fail)
+    monkeypatch.setattr(run_exports, "export_run", fail)
     assert run(EXPORT) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -74,7 +74,7 @@ def _score(options):
 
 def _evaluate(options):
     from keras_transformer.errors import NotSavedError
-    from keras_transformer.pipeline import evaluate_model
+    from keras_transformer.training.evaluate import evaluate_model
 
     values = given(options)
     values["of_references"] = values.pop("perplexity", False)
