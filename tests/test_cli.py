@@ -362,9 +362,7 @@ def test_verbose_stands_before_a_command_or_after_it():
 @pytest.mark.parametrize("arguments", ['"demo"', '"demo", "--verbose"'])
 def test_tensorflow_is_silent_unless_it_is_asked(arguments, tmp_path):
     then = "tensorflow.config.list_physical_devices(); os.write(2, b'ours')"
-    code = "import sys; sys.argv[0] = 'keras-transformer'\n" + textwrap.dedent(
-        IMPORT_TENSORFLOW.format(arguments=arguments, then=then)
-    )
+    code = IMPORT_TENSORFLOW.format(arguments=arguments, then=then)
     done = new_process(code, tmp_path)
     assert done.returncode == 0
     if "verbose" in arguments:
@@ -376,9 +374,7 @@ def test_tensorflow_is_silent_unless_it_is_asked(arguments, tmp_path):
 def test_what_tensorflow_writes_while_it_fails_to_load_is_shown(tmp_path):
     broken = "import os; os.write(2, b'a reason\\n'); raise ImportError('no such symbol')"
     (tmp_path / "tensorflow.py").write_text(broken.replace("\\\\", "\\"))
-    code = "import sys; sys.argv[0] = 'keras-transformer'\n" + textwrap.dedent(
-        IMPORT_TENSORFLOW.format(arguments='"demo"', then="pass")
-    )
+    code = IMPORT_TENSORFLOW.format(arguments='"demo"', then="pass")
     done = new_process(code, tmp_path)
     assert done.returncode != 0
     assert "a reason" in done.stderr and "no such symbol" in done.stderr
