@@ -129,7 +129,6 @@ def engine(path, root):
 
     Returns `call(method, arguments, options)` of the engine.
     """
-    sys.argv[0] = "keras-transformer"  # The package then imports nothing by itself.
     sys.path.append(root)
     from keras_transformer.translator import Translator
 
