@@ -34,7 +34,12 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     for row, formats in rows.values():
         groups.setdefault(", ".join(each for each in formats if each != "litert"), []).append(row)
     for title, each in groups.items():
-        add_options(command.add_argument_group(title), *each)
+        group = command.add_argument_group(title)
+        add_options(group, *(row for row in each if row[1] != [str]))
+        for name, _, metavar, meaning in (row for row in each if row[1] == [str]):
+            # None of them is a list, too.
+            suppressed = {"default": argparse.SUPPRESS, "nargs": "*"}
+            group.add_argument(f"--{name}", metavar=metavar, help=meaning, **suppressed)
     command.set_defaults(command=_export)
 
 

@@ -98,7 +98,12 @@ class LiveAnswers:
         """Returns the translations or scores of each batch."""
         if search.targets is not None:
             pairs = zip(search.batches, search.targets, strict=True)
-            return [teacher_forced(self.engine, *pair, self.length_penalty) for pair in pairs]
+            scored = [teacher_forced(self.engine, *pair, self.length_penalty) for pair in pairs]
+            return [
+                # The text as it was given: what is too long is cut.
+                [dataclasses.replace(each, text=text) for each, text in zip(*pair, strict=True)]
+                for pair in zip(scored, search.targets, strict=True)
+            ]
         return [self._translations(texts, search) for texts in search.batches]
 
     def _translations(self, texts, search):
@@ -188,7 +193,8 @@ def _answers(searches):
         start = time.perf_counter()
         if search.targets is not None:
             pairs = zip(search.batches, search.targets, strict=True)
-            batches = [engine.score(*pair) for pair in pairs]
+            scored = [engine.score(*pair) for pair in pairs]
+            batches = [[dataclasses.replace(each, ids=()) for each in one] for one in scored]
         else:
             batches = [
                 engine.translate(texts, long_input="truncate", **search.options_of(texts))

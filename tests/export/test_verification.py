@@ -54,8 +54,8 @@ class Live(Engine):
         if not text.strip():
             return Translation("", 0.0)
         ids = tuple(self.target_tokenizer.tokenize(text.upper(), add_eos=True))
-        # As many, each less probable by 1.
-        others = [Translation(f"{text.upper()} {i}", -2.0 - i) for i in range(1, n_best)]
+        # As many as were asked for, each a little less probable.
+        others = [Translation(f"{text.upper()} {i}", -2.0 - i / 1000) for i in range(1, n_best)]
         found = Translation(text.upper(), -2.0, -4.0, tuple(others), ids=ids)
         return dataclasses.replace(found, **fields)
 
@@ -65,7 +65,7 @@ class Live(Engine):
         return [Translation(text, self.scores.get(text, -2.0)) for text in texts]
 
 
-class Tested(Engine):
+class Spoiled(Engine):
     """The live model's answers but for the `spoiled` ones, by source."""
 
     def __init__(self, spoiled=None, without_ids=False):
@@ -94,7 +94,7 @@ def other(text="other", score=-2.0, **fields):
 
 
 def test_equal_answers_pass_and_are_counted():
-    found = check(Tested())
+    found = check(Spoiled())
     assert found["batch_sizes"] == [99, 1] and found["texts"] == 100 and found["others"] == 0
     for name in ("mean_score_difference", "largest_score_difference", "largest_regret"):
         assert found[name] == 0
@@ -106,7 +106,7 @@ SPOILED = {
     "another score": (dataclasses.replace(RIGHT, score=-2.1), "scores that are the live model's"),
     "no number": (dataclasses.replace(RIGHT, score=math.nan), "scores that are the live model's"),
     "the live model's score of another text": (other("wrong"), "scores that are the live model's"),
-    "a text that the live model scores lower": (other("wrong", -9.0), "as high as its own, each"),
+    "a text that the live model scores lower": (other("wrong", -9.0), "as high as its own"),
     "nothing of something": (Translation("", 0.0), "'TEXT 7'. Received: '' for 'text 7'"),
     "ids of another text": (other("TEXT 7", ids=(65, 2)), "the text of the ids. Received"),
     "another sum": (dataclasses.replace(RIGHT, log_probability=-4.1), "`log_probability` -4.0"),
@@ -119,14 +119,14 @@ SPOILED = {
 def test_one_spoiled_answer_of_a_hundred_is_caught(case):
     answer, message = SPOILED[case]
     with pytest.raises(VerificationError, match=f"^file, beam: .*{message}"):
-        check(Tested({"text 7": answer}), live=Live({"wrong": -9.0}))
+        check(Spoiled({"text 7": answer}), live=Live({"wrong": -9.0}))
 
 
 def test_a_translation_of_a_blank_text_and_a_missing_one_are_caught():
     with pytest.raises(VerificationError, match="expected ''. Received: 'other'"):
-        check(Tested({"": other()}))
+        check(Spoiled({"": other()}))
 
-    class Short(Tested):
+    class Short(Spoiled):
         def translate(self, texts, **options):
             return super().translate(texts, **options)[1:]
 
@@ -138,11 +138,11 @@ def test_another_text_that_the_live_model_likes_as_much_is_right_unless_there_ar
     ties = {text: other(f"tie {i}", -2.001) for i, text in enumerate(TEXTS)}
     live = Live({each.text: each.score for each in ties.values()})
     two, three = ({text: ties[text] for text in TEXTS[:count]} for count in (2, 3))
-    assert check(Tested(two), live=live)["others"] == 2
+    assert check(Spoiled(two), live=live)["others"] == 2
     with pytest.raises(
         VerificationError, match="at most 2% other texts. Received: 3 of 100, first"
     ):
-        check(Tested(three), live=live)
+        check(Spoiled(three), live=live)
 
 
 def test_hypotheses_after_the_best_count_too():
@@ -151,21 +151,21 @@ def test_hypotheses_after_the_best_count_too():
     swapped = dataclasses.replace(best, alternatives=(second, first))
     live = Live()
     # The live model's own have its scores: they are not scored again.
-    assert check(Tested({"text 7": swapped}), live=live, beam_size=3, n_best=3)["others"] == 2
+    assert check(Spoiled({"text 7": swapped}), live=live, beam_size=3, n_best=3)["others"] == 2
     assert live.forced == []
     wrong = dataclasses.replace(best, alternatives=(first, dataclasses.replace(second, score=-5.0)))
     with pytest.raises(VerificationError, match="scores that are the live model's"):
-        check(Tested({"text 7": wrong}), beam_size=3, n_best=3)
+        check(Spoiled({"text 7": wrong}), beam_size=3, n_best=3)
     fewer = {text: Live().hypothesis(text) for text in TEXTS}
     with pytest.raises(VerificationError, match="198 of"):
-        check(Tested(fewer), beam_size=3, n_best=3)
+        check(Spoiled(fewer), beam_size=3, n_best=3)
 
 
 def test_a_text_without_ids_has_the_ids_that_another_file_gave_for_it():
     tie = other("AB", -2.0, ids=(65, 66, 0, 2))  # not the usual tokens of the text
     live = Live()
     searches = {
-        name: {"beam": (Tested({"text 7": tie}, without_ids), Search([TEXTS]))}
+        name: {"beam": (Spoiled({"text 7": tie}, without_ids), Search([TEXTS]))}
         for name, without_ids in (("ids", False), ("text", True))
     }
     seen = []
@@ -185,10 +185,10 @@ def test_each_bound_lets_pass_what_is_under_it_and_nothing_above(bound, limit):
     def answers(nats):
         if limit == "score":  # every reported score is off
             spoiled = {text: other(f"o {text}", -size - nats) for text in TEXTS}
-            return Tested(spoiled), Live({f"o {text}": -size for text in TEXTS})
+            return Spoiled(spoiled), Live({f"o {text}": -size for text in TEXTS})
         count = 1 if limit == "worst_regret" else len(TEXTS)
         spoiled = {text: other(f"o {text}", -size - nats) for text in TEXTS[:count]}
-        return Tested(spoiled), Live({each.text: each.score for each in spoiled.values()})
+        return Spoiled(spoiled), Live({each.text: each.score for each in spoiled.values()})
 
     most = getattr(bound, limit) * size + bound.floor
     if limit == "worst_regret":
@@ -204,7 +204,7 @@ def test_each_bound_lets_pass_what_is_under_it_and_nothing_above(bound, limit):
 
 def test_two_samples_of_a_hundred_may_go_another_way_and_three_may_not():
     for count in (2, 3):
-        tested = Tested({text: other(f"o {text}", -50.0) for text in TEXTS[:count]})
+        tested = Spoiled({text: other(f"o {text}", -50.0) for text in TEXTS[:count]})
         if count == 2:
             assert check(tested, sampling=True)["others"] == 2
         else:
@@ -214,14 +214,14 @@ def test_two_samples_of_a_hundred_may_go_another_way_and_three_may_not():
 
 def test_each_text_is_searched_once_and_each_sample_has_a_seed():
     live = Live()
-    check(Tested(), live=live, batches=[TEXTS, TEXTS[:3], []])
+    check(Spoiled(), live=live, batches=[TEXTS, TEXTS[:3], []])
     assert sorted(live.searched) == sorted(TEXTS)
     assert Search([], {"sampling": True}).options_of("abc")["seed"] == [0, 7919, 15838]
 
 
 def test_given_targets_are_scored():
     search = Search([["a", "b"]], targets=[["x", "y"]])
-    artifacts = {"file": {"score": (Tested(), search)}}
+    artifacts = {"file": {"score": (Spoiled(), search)}}
     assert verify(artifacts, LiveAnswers(Live(), 0.8), FLOAT32)["file"]["score"]["texts"] == 2
     with pytest.raises(VerificationError, match="^file, score: .*scores"):
         verify(artifacts, LiveAnswers(Live({"y": -2.2}), 0.8), FLOAT32)
