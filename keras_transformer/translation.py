@@ -3,8 +3,19 @@
 import dataclasses
 import heapq
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+
+def length_penalty(length: Any, exponent: float) -> Any:
+    """Length penalty `((5 + length) / 6)^exponent` of a number of tokens, EOS included.
+
+    Larger exponents favour longer hypotheses. Takes a number or an array of floats.
+    Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
+    """
+    return ((5.0 + length) / 6.0) ** exponent
+
 
 CONTINUATION = ("continuation_log_probability", "continuation_length")
 """The fields of a `Translation` that say what follows a forced beginning."""

@@ -54,11 +54,11 @@ class Translator:
             raise InputError(f"{path}: no such run or export folder.")
         if (engine := _exported(path, threads)) is not None:
             return cls(engine)
+        if threads is not None:
+            give_tensorflow(threads)
         if (path / "recipe.yaml").exists():
             from keras_transformer.training import RunFolder
 
-            if threads is not None:
-                give_tensorflow(threads)
             folder = RunFolder(path)
             engine, decoding = folder.engine(), folder.recipe().decoding
             search = {name: getattr(decoding, name) for name in ("beam_size", "length_penalty")}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.export.engine import encoded
+from keras_transformer.engine import encoded
 from keras_transformer.export.exporter import ExportReport, read_manifest, read_template
 from keras_transformer.labelling import LabelEngine
 from keras_transformer.owned_folder import OwnedFolder

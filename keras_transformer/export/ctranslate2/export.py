@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swish": "SWISH"}
 _LEAST_POSITIONS = 1024
 # CTranslate2 searches without a length penalty: of 1,000 sentences of Multi30k 2, 5 and 28 get
-# another translation with penalties of 0, 0.6 and 1.2.
-BOUND = Bound(regret=0.01, worst_regret=0.5, others=0.05)
+# another translation with penalties of 0, 0.6 and 1.2. What its searches report is up to 0.2 % off
+# its own scoring, which is exact.
+BOUND = Bound(score=5e-3, worst_score=5e-3, regret=0.01, worst_regret=0.5, others=0.05)
 
 
 def export_ctranslate2(

@@ -15,9 +15,8 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.engine import (
+from keras_transformer.engine import (
+    Engine,
     built_in,
     check_as_exported,
     check_fixed_options,
@@ -25,6 +24,7 @@ from keras_transformer.export.engine import (
     in_batches,
     with_alternatives,
 )
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.exporter import read_manifest
 from keras_transformer.export.fresh_process import folder_of
 from keras_transformer.export.litert.file import IDENTIFIER

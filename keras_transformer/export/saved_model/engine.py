@@ -12,9 +12,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from keras_transformer.dialog import Turns
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.engine import (
+from keras_transformer.engine import (
+    Engine,
     built_in,
     check_as_exported,
     check_fixed_options,
@@ -22,6 +21,7 @@ from keras_transformer.export.engine import (
     in_batches,
     with_alternatives,
 )
+from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.exporter import read_manifest
 from keras_transformer.export.fresh_process import load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
