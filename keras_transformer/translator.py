@@ -1,4 +1,4 @@
-"""One way to translate, whatever the model comes in."""
+"""Text to text with a run folder or any export."""
 
 import os
 import pathlib
@@ -73,7 +73,7 @@ class Translator:
 
         Args:
             texts: List of strings. A blank one gives the empty string.
-            **options: As `decoding.ModelEngine.translate` takes them: `beam_size` (1 is greedy
+            **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
                 export takes no other search than the one that it was made with.
@@ -98,7 +98,7 @@ class Translator:
         return self.engine.stream(text, **options)
 
     def warmup(self, **options: Any) -> int:
-        """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
+        """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
         return self.engine.warmup(**self._with_defaults(options))
 
     @property
@@ -136,7 +136,7 @@ def _exported(path, threads):
 def give_tensorflow(threads: int, operations: int | None = None) -> None:
     """Sets TensorFlow's threads, and how many operations run at once, as many by default.
 
-    Raises `InputError` where it has begun with other threads.
+    Raises `InputError` where TensorFlow has begun with other threads.
     """
     import tensorflow as tf
 

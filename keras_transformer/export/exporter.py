@@ -1,4 +1,4 @@
-"""What all export formats share: one exporter a format, its manifest, its README, its report."""
+"""Base of the export formats: one exporter a format, its manifest, its README, its report."""
 
 import abc
 import contextlib
@@ -31,7 +31,7 @@ SEARCH_ROWS: tuple[Row, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote and how it was checked.
+    """Result of an export and of its verification.
 
     Attributes:
         folder: Path of the folder.

@@ -22,7 +22,7 @@ from keras_transformer.translation import CONTINUATION, Translation
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """How far an export's answers may lie from the live model's.
+    """Limits of the difference between an export's answers and the live model's.
 
     Scores are log-probabilities over the length penalty, in nats. A limit of nats is the field's
     share of the live model's score (of a text for `worst_score`, elsewhere the mean) and `floor`.
@@ -76,7 +76,7 @@ class Search(NamedTuple):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether samples are drawn: each text of a batch then gets a seed."""
+        """True where samples are drawn: each text of a batch then gets a seed."""
         return bool(self.options.get("sampling"))
 
     def options_of(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _compare(name, search, live, answers, bound):
 
 
 class _Comparison:
-    """What an engine found in one search, beside what the live model did."""
+    """Answers of an engine in one search, beside the live model's."""
 
     def __init__(self, name, live, bound, is_sampled):
         self.name, self.live, self.bound, self.is_sampled = name, live, bound, is_sampled

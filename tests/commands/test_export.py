@@ -109,8 +109,8 @@ def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys)
     assert asked == []
 
 
-@pytest.mark.parametrize("format", ["saved_model", "ctranslate2"])
-def test_what_litert_alone_has_is_refused(asked, format, capsys):
+@pytest.mark.parametrize("format", ["saved_model", "tokenizer_json"])
+def test_what_other_formats_have_is_refused(asked, format, capsys):
     assert run([*EXPORT, "--format", format, "--quantize", "int8"]) == 2
     assert f"--quantize does not go with --format {format}" in capsys.readouterr().err
     assert asked == []

@@ -24,7 +24,7 @@ from keras_transformer.translation import length_penalty as penalty_of
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
 
-# Options of `DecodingOptions` that CTranslate2 has beside those that `translate` names.
+# Options of `DecodingOptions` that CTranslate2 has and `translate` does not name.
 _TAKEN = (
     "sampling",
     "temperature",
@@ -36,7 +36,7 @@ _TAKEN = (
     "banned_ids",
     "no_repeat_ngram_size",
 )
-# Among them those that CTranslate2 applies to the logits before its log-probabilities.
+# Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
 _WANTED = (
     "beam_size",

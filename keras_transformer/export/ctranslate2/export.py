@@ -3,11 +3,11 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from keras_transformer.config import check_portable, check_transformer
+from keras_transformer.config import check_choice, check_portable, check_transformer
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.child_process import remote_engine
@@ -17,6 +17,9 @@ from keras_transformer.export.exporter import (
     ExportReport,
     write_tokenizers,
 )
+from keras_transformer.export.litert.export import QUANTIZE_ROWS
+from keras_transformer.export.litert.quantization import QUANTIZATIONS
+from keras_transformer.export.litert.verification import BOUNDS
 from keras_transformer.export.verification import (
     Bound,
     LiveAnswers,
@@ -36,6 +39,7 @@ _LEAST_POSITIONS = 1024
 # another translation with penalties of 0, 0.6 and 1.2. What its searches report is up to 0.2 % off
 # its own scoring, which is exact.
 BOUND = Bound(score=5e-3, worst_score=5e-3, regret=0.01, worst_regret=0.5, others=0.05)
+_BOUNDS = {**BOUNDS, "none": BOUND}
 
 
 def export_ctranslate2(
@@ -45,6 +49,7 @@ def export_ctranslate2(
     length_penalty: float = DecodingOptions.length_penalty,
     overwrite: bool = False,
     verification_texts: Sequence[str] | None = None,
+    quantize: Literal["none", "float16", "int8"] = "none",
 ) -> ExportReport:
     """Writes a CTranslate2 model, the tokenizers and a README that shows how to use them.
 
@@ -54,13 +59,17 @@ def export_ctranslate2(
     The arguments are those of `export_saved_model`; `beam_size` and `length_penalty` are what
     `Translator.load` searches with by default.
 
+    Args (the others are above):
+        quantize: Storage of the weights: `"none"` (float32), `"float16"`, or `"int8"`, in which
+            CTranslate2 also computes.
+
     Raises:
         InputError: `output` exists, or the model has something that CTranslate2 does not.
         ImportError: `ctranslate2` is not installed; it comes with the extra `ctranslate2`.
         VerificationError: The export does not translate as the live model does.
     """
-    search = {"beam_size": beam_size, "length_penalty": length_penalty}
-    return CTranslate2Exporter().export(engine, output, verification_texts, overwrite, **search)
+    options = {"beam_size": beam_size, "length_penalty": length_penalty, "quantize": quantize}
+    return CTranslate2Exporter().export(engine, output, verification_texts, overwrite, **options)
 
 
 class CTranslate2Exporter(Exporter):
@@ -70,14 +79,16 @@ class CTranslate2Exporter(Exporter):
     version = 3
     packages = ("ctranslate2",)
     template = "ctranslate2.md"
-    rows = SEARCH_ROWS
+    rows = (*SEARCH_ROWS, *QUANTIZE_ROWS[:1])
 
     def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)
+        quantize = options.pop("quantize", "none")
+        check_choice("quantize", quantize, QUANTIZATIONS)
         names = "beam_size", "length_penalty"
         resolved = {name: options.pop(name, getattr(DecodingOptions, name)) for name in names}
         engine.translate([], **resolved, **options)  # Checks them.
-        return resolved
+        return {**resolved, "quantize": quantize}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         convert_to_ctranslate2(
@@ -88,6 +99,7 @@ class CTranslate2Exporter(Exporter):
             ),
             folder,
             max_positions=max(_LEAST_POSITIONS, engine.max_source_length, engine.max_target_length),
+            quantize=options["quantize"],
         )
         return {**options, **write_tokenizers(engine, folder)}
 
@@ -118,9 +130,10 @@ def verify_ctranslate2(
         "score": Search(few, targets=few),
         "align": Search(few, {**beam, "alignment": True}),
     }
+    bound = _BOUNDS[manifest.get("quantize", "none")]
     with remote_engine(folder) as tested:
         artifacts = {"ctranslate2": {name: (tested, each) for name, each in searches.items()}}
-        return verify(artifacts, LiveAnswers(engine, manifest["length_penalty"]), BOUND)
+        return verify(artifacts, LiveAnswers(engine, manifest["length_penalty"]), bound)
 
 
 def convert_to_ctranslate2(
@@ -129,8 +142,9 @@ def convert_to_ctranslate2(
     target_tokens: list[str],
     output: str | os.PathLike,
     max_positions: int = 1024,
+    quantize: Literal["none", "float16", "int8"] = "none",
 ) -> None:
-    """Writes a CTranslate2 model folder with the same weights.
+    """Writes a CTranslate2 model folder with the model's weights.
 
     The source's EOS is added by CTranslate2 (`add_source_eos`).
 
@@ -139,6 +153,7 @@ def convert_to_ctranslate2(
         target_tokens: The token of each target id.
         output: Path of the folder to make.
         max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
+        quantize: Storage of the weights; see `export_ctranslate2`.
 
     Raises `InputError` and `ImportError` as `export_ctranslate2`.
     """
@@ -161,7 +176,7 @@ def convert_to_ctranslate2(
         _fill_cross_attention(layer, block, spec.decoder.num_heads)
         _fill_feed_forward(layer, block)
     spec.validate()
-    spec.optimize()
+    spec.optimize(None if quantize == "none" else quantize)
     Path(output).mkdir(parents=True, exist_ok=True)
     spec.save(str(output))
 
@@ -199,7 +214,7 @@ def _empty_spec(config, specs):
     heads = max(config.heads_of("encoder"))
     encoder = sides.TransformerEncoderSpec(config.num_encoder_layers, heads, **options)
     heads = max(config.heads_of("decoder") + config.heads_of("cross"))
-    # Alignments are the mean over all heads of the last block; those that it lacks come last.
+    # Alignments are the mean over all heads of the last block; missing heads come last.
     options["alignment_heads"] = config.heads_of("cross")[-1]
     decoder = sides.TransformerDecoderSpec(config.num_decoder_layers, heads, **options)
     return specs.TransformerSpec(encoder, decoder)
@@ -274,7 +289,7 @@ def _flat_output(dense, heads):
 
 
 def _with_heads(variable, heads, axis):
-    """CTranslate2 has one number of heads a side: those that a layer lacks are zeros."""
+    """Fills missing heads with zeros: CTranslate2 has one number of heads a side."""
     array = _array(variable)
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, heads - array.shape[axis])

@@ -55,7 +55,7 @@ class LiteRTEngine(Engine):
     Args:
         path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
             beside it, of a web export too), or their folder, which is the latter.
-        threads: As for `translate`, where that is told no other number.
+        threads: Threads of `translate` by default.
 
     Attributes:
         manifest: The content of its `export.json`.

@@ -104,7 +104,7 @@ def custom_operations(content: bytes) -> list[str]:
 
 
 def _append(whole, model, stored):
-    """Puts the graphs of a model behind those of the whole."""
+    """Appends the graphs of a model to the whole."""
     codes = [code_index(whole.operatorCodes, code) for code in model.operatorCodes]
     first = len(whole.subgraphs)
     kept = {int(each) for graph in model.subgraphs[:1] for each in (*graph.inputs, *graph.outputs)}
@@ -258,7 +258,7 @@ def _sharing_builder(flatbuffers):
         def _write(self, values):
             if values.dtype != np.uint8:
                 return super().CreateNumpyVector(values)
-            # What LiteRT's schema demands of buffers: they begin at multiples of 16 bytes.
+            # LiteRT's schema demands that buffers begin at multiples of 16 bytes.
             self.StartVector(1, values.size, 16)
             self.head -= values.size
             self.Bytes[self.head : self.head + values.size] = values.tobytes()

@@ -29,7 +29,7 @@ BOUNDS = {
     "float16": Bound(score=0.005, regret=0.02, worst_regret=1.0, **_ANY),
     "int8": Bound(score=0.08, regret=0.15, worst_regret=2.0, **_ANY),
 }
-# Of probabilities, which are scores of labels.
+# Bounds of probabilities, which are the scores of labels.
 LABEL_BOUNDS = {
     name: Bound(score=0, worst_score=0, regret=0, worst_regret=0, others=1.0, floor=most)
     for name, most in (("none", 1e-3), ("float16", 0.02), ("int8", 0.2))

@@ -255,7 +255,7 @@ def _save_ids(engine, folder, module, function):
     tf.saved_model.save(
         module, os.fspath(ids), {"serving_default": function, "serving_ids": function}
     )
-    # The same weights under the same names: one file on the disk for both.
+    # Both have equal weights under equal names: one file on the disk.
     shutil.rmtree(ids / "variables")
     (ids / "variables").mkdir()
     for path in (folder / "variables").iterdir():
@@ -309,7 +309,7 @@ def _custom_ops():
 
 
 def operations_in(folder: str | os.PathLike) -> set[str]:
-    """Names of the operations in a SavedModel, those of its functions too."""
+    """Names of the operations in a SavedModel, its functions' included."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     content = (Path(folder) / "saved_model.pb").read_bytes()

@@ -254,7 +254,7 @@ def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = No
 
 def _checked_manifest(folder):
     manifest = read_manifest(folder, ("saved_model",), _WANTED, "a SavedModel")
-    # What older versions did not write may be missing; what is there must be of its kind.
+    # Fields that older versions did not write may be missing; others must have their type.
     signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
     kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]
     kinds.append(isinstance(manifest.setdefault("files", {}), dict))

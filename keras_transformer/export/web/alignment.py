@@ -1,4 +1,4 @@
-"""What each token of a translation attended to, as a LiteRT signature, and proof that it is so."""
+"""Alignments of a translation as a LiteRT signature, and their verification."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -47,6 +47,14 @@ def test_other_weights_are_caught_and_nothing_is_left(make_engine, texts, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_int8_is_verified_by_its_bound(engine, texts, tmp_path):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    options = {"quantize": "int8", "verification_texts": texts[:20]}
+    report = ctranslate2.export_ctranslate2(engine, tmp_path / "new", **options)
+    assert report.manifest["quantize"] == "int8"
+    assert 0 < report.verification["ctranslate2"]["greedy"]["mean_score_difference"]
+
+
 def test_a_folder_that_does_not_load_is_told_in_one_line(report, engine, tmp_path, texts):
     with pytest.raises(VerificationError, match=r"\(engine\). Received: exit status"):
         verify_ctranslate2(tmp_path, engine, report.manifest, texts[:3])
