@@ -113,10 +113,10 @@ class TextOperations:
 def without_needless_rules(model_bytes: bytes) -> bytes:
     """Makes a tokenizer smaller for tensorflow-text's operations, without a change of ids.
 
-    SentencePiece's rule sets cover all of Unicode, 225,276 rules in 240 kB; a vocabulary
-    of European languages needs a hundredth of them. A rule from characters that are in no piece to others
-    that are in none changes nothing: the piece for the unknown stands for either, and once for
-    several in a row.
+    SentencePiece's rule sets cover all of Unicode, 225,276 rules in 240 kB; a vocabulary of
+    European languages needs a hundredth of them. A rule from characters that are in no piece to
+    others that are in none changes nothing: the piece for the unknown stands for either, and once
+    for several in a row.
 
     Takes and gives a serialized SentencePiece model. Raises `ImportError` where SentencePiece is
     too old to list its rules; a newer one comes with the extra `litert`.
