@@ -172,6 +172,8 @@ def resolve_search_options(
 
 def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
     """Returns a live engine that takes sources up to the longest of an export's lengths."""
+    if engine.max_source_length == options["source_lengths"][-1]:
+        return engine
     from keras_transformer.decoding import ModelEngine
 
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
