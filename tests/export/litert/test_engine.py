@@ -147,11 +147,11 @@ def change_middle(path):
         (lambda f: (f / "model_ids.tflite").write_bytes(b"\0\0\0\0TFL3"), "Received: 8."),
         (lambda f: shutil.copy(f / "model.tflite", f / "model_ids.tflite"), "bytes, as export"),
         (lambda f: change_middle(f / "model_ids.tflite"), "not what export.json describes"),
-        (lambda f: (f / "export.json").unlink(), "without export.json beside it"),
+        (lambda f: (f / "export.json").unlink(), "a folder without export.json"),
         (lambda f: (f / "export.json").write_text("{"), "cannot be read"),
         (lambda f: change_manifest(f, format="other"), '"format" is another'),
-        (lambda f: change_manifest(f, files={}), "does not name the file"),
-        (lambda f: change_manifest(f, files=5), "does not name the file"),
+        (lambda f: change_manifest(f, files={}), "that export.json beside it names"),
+        (lambda f: change_manifest(f, files=5), "that export.json beside it names"),
         (lambda f: (f / "export.json").write_text('{"format": "keras_transformer.litert"}'), '"s'),
         (lambda f: (f / "tokenizer.model").unlink(), "tokenizer.model"),
     ],
@@ -166,6 +166,6 @@ def test_a_damaged_export_is_told_in_one_line(litert_report, tmp_path, damage, e
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_is_its_file_of_ids(litert_report, engine):
+def test_a_folder_is_its_file_of_ids(litert_report, plain_engine):
     found = LiteRTEngine(litert_report.folder, threads=1).translate(["two dogs"])
-    assert found[0].ids == engine.translate(["two dogs"], 3, 0.8)[0].ids
+    assert found[0].ids == plain_engine.translate(["two dogs"], 3, 0.8)[0].ids
