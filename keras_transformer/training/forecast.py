@@ -1,4 +1,4 @@
-"""What a training will take, before its first step: lengths, batches, operations, time, memory."""
+"""Forecast of a training before its first step: lengths, batches, operations, time, memory."""
 
 import time
 from typing import Any
@@ -22,20 +22,20 @@ def forecast(
     dataset: ParallelDataset,
     training: TrainingSection,
 ) -> dict[str, Any]:
-    """The size of a training, as a dict fit for JSON.
+    """Returns the size of a training, as a dict fit for JSON.
 
     Args:
         config: The model's sizes.
-        parameters: Its numbers.
+        parameters: Number of its parameters.
         dataset: The training pairs in batches.
         training: The recipe's `training`.
 
     Returns:
-        `pairs_by_length`: pairs that each batch shape is for, `(rows, length)` beside them;
+        `pairs_by_length`: number of pairs for each batch shape `(rows, length)`;
         `real_token_share`; `parameters`; `floating_point_operations` of the matrix products to the
         end of the training, forwards and backwards, padding not counted (three passes forwards, as
         in the paper's table 2); `matrix_product_gflops`: the machine's rate now, in float32;
-        `minutes`: the least and the most that follow from it; `memory_gib`: weights, gradients and
+        `minutes`: least and most, from that rate; `memory_gib`: weights, gradients and
         the optimizer's state with the largest batch's activations, roughly.
     """
     lengths = dataset.pairs.source_lengths, dataset.pairs.target_lengths + 1
@@ -65,7 +65,7 @@ def forecast(
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """The same for people, with a histogram of the lengths."""
+    """Returns a forecast as lines of text, with a histogram of the lengths."""
     most = max(row["pairs"] for row in found["pairs_by_length"])
     histogram = [
         f"  up to {row['length']:4d} tokens: {row['pairs']:9,d} pairs, {row['rows']:5d} a batch "
