@@ -145,7 +145,7 @@ def join_hosts(hosts: str | None, index: int | None = None, model_devices: int =
 
     Args:
         hosts: `host:port,host:port,…`, equal on all of them; they meet at the first one. `auto`:
-            from the launcher's environment (Slurm, Open MPI, Kubernetes, Cloud TPU). None: one host.
+            from the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU). None: one host.
         index: This one's place in `hosts`, from 0. None with `auto`.
         model_devices: More than 1 splits the weights over so many devices (`model_parallel`), on
             one host.
