@@ -204,7 +204,6 @@ def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted, monkeypatc
 
 KILLED = """
 import os, signal, sys
-sys.argv[0] = "keras-transformer"  # Without Keras, which takes seconds.
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 output, renames, mounted = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
 rename, ismount = os.rename, os.path.ismount
