@@ -17,7 +17,7 @@ from keras_transformer.models import model_of
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.autotune import autotune, candidates, resolve_auto
 from keras_transformer.training.corpus import Corpus, Tokenizers
-from keras_transformer.training.forecast import forecast, lines
+from keras_transformer.training.forecast import forecast
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
@@ -59,7 +59,7 @@ def train(
         overwrite: Replace a run that is there, if nothing else is in its folder.
         verbose: Show a progress bar, or a line an epoch where stderr is no terminal, and samples.
         recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
-        dry_run: Show what the training would take (`forecast.lines`), and stop before anything is
+        dry_run: Show what the training would take (`forecast`), and stop before anything is
             written.
         host: This one of several hosts, of `join_hosts`. The first one writes `output`; to resume,
             all must see it.
@@ -166,8 +166,7 @@ class Run:
     def forecast(self) -> None:
         """Says what the training would take; nothing is written."""
         model = self._new_model(candidates(self.recipe)[0])
-        dataset, training = self.datasets["train"], self.recipe.training
-        for line in lines(forecast(model.config, model.count_params(), dataset, training)):
+        for line in forecast(model, self.datasets["train"], self.recipe.training):
             _say(line)
 
     def begin(self) -> None:

@@ -147,18 +147,6 @@ def test_training_stops_when_patience_is_over_and_counts_earlier_epochs(make_run
         assert model.stop_training == stops
 
 
-def test_history_goes_on_where_it_was(make_run):
-    run = make_run()
-    for epoch, loss in enumerate([0.1 + 0.2, 2.0]):
-        again = make_run()
-        again.history = run.folder.history()
-        logs = {"loss": loss, "val_loss": 1.0}
-        attach(callbacks.CommitEpoch(again), FakeModel()).on_epoch_end(epoch, logs)
-    assert [row["loss"] for row in run.folder.history()] == [0.1 + 0.2, 2.0]
-    text = f"epoch,loss,val_loss\n1,{0.1 + 0.2},1.0\n2,2.0,1.0\n"
-    assert run.folder.history_file.read_text() == text
-
-
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_ends_training_with_epoch_and_step(loss, make_run):
     run = make_run()

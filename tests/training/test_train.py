@@ -158,11 +158,22 @@ def test_the_recipe_in_the_folder_repeats_the_run(finished):
     assert finished.recipe().training.keep_checkpoints == 2
 
 
-def test_an_existing_run_is_not_overwritten_without_being_asked(finished):
-    before = finished.model_file.read_bytes()
+def test_a_run_is_not_replaced_unasked_nor_by_what_is_made_of_its_own_files(finished, tmp_path):
+    before = sorted((path, path.stat().st_mtime_ns) for path in finished.path.rglob("*"))
     with pytest.raises(InputError, match="exists already"):
         train(finished.recipe(), finished.path)
-    assert finished.model_file.read_bytes() == before
+    with pytest.raises(InputError, match="the recipe is in it"):
+        train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
+    (tmp_path / "link").symlink_to(finished.path)
+    of_samples, of_run = finished.recipe().to_dict(), finished.recipe().to_dict()
+    of_samples["data"]["validation"]["target"] = str(finished.path / "samples.txt")
+    of_run["training"]["start_from"] = str(finished.path)
+    for values, name in (of_samples, "data.validation.target"), (of_run, "training.start_from"):
+        for output in (finished.path, tmp_path / "link"):
+            with pytest.raises(InputError, match=f"not overwritten, because `{name}` is in it"):
+                train(Recipe.from_dict(values), output, overwrite=True)
+    after = sorted((path, path.stat().st_mtime_ns) for path in finished.path.rglob("*"))
+    assert after == before
 
 
 def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus):
@@ -178,19 +189,6 @@ def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus)
     (tmp_path / "file").write_text("years of work")
     with pytest.raises(InputError, match="must be a folder"):
         train(recipe(corpus), tmp_path / "file", overwrite=True)
-
-
-def test_a_run_is_not_replaced_by_what_is_made_of_its_own_files(finished, tmp_path):
-    before = sorted(finished.path.rglob("*"))
-    with pytest.raises(InputError, match="the recipe is in it"):
-        train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
-    values = finished.recipe().to_dict()
-    values["data"]["validation"]["target"] = str(finished.path / "samples.txt")
-    (tmp_path / "link").symlink_to(finished.path)
-    for output in (finished.path, tmp_path / "link"):
-        with pytest.raises(InputError, match="`data.validation.target` is in it"):
-            train(Recipe.from_dict(values), output, overwrite=True)
-    assert sorted(finished.path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -248,37 +246,23 @@ def test_a_run_goes_on_from_another_one_with_other_texts(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "message"),
+    ("section", "changes", "message"),
     [
-        ("training", "start_from", "nowhere", "no such run folder"),
-        ("text", "split_digits", True, "its `text` is not that of the recipe"),
-        ("model", "num_heads", 1, "its model is not the one of the recipe"),
+        ("training", {"start_from": "nowhere"}, "no such run folder"),
+        ("text", {"split_digits": True}, "its `text` is not that of the recipe"),
+        ("model", {"num_heads": 1}, "its model is not the one of the recipe"),
+        ("model", {"kind": "classifier"}, "its `kind` is not that of the recipe"),
     ],
 )
-def test_what_a_run_cannot_go_on_from_is_said(finished, tmp_path, section, key, value, message):
+def test_a_run_that_another_cannot_go_on_from_is_refused(
+    finished, tmp_path, section, changes, message
+):
     values = finished.recipe().to_dict()
-    values["training"]["start_from"] = str(finished.path)
-    values[section][key] = value
+    values["training"] |= {"start_from": str(finished.path), "attention_images": None}
+    values[section] = changes if "kind" in changes else {**values[section], **changes}
     with pytest.raises(InputError, match=message):
         train(Recipe.from_dict(values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_does_not_go_on_as_another_kind(finished, tmp_path):
-    values = finished.recipe().to_dict()
-    values["training"] |= {"start_from": str(finished.path), "attention_images": None}
-    values["model"] = {"kind": "classifier"}
-    with pytest.raises(InputError, match="its `kind` is not that of the recipe"):
-        train(Recipe.from_dict(values), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_run_is_not_replaced_by_what_goes_on_from_it(finished):
-    values, before = finished.recipe().to_dict(), finished.model_file.read_bytes()
-    values["training"]["start_from"] = str(finished.path)
-    with pytest.raises(InputError, match="not overwritten, because `training.start_from` is in it"):
-        train(Recipe.from_dict(values), finished.path, overwrite=True)
-    assert finished.model_file.read_bytes() == before
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
