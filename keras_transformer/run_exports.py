@@ -8,7 +8,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.export import exporter
 from keras_transformer.export.exporter import ExportReport
 from keras_transformer.training import RunFolder
-from keras_transformer.training.corpus import text_files, texts_of
+from keras_transformer.training.corpus import Corpus
 
 _VERIFICATION_SENTENCES = 300
 _SEARCH = ("beam_size", "length_penalty")
@@ -54,6 +54,7 @@ def verification_texts(recipe: Any, verify_with: FilePath | None = None) -> list
     """Returns source texts to verify an export with; None where the run's are gone."""
     if verify_with is not None:
         return read_lines(verify_with)[:_VERIFICATION_SENTENCES]
-    if not text_files(recipe, "validation")[0].is_file():
+    corpus = Corpus(recipe)
+    if not corpus.files("validation")[0].is_file():
         return None  # The export then makes texts up from the vocabulary.
-    return [source for source, _ in texts_of(recipe, "validation")][:_VERIFICATION_SENTENCES]
+    return [source for source, _ in corpus.pairs("validation")][:_VERIFICATION_SENTENCES]
