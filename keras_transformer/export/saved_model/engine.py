@@ -260,7 +260,10 @@ def _checked_manifest(folder):
     kinds.append(isinstance(manifest.setdefault("files", {}), dict))
     kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
     if not all(kinds):
-        raise InputError(f"{os.fspath(folder)}: {MANIFEST} has values of other types.")
+        raise InputError(
+            f"{os.fspath(folder)}: expected a SavedModel. Received: a {MANIFEST} with values of other "
+            "types."
+        )
     OwnedFolder(folder).check_digests(manifest["files"])
     return manifest
 
