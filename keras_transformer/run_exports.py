@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_transformer.data import read_lines
 from keras_transformer.errors import InputError
-from keras_transformer.export import exporter
+from keras_transformer.export import exporter_of
 from keras_transformer.export.exporter import ExportReport
 from keras_transformer.training import RunFolder
 from keras_transformer.training.corpus import Corpus
@@ -39,7 +39,7 @@ def export_run(
         VerificationError: The export does not give what the live model does.
     """
     folder = RunFolder.existing(run)
-    recipe, made = folder.recipe(), exporter(format)
+    recipe, made = folder.recipe(), exporter_of(format)
     texts = verification_texts(recipe, verify_with)
     engine = folder.engine()
     names = {name for name, *_ in made.rows} if engine.labels is None else set()

@@ -25,7 +25,7 @@ _MODULES = {
     "export_web": "web.export",
     "has_labels": "exporter",
 }
-__all__ = [*_MODULES, "FORMATS", "VerificationError", "exporter"]
+__all__ = [*_MODULES, "FORMATS", "VerificationError", "exporter_of"]
 
 _EXPORTERS = {
     "saved_model": "saved_model:SavedModelExporter",
@@ -45,7 +45,7 @@ def __getattr__(name):
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
-def exporter(name: str) -> "Exporter":
+def exporter_of(name: str) -> "Exporter":
     """Returns the exporter of a format in `FORMATS`."""
     module, _, exporter_class = _EXPORTERS[name].partition(":")
     return getattr(importlib.import_module(f"{__name__}.{module}"), exporter_class)()

@@ -77,11 +77,11 @@ def export_classifier(
         ImportError: LiteRT is not installed.
         VerificationError: The export does not give what the live model does.
     """
-    from keras_transformer.export import exporter
+    from keras_transformer.export import exporter_of
 
     if runtime == "litert" or quantize != "none":
         options["quantize"] = quantize
-    made = exporter("tflite" if runtime == "litert" else runtime)
+    made = exporter_of("tflite" if runtime == "litert" else runtime)
     return made.export(engine, output, verification_texts, overwrite, **options)
 
 

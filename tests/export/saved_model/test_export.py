@@ -198,9 +198,9 @@ def test_an_export_is_replaced_when_asked(engine, tmp_path, monkeypatch):
 IMPORT = """
 import sys
 sys.modules["tensorflow"] = sys.modules["tensorflow_text"] = None
-from keras_transformer.export import FORMATS, exporter
+from keras_transformer.export import FORMATS, exporter_of
 for name in FORMATS:
-    exporter(name)
+    exporter_of(name)
 """
 
 
