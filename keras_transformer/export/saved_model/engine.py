@@ -261,8 +261,8 @@ def _checked_manifest(folder):
     kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
     if not all(kinds):
         raise InputError(
-            f"{os.fspath(folder)}: expected a SavedModel. Received: a {MANIFEST} with values of other "
-            "types."
+            f"{os.fspath(folder)}: expected a SavedModel. "
+            f"Received: a {MANIFEST} with values of other types."
         )
     OwnedFolder(folder).check_digests(manifest["files"])
     return manifest
