@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_transformer.data import read_lines
 from keras_transformer.errors import InputError
-from keras_transformer.export import exporter_of
+from keras_transformer.export import FORMATS, exporter_of
 from keras_transformer.export.exporter import ExportReport
 from keras_transformer.training import RunFolder
 from keras_transformer.training.corpus import Corpus
@@ -42,7 +42,7 @@ def export_run(
     recipe, made = folder.recipe(), exporter_of(format)
     texts = verification_texts(recipe, verify_with)
     engine = folder.engine()
-    names = {name for name, *_ in made.rows} if engine.labels is None else set()
+    names = {name for name, *_ in FORMATS[format]} if engine.labels is None else set()
     search = {name: getattr(recipe.decoding, name) for name in _SEARCH if name in names}
     try:
         return made.export(engine, output, texts, overwrite, **{**search, **options})

@@ -7,9 +7,9 @@ import logging
 import signal
 import sys
 
-from keras_transformer.commands.arguments import Row, add_model, add_options, given
+from keras_transformer.commands.arguments import add_model, add_options, given
 from keras_transformer.errors import InputError
-from keras_transformer.export import FORMATS, exporter_of
+from keras_transformer.export import FORMATS, Row
 
 _VERIFY = "sentences to compare with the model on; default: the run's validation source"
 
@@ -22,13 +22,13 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         description="Exports a run folder. What is exported is verified against the model.",
     )
     add_model(command, "a run folder")
-    command.add_argument("--format", required=True, choices=FORMATS)
+    command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an export there")
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     rows: dict[str, tuple[Row, list[str]]] = {}
-    for name in FORMATS:
-        for row in exporter_of(name).rows:
+    for name, options in FORMATS.items():
+        for row in options:
             rows.setdefault(row[0], (row, []))[1].append(name)
     groups: dict[str, list[Row]] = {}
     for row, formats in rows.values():
@@ -47,7 +47,7 @@ def _export(options):
     from keras_transformer.run_exports import export_run
 
     values = given(options, "model", "format", "output", "overwrite", "verify_with")
-    allowed = {name for name, *_ in exporter_of(options.format).rows}
+    allowed = {name for name, *_ in FORMATS[options.format]}
     if wrong := [name for name in values if name not in allowed]:
         flag = wrong[0].replace("_", "-")
         raise InputError(f"--{flag} does not go with --format {options.format}.")

@@ -5,7 +5,7 @@ needs them, not with the package: the engines do without Keras.
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import VerificationError
 
@@ -35,8 +35,33 @@ _EXPORTERS = {
     "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
     "tokenizer_json": "tokenizer_json:TokenizerExporter",
 }
-FORMATS = tuple(_EXPORTERS)
-"""The names of the formats on the command line."""
+Row = tuple[str, Any, str | None, str]
+"""An option on the command line: name, type (None is a switch), metavar and help."""
+
+_SEARCH: tuple[Row, ...] = (
+    ("beam_size", int, "N", "default: the run's"),
+    ("length_penalty", float, "A", "default: the run's"),
+)
+_QUANTIZE = ("quantize", str, "KIND", "weights as float16 or int8; default: none (float32)")
+_LENGTHS = "tokens of a source that signatures are made for; default: 32 64 128, web: 32 96"
+_SIGNATURES = "serving_default greedy beam sample score align serving_ids; default: all"
+_LITERT: tuple[Row, ...] = (
+    *_SEARCH,
+    _QUANTIZE,
+    ("source_lengths", [int], "N", _LENGTHS),
+    ("n_best", int, "N", "hypotheses that beam search returns; default: all"),
+    ("ids_only", None, None, "leave out the file that takes text"),
+)
+_NPM = "where npm installed LiteRT.js; default: here or above"
+FORMATS: dict[str, tuple[Row, ...]] = {
+    "saved_model": (*_SEARCH, ("signatures", [str], "NAME", _SIGNATURES)),
+    "tflite": _LITERT,
+    "litert": _LITERT,
+    "web": (*_LITERT[:4], ("npm", str, "DIR", _NPM)),
+    "ctranslate2": (*_SEARCH, _QUANTIZE),
+    "tokenizer_json": (),
+}
+"""The formats on the command line with their options, here because `--help` imports no exporter."""
 
 
 def __getattr__(name):

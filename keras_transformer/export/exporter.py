@@ -21,13 +21,6 @@ from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 
 _logger = logging.getLogger(__name__)  # which the command line shows
 
-Row = tuple[str, Any, str | None, str]
-"""An option on the command line: name, type (None is a switch), metavar and help."""
-SEARCH_ROWS: tuple[Row, ...] = (
-    ("beam_size", int, "N", "default: the run's"),
-    ("length_penalty", float, "A", "default: the run's"),
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
@@ -55,14 +48,12 @@ class Exporter(abc.ABC):
         packages: Packages whose versions the manifest names.
         template: Path of the README's template in this package, for `string.Template`: the
             manifest's fields and `readme_fields`.
-        rows: Options on the command line, keyword arguments of `resolve_export_options`.
     """
 
     name: str
     version = 1
     packages: tuple[str, ...] = ()
     template: str
-    rows: tuple[Row, ...] = ()
 
     @abc.abstractmethod
     def resolve_export_options(self, engine: Engine, **options: Any) -> dict[str, Any]:

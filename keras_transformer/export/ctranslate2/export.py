@@ -12,12 +12,10 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.child_process import remote_engine
 from keras_transformer.export.exporter import (
-    SEARCH_ROWS,
     Exporter,
     ExportReport,
     write_tokenizers,
 )
-from keras_transformer.export.litert.export import QUANTIZE_ROWS
 from keras_transformer.export.litert.quantization import QUANTIZATIONS
 from keras_transformer.export.litert.verification import BOUNDS
 from keras_transformer.export.verification import (
@@ -79,7 +77,6 @@ class CTranslate2Exporter(Exporter):
     version = 3
     packages = ("ctranslate2",)
     template = "ctranslate2.md"
-    rows = (*SEARCH_ROWS, *QUANTIZE_ROWS[:1])
 
     def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
         check_convertible(engine.model.config)

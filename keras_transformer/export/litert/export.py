@@ -13,7 +13,6 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.classifier import classifier_readme
 from keras_transformer.export.exporter import (
-    SEARCH_ROWS,
     Exporter,
     ExportReport,
     check_no_other_options,
@@ -31,15 +30,6 @@ SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
 
 _TEXT_OPERATIONS = ["TFText>FastSentencepieceDetokenize", "TFText>FastSentencepieceTokenize"]
-QUANTIZE_ROWS = (
-    ("quantize", str, "KIND", "weights as float16 or int8; default: none (float32)"),
-    (
-        "source_lengths",
-        [int],
-        "N",
-        "tokens of a source that signatures are made for; default: 32 64 128, web: 32 96",
-    ),
-)
 
 
 def export_litert(
@@ -92,12 +82,6 @@ class LiteRTExporter(Exporter):
     name = "litert"
     packages = ("ai-edge-litert", "tensorflow", "tensorflow-text", "keras")
     template = "litert.md"
-    rows = (
-        *SEARCH_ROWS,
-        *QUANTIZE_ROWS,
-        ("n_best", int, "N", "hypotheses that beam search returns; default: all"),
-        ("ids_only", None, None, "leave out the file that takes text"),
-    )
 
     def resolve_export_options(self, engine: Engine, **options: Any) -> dict[str, Any]:
         if engine.labels is not None:

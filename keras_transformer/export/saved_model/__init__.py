@@ -10,7 +10,6 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.classifier import classifier_readme
 from keras_transformer.export.exporter import (
-    SEARCH_ROWS,
     Exporter,
     ExportReport,
     check_no_other_options,
@@ -105,10 +104,6 @@ class SavedModelExporter(Exporter):
     version = 2
     packages = ("tensorflow", "tensorflow-text", "keras")
     template = "saved_model.md"
-    rows = (
-        *SEARCH_ROWS,
-        ("signatures", [str], "NAME", f"{' '.join(INPUTS)}; default: all"),
-    )
 
     def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
         check_tensorflow("SavedModel")

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import (
-    SEARCH_ROWS,
     Exporter,
     ExportReport,
     log_duration,
@@ -19,7 +18,6 @@ from keras_transformer.export.exporter import (
 )
 from keras_transformer.export.litert.engine import IDS_FILE
 from keras_transformer.export.litert.export import (
-    QUANTIZE_ROWS,
     check_custom_ops,
     description,
     ids_to_ids,
@@ -95,11 +93,6 @@ class WebExporter(Exporter):
     name = "web"
     packages = ("ai-edge-litert", "tensorflow", "keras")
     template = "web.md"
-    rows = (
-        *SEARCH_ROWS,
-        *QUANTIZE_ROWS,
-        ("npm", str, "DIR", "where npm installed LiteRT.js; default: here or above"),
-    )
 
     def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
         npm = options.pop("npm", None)
