@@ -81,7 +81,7 @@ class DecodingOptions:
             check_integer(name, getattr(self, name), 1)
         for name in ("top_k", "min_length", "no_repeat_ngram_size"):
             check_integer(name, getattr(self, name), 0)
-        check_integer("max_length", self.longest(1), 1)
+        check_integer("max_length", self.resolve_max_length(1), 1)
         for name in ("length_penalty", "coverage_penalty", "diversity_penalty", "min_length_ratio"):
             _check_number(name, getattr(self, name), 0, math.inf, "a number, 0 or more")
         if self.max_length_ratio != math.inf:
@@ -116,7 +116,7 @@ class DecodingOptions:
         """True if the search needs the attention of each step."""
         return self.coverage_penalty > 0 and self.beam_size > 1 and not self.sampling
 
-    def longest(self, max_length: int) -> int:
+    def resolve_max_length(self, max_length: int) -> int:
         """Most tokens of a translation; `max_length` where the options name none."""
         return max_length if self.max_length is None else self.max_length
 

@@ -130,7 +130,7 @@ class CTranslate2Engine(Engine):
         inputs.check_bool("alignment", alignment)
         if batch_size is not None:
             inputs.check_positive("batch_size", batch_size)
-        longest = asked.longest(self.max_target_length)
+        longest = asked.resolve_max_length(self.max_target_length)
         if longest > self.max_target_length:
             rule = f"`max_length` must be at most {self.max_target_length} in this export."
             raise InputError(f"{rule} Received: max_length={longest}.")

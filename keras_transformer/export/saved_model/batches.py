@@ -24,7 +24,7 @@ WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 LENGTHS = (16, 32, 48)
 """The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
 
-# What `str.strip` takes away; RE2's `\s` knows ASCII alone.
+# Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
 
 
