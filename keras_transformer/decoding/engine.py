@@ -284,7 +284,7 @@ class ModelEngine(Engine):
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}
-        options = DecodingOptions.of(**options)
+        options = DecodingOptions(**options)
         options.check_ids(self.target_tokenizer.vocabulary_size)
         options.check_attention(self.model.config.heads_of("cross"))
         longest = self.max_target_length
