@@ -255,16 +255,15 @@ class ModelEngine(Engine):
         inputs.check_bool("alignment", alignment)
         count = 1 if prefixes is None else len(prefixes)
         prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
-        # A word that goes on to the limit: no EOS is allowed before it.
-        endless = dataclasses.replace(asked, min_length=self.max_target_length, seed=0)
         buckets = length_buckets(self.max_source_length)
-        targets = (
-            length_buckets(asked.resolve_max_length(self.max_target_length)) if alignment else ()
-        )
+        longest = asked.resolve_max_length(self.max_target_length)
+        targets = length_buckets(longest) if alignment else ()
+        # One token each: limits are no part of a program.
+        short = dataclasses.replace(asked, seed=0, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             jobs = [Job(i, source, 0, prefix) for i in range(batch_size)]
-            self._scheduler.search(jobs, endless, batch_size)
+            self._scheduler.search(jobs, short, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
                 self._scheduler.scorer(asked, True).run(pairs, batch_size)
