@@ -126,14 +126,14 @@ class ModelEngine(Engine):
         tokenizer, turn_id = self.source_tokenizer, self._turn_id
         sources, parts = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
         jobs = [
-            Job(part, sources[part], seeds[place], prefixes[place] if part == places[0] else ())
+            Job(sources[part], seeds[place], prefixes[place] if part == places[0] else ())
             for place, places in enumerate(parts)
             for part in places
         ]
         found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
-            best_translation(found[place], source, self._tokenizers, asked.num_groups > 1)
-            for place, source in enumerate(sources)
+            best_translation(hypotheses, source, self._tokenizers, asked.num_groups > 1)
+            for hypotheses, source in zip(found, sources, strict=True)
         ]
         if alignment:
             translations = self._aligned(translations, sources, asked, batch_size)
@@ -216,7 +216,7 @@ class ModelEngine(Engine):
         read = self._read([text])
         tokenizer, turn_id = self.source_tokenizer, self._turn_id
         sources, _ = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
-        jobs = [Job(0, each, seed, () if i else prefix) for i, each in enumerate(sources)]
+        jobs = [Job(each, seed, () if i else prefix) for i, each in enumerate(sources)]
         return self._stream(jobs, asked)
 
     def _stream(self, jobs, options):
@@ -262,7 +262,7 @@ class ModelEngine(Engine):
         short = dataclasses.replace(asked, seed=0, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
-            jobs = [Job(i, source, 0, prefix) for i in range(batch_size)]
+            jobs = [Job(source, 0, prefix)] * batch_size
             self._scheduler.search(jobs, short, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)

@@ -1,9 +1,8 @@
 """Many sentences, one model: batches of few shapes, and the compiled programs that are kept."""
 
-import concurrent.futures
 import functools
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import keras
@@ -15,7 +14,7 @@ from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.scoring import TeacherForcedScorer
 from keras_transformer.decoding.search import FIRST_CAPACITY, Search, result_capacity
 from keras_transformer.errors import InputError
-from keras_transformer.inputs import bucket, length_buckets, pad, row_count
+from keras_transformer.inputs import bucket, in_batches, length_buckets, pad, row_count
 from keras_transformer.options import DecodingOptions
 
 # Sets of options whose programs are kept: 30 MB, also of a tiny model, for each batch shape.
@@ -27,56 +26,50 @@ _PREFIX_MULTIPLE = 16
 class Job(NamedTuple):
     """A sentence to be searched."""
 
-    key: Hashable  # what the caller knows it by
     source: list[int]  # including EOS
-    seed: int  # for sampling
-    prefix: Sequence[int]  # what its translation must begin with
+    seed: int = 0  # for sampling
+    prefix: Sequence[int] = ()  # what its translation must begin with
 
 
 class Batch(NamedTuple):
-    """Sentences to be decoded together; rows after those with a key are padding."""
+    """Sentences to be decoded together."""
 
-    keys: list[Hashable]
+    count: int  # sentences; further rows are padding
     arguments: SearchArguments
     capacity: int  # tokens that the longest translation may have, or more
 
 
-def batches(
+def batch_of(
     jobs: Sequence[Job],
     options: DecodingOptions,
-    batch_size: int,
     max_lengths: tuple[int, int],
-    vocabulary_size: int,
-    continues_source: bool = False,
-) -> Iterator[Batch]:
-    """Batches by falling length; all have the same number of rows."""
-    jobs = sorted(jobs, key=lambda job: len(job.source), reverse=True)
-    rows = row_count(min(len(jobs), batch_size))
-    buckets = length_buckets(max_lengths[0])
-    longest_prefix = max(len(job.prefix) for job in jobs)
+    model,
+    rows: int,
+    longest_prefix: int = 0,
+) -> Batch:
+    """Pads jobs to `rows`, and their ids to few lengths; the arguments of one compiled call."""
+    columns = bucket(max(len(job.source) for job in jobs), length_buckets(max_lengths[0]))
     prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
     bias = None
     if options.banned_ids or options.logit_bias:
-        bias = np.zeros(vocabulary_size, "float32")
+        bias = np.zeros(model.config.output_vocabulary_size, "float32")
         for each, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
             bias[each] = max(value, NEG_INF)
-    for start in range(0, len(jobs), batch_size):
-        keys, sources, seeds, prefixes = zip(*jobs[start : start + batch_size], strict=True)
-        columns = bucket(len(sources[0]), buckets)
-        arguments = search_arguments(
-            options,
-            pad(sources, rows, columns),
-            max_lengths[1],
-            seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
-            prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
-            logit_bias=bias,
-        )
-        # One of few capacities, since each has its program: not smaller for smaller limits.
-        ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
-        forced_columns = columns if continues_source else prefix_columns
-        capacity = result_capacity(columns, ratio, max_lengths[1], forced_columns)
-        capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
-        yield Batch(list(keys), arguments, min(capacity, max_lengths[1]))
+    sources, seeds, prefixes = zip(*jobs, strict=True)
+    arguments = search_arguments(
+        options,
+        pad(sources, rows, columns),
+        max_lengths[1],
+        seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
+        prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
+        logit_bias=bias,
+    )
+    # One of few capacities, since each has its program: not smaller for smaller limits.
+    ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
+    forced_columns = columns if getattr(model, "continues_source", False) else prefix_columns
+    capacity = result_capacity(columns, ratio, max_lengths[1], forced_columns)
+    capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
+    return Batch(len(jobs), arguments, min(capacity, max_lengths[1]))
 
 
 class CompiledSearch:
@@ -96,11 +89,10 @@ class CompiledSearch:
         """Programs that XLA has compiled for it."""
         return sum(each.compilations for each in self._compiled.values())
 
-    def run(self, batch: Batch) -> list[tuple[Hashable, Hypotheses]]:
-        """Keys and their `Hypotheses`, arrays without the batch's axis."""
+    def run(self, batch: Batch) -> list[Hypotheses]:
+        """The `Hypotheses` of each sentence, arrays without the batch's axis."""
         found = [np.asarray(each) for each in self._function("run", batch)(batch.arguments)]
-        rows = enumerate(batch.keys)
-        return [(key, Hypotheses(*(each[row] for each in found))) for row, key in rows]
+        return [Hypotheses(*(each[row] for each in found)) for row in range(batch.count)]
 
     def stream(self, batch: Batch) -> Iterator[Hypotheses]:
         """Decodes a batch a token at a time; yields what is found so far, `(batch, …)`."""
@@ -148,7 +140,6 @@ class Scheduler:
 
     def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
         self._model, self._max_lengths = model, max_lengths
-        self._vocabulary_size = model.config.output_vocabulary_size
         self._frozen, self._workers, self._weights = frozen, workers, {}
         self._most, self._lock = most, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
@@ -159,18 +150,24 @@ class Scheduler:
         kept = (*self._compiled.values(), *self._graphs.values())
         return self._freed + sum(each.compilations for each in kept)
 
-    def search(self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int) -> dict:
-        """The `Hypotheses` of each job by its key, arrays without the batch's axis."""
-        if not jobs:
-            return {}
-        run = self.compiled(options).run
-        with concurrent.futures.ThreadPoolExecutor(self._workers) as pool:
-            found = pool.map(run, self._batches(jobs, options, batch_size))
-            return {key: hypotheses for pairs in found for key, hypotheses in pairs}
+    def search(
+        self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
+    ) -> list[Hypotheses]:
+        """The `Hypotheses` of each job, arrays without the batch's axis."""
+        compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
+        longest_prefix = max((len(job.prefix) for job in jobs), default=0)
+
+        def run(places):
+            chosen = [jobs[place] for place in places]
+            return compiled.run(self._batch(chosen, options, rows, longest_prefix))
+
+        lengths = [len(job.source) for job in jobs]
+        return in_batches(lengths, batch_size, [run] * self._workers)
 
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
         """The `Hypotheses` of one job so far, after each token."""
-        return self.compiled(options).stream(next(self._batches([job], options, 1)))
+        batch = self._batch([job], options, 1, len(job.prefix))
+        return self.compiled(options).stream(batch)
 
     def compiled(self, options: DecodingOptions) -> CompiledSearch:
         """The compiled search with these options."""
@@ -187,10 +184,8 @@ class Scheduler:
         make = functools.partial(TeacherForcedScorer, self._model, *key, self._max_lengths)
         return self._one_of_few(key, make)
 
-    def _batches(self, jobs, options, batch_size):
-        continues_source = getattr(self._model, "continues_source", False)
-        sizes = batch_size, self._max_lengths, self._vocabulary_size
-        return batches(jobs, options, *sizes, continues_source)
+    def _batch(self, jobs, options, rows, longest_prefix):
+        return batch_of(jobs, options, self._max_lengths, self._model, rows, longest_prefix)
 
     def _one_of_few(self, key, make):
         frees = keras.backend.backend() == "jax"

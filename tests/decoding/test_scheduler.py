@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -19,81 +20,70 @@ from keras_transformer.decoding.scheduler import (
     CompiledSearch,
     Job,
     Scheduler,
-    batches,
+    batch_of,
 )
 from keras_transformer.decoding.search import Search
 from keras_transformer.inputs import pad
 
-LENGTHS = (3, 17, 5, 40, 11, 2, 19)
-JOBS = [Job(f"s{i}", [7 + i] * length, 100 + i, ()) for i, length in enumerate(LENGTHS)]
+JOBS = [Job([7 + i] * length, 100 + i) for i, length in enumerate((40, 19, 17))]
+SHORT_JOBS = [Job([5, 2]), Job([6, 7, 2])]
 
 
-def made(jobs=JOBS, batch_size=3, **options):
-    return list(batches(jobs, DecodingOptions(**options), batch_size, (50, 29), 13))
+def batch(jobs=JOBS, rows=4, longest_prefix=0, max_lengths=(50, 29), model=None, **options):
+    model = model or SimpleNamespace(config=SimpleNamespace(output_vocabulary_size=13))
+    return batch_of(jobs, DecodingOptions(**options), max_lengths, model, rows, longest_prefix)
 
 
-def test_batches_go_by_falling_length_and_are_padded_to_few_shapes():
-    found = made()
-    assert [batch.keys for batch in found] == [["s3", "s6", "s1"], ["s4", "s2", "s0"], ["s5"]]
-    # 40 tokens go into 48 columns, 11 and 2 into 16; 3 sentences into 4 rows, the last one too.
-    assert [batch.arguments.source_ids.shape for batch in found] == [(4, 48), (4, 16), (4, 16)]
-    assert found[0].arguments.source_ids[1].tolist() == [13] * 19 + [0] * 29
-    assert not found[0].arguments.source_ids[3].any()
-    assert not found[2].arguments.source_ids[1:].any()
+def test_a_batch_is_padded_to_few_shapes():
+    # 40 tokens go into 48 columns, 3 into 16.
+    count, arguments, _ = batch()
+    assert (count, arguments.source_ids.shape) == (3, (4, 48))
+    assert arguments.source_ids[1].tolist() == [8] * 19 + [0] * 29
+    assert not arguments.source_ids[3].any()
+    assert batch(SHORT_JOBS).arguments.source_ids.shape == (4, 16)
 
 
 def test_seeds_go_with_their_sentences():
-    first, second, third = made(sampling=True, beam_size=1)
-    assert first.arguments.seeds.tolist() == [103, 106, 101, 0]
-    assert third.arguments.seeds.tolist() == [105, 0, 0, 0]
-    assert all(batch.arguments.seeds is None for batch in made())
+    assert batch(sampling=True, beam_size=1).arguments.seeds.tolist() == [100, 101, 102, 0]
+    assert batch().arguments.seeds is None
 
 
 def test_prefixes_go_with_their_sentences_in_a_multiple_of_16_columns():
-    jobs = [
-        job._replace(prefix=(5,) * (17 if job.key == "s2" else i % 2)) for i, job in enumerate(JOBS)
-    ]
-    first, second, third = made(jobs)
-    assert {batch.arguments.prefixes.shape for batch in (first, second, third)} == {(4, 32)}
-    # s4, s2 and s0, and a row of padding.
-    assert np.count_nonzero(second.arguments.prefixes, axis=1).tolist() == [0, 17, 0, 0]
-    assert np.count_nonzero(first.arguments.prefixes, axis=1).tolist() == [1, 0, 1, 0]
-    assert made()[0].arguments.prefixes is None
+    jobs = [JOBS[0], JOBS[1]._replace(prefix=(5,) * 17), JOBS[2]._replace(prefix=(5, 6))]
+    prefixes = batch(jobs, longest_prefix=17).arguments.prefixes
+    assert prefixes.shape == (4, 32)
+    assert np.count_nonzero(prefixes, axis=1).tolist() == [0, 17, 2, 0]
+    assert batch().arguments.prefixes is None
 
 
 def test_a_bias_and_banned_ids_become_one_row_over_the_vocabulary():
-    batch = made(banned_ids=(4, 6), logit_bias=((5, 1.5), (6, 2.0), (7, float("-inf"))))[0]
-    bias = batch.arguments.logit_bias
+    logit_bias = ((5, 1.5), (6, 2.0), (7, float("-inf")))
+    bias = batch(banned_ids=(4, 6), logit_bias=logit_bias).arguments.logit_bias
     assert bias.shape == (13,)
     assert bias[5] == 1.5
     assert (bias[[4, 6, 7]] < -1e29).all() and np.isfinite(bias).all()
     assert not bias[[0, 1, 2, 3, 8, 9, 10, 11, 12]].any()
-    assert made()[0].arguments.logit_bias is None
-
-
-@pytest.mark.parametrize("count, rows", [(1, 1), (2, 2), (3, 4), (7, 8)])
-def test_rows_are_a_power_of_two_of_the_sentences_there_are(count, rows):
-    (batch,) = made(JOBS[:count], batch_size=64)
-    assert len(batch.arguments.source_ids) == rows
+    assert batch().arguments.logit_bias is None
 
 
 @pytest.mark.parametrize(
     "options, capacities",
     [
-        ({}, [128, 64, 64]),  # of 2 · 48 + 10 and 2 · 16 + 10 tokens
-        ({"max_length_ratio": 1.0, "max_length": 20}, [128, 64, 64]),
-        ({"max_length_ratio": 3.0}, [150, 64, 64]),
-        ({"max_length_ratio": float("inf")}, [150, 150, 150]),
+        ({}, (128, 64)),  # of 2 · 48 + 10 and 2 · 16 + 10 tokens
+        ({"max_length_ratio": 1.0, "max_length": 20}, (128, 64)),
+        ({"max_length_ratio": 3.0}, (150, 64)),
+        ({"max_length_ratio": float("inf")}, (150, 150)),
     ],
 )
 def test_capacities_are_few_and_suffice_for_the_longest_translation(options, capacities):
-    found = batches(JOBS, DecodingOptions(**options), 3, (50, 150), 13)
-    assert [batch.capacity for batch in found] == capacities
+    found = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
+    assert tuple(each.capacity for each in found) == capacities
 
 
-def test_what_a_language_model_continues_comes_on_top_of_its_capacity():
-    found = batches(JOBS, DecodingOptions(), 3, (50, 250), 13, continues_source=True)
-    assert [batch.capacity for batch in found] == [250, 64, 64]
+def test_a_language_model_has_capacity_for_what_it_continues():
+    model = SimpleNamespace(continues_source=True)
+    found = (batch(jobs, max_lengths=(50, 250), model=model) for jobs in (JOBS, SHORT_JOBS))
+    assert [each.capacity for each in found] == [250, 64]
 
 
 LONGEST = 23
@@ -109,20 +99,20 @@ def small_capacities():
 
 
 def batches_of(source, options, rows):
-    """Batches of `rows` sentences, keyed by their places."""
+    """Batches of `rows` sentences in the order of the source."""
     for start in range(0, len(source), rows):
-        keys = list(range(start, min(start + rows, len(source))))
-        padded = pad(source[keys].tolist(), rows, source.shape[1])
-        seeds = pad([keys], 1, rows)[0] if options.sampling else None
-        yield Batch(keys, search_arguments(options, padded, LONGEST, seeds), LONGEST)
+        part = source[start : start + rows]
+        padded = pad(part.tolist(), rows, source.shape[1])
+        seeds = np.arange(start, start + rows, dtype="int32") if options.sampling else None
+        arguments = search_arguments(options, padded, LONGEST, seeds)
+        yield Batch(len(part), arguments, LONGEST)
 
 
-def found_in_batches(model, source, options, rows):
-    compiled, found = CompiledSearch(model, options), {}
-    for batch in batches_of(source, options, rows):
-        found |= compiled.run(batch)
-    rows = [found[i] for i in range(len(source))]
-    return Hypotheses(*map(np.stack, zip(*rows, strict=True))), compiled
+def search_in_batches(model, source, options, rows):
+    """The hypotheses of all sentences, and the compiled search that found them."""
+    compiled = CompiledSearch(model, options)
+    found = [each for batch in batches_of(source, options, rows) for each in compiled.run(batch)]
+    return Hypotheses(*map(np.stack, zip(*found, strict=True))), compiled
 
 
 # All that a state may hold grows between two of these loops.
@@ -139,9 +129,9 @@ OPTIONS = {
 def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
     model, source = varied("pre_norm"), varied_sources(13)
     options = DecodingOptions(**OPTIONS[name])
-    found, compiled = found_in_batches(model, source, options, rows=5)
+    found, compiled = search_in_batches(model, source, options, rows=5)
     monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
-    whole, _ = found_in_batches(model, source, options, rows=13)
+    whole, _ = search_in_batches(model, source, options, rows=13)
     check_equal(found, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
     # Some end in the first loop, some in the last: this says something.
@@ -154,7 +144,7 @@ def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
     model, options = varied("post_norm"), DecodingOptions(beam_size=1)
     compiled, longest = CompiledSearch(model, options), 0
     for batch in list(batches_of(varied_sources(13), options, 1))[:3]:
-        ((_, whole),) = compiled.run(batch)
+        (whole,) = compiled.run(batch)
         steps = [np.asarray(found.ids)[0, 0] for found in compiled.stream(batch)]
         for tokens, ids in enumerate(steps, start=1):
             np.testing.assert_array_equal(ids[:tokens], whole.ids[0, :tokens])
@@ -166,17 +156,16 @@ def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
 
 @pytest.mark.tensorflow
 def test_batches_that_are_decoded_at_once_change_nothing(varied):
-    jobs = [Job(i, row[row != 0].tolist(), 0, ()) for i, row in enumerate(varied_sources(13))]
+    jobs = [Job(row[row != 0].tolist()) for row in varied_sources(13)]
     alone, together = (
         Scheduler(varied("post_norm"), (16, LONGEST), workers=workers).search(
             jobs, DecodingOptions(beam_size=1), 3
         )
         for workers in (1, 3)
     )
-    assert sorted(together) == sorted(alone)
-    for key, found in together.items():
-        np.testing.assert_array_equal(found.ids, alone[key].ids)
-        np.testing.assert_allclose(found.scores, alone[key].scores, atol=1e-5)
+    for found, expected in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 COUNT = """
@@ -262,13 +251,9 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
     assert programs.compilations == 0
 
 
-SHORT = np.array([[5, 7, 2]], "int32")
-
-
 def found_with(programs, size):
     options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
-    batch = Batch([0], search_arguments(options, SHORT, 6), 6)
-    ((_, found),) = programs.compiled(options).run(batch)
+    (found,) = programs.search([Job([5, 7, 2])], options, 1)
     return found
 
 

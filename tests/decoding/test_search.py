@@ -209,7 +209,7 @@ def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     assert [list(found[0].ids) for found in as_lists(found)] == expected
     # More than the first loop has capacity for: a cache without `extended` is not to grow.
     asked = DecodingOptions(**options)
-    batch = Batch(["a", "b", "c"], search_arguments(asked, source, 40), 40)
-    found = dict(CompiledSearch(Countdown(), asked).run(batch))
-    for key, ids in zip(batch.keys, expected, strict=True):
-        assert found[key].ids[0].tolist() == ids + [0] * (40 - len(ids))
+    batch = Batch(3, search_arguments(asked, source, 40), 40)
+    found = CompiledSearch(Countdown(), asked).run(batch)
+    for hypotheses, ids in zip(found, expected, strict=True):
+        assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))
