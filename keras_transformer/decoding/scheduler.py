@@ -9,10 +9,15 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.options import SearchArguments, search_arguments
 from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.scoring import TeacherForcedScorer
-from keras_transformer.decoding.search import FIRST_CAPACITY, Search, result_capacity
+from keras_transformer.decoding.search import (
+    FIRST_CAPACITY,
+    Search,
+    SearchArguments,
+    result_capacity,
+    search_arguments,
+)
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, in_batches, length_buckets, pad, row_count
 from keras_transformer.options import DecodingOptions

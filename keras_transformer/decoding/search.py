@@ -1,7 +1,7 @@
 """From padded source ids to hypotheses: a strategy, its constraints, and the loops."""
 
 import math
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from keras import KerasTensor, ops
@@ -12,13 +12,64 @@ from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
-from keras_transformer.decoding.options import SearchArguments, search_arguments
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
+_INTEGERS = ("top_k", "min_length", "max_length")
+Tensor: TypeAlias = np.ndarray | KerasTensor
+
+
+class SearchArguments(NamedTuple):
+    """The sources of a batch, and the options of `DecodingOptions` that are no part of the program.
+
+    In sampling, temperature, top-k, top-p and min-p may also be `(batch,)`.
+    """
+
+    source_ids: Tensor  # int32 [batch, source], padded with 0
+    seeds: Tensor | None  # int32 [batch]
+    prefixes: Tensor | None  # int32 [batch, prefix]: what each translation begins with, padded
+    logit_bias: Tensor | None  # float32 [vocabulary]
+    length_penalty: Tensor  # float32 [], like the next eight
+    coverage_penalty: Tensor
+    diversity_penalty: Tensor
+    temperature: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    min_length_ratio: Tensor
+    max_length_ratio: Tensor  # most tokens as a multiple of the source's, and the margin more
+    max_length_margin: Tensor
+    top_k: Tensor  # int32 [], like the next two
+    min_length: Tensor
+    max_length: Tensor  # most tokens of any translation
+
+
+def search_arguments(
+    options: DecodingOptions,
+    source_ids: Tensor,
+    max_length: int,
+    seeds: Tensor | None = None,
+    prefixes: Tensor | None = None,
+    logit_bias: Tensor | None = None,
+) -> SearchArguments:
+    """`SearchArguments` from options with one seed, `seeds` of each sentence by default.
+
+    `max_length` holds where the options name none.
+    """
+    ratio, margin = options.max_length_ratio, LENGTH_MARGIN
+    if ratio == math.inf:
+        ratio, margin = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
+    if options.sampling and seeds is None:
+        seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
+    given = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
+    given["max_length"] = options.resolve_max_length(max_length)
+    numbers = {
+        name: (np.int32 if name in _INTEGERS else np.float32)(given[name])
+        for name in SearchArguments._fields[4:]
+    }
+    return SearchArguments(source_ids, seeds, prefixes, logit_bias, **numbers)
 
 
 class SearchModel(Protocol):

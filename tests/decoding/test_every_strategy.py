@@ -14,8 +14,7 @@ from decoding_oracles import (
 )
 from naive_search import BOS, EOS, PAD, Rules, penalty
 
-from keras_transformer.decoding.options import search_arguments
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.options import DecodingOptions
 
 # Their operations run on JAX in test_beam_penalties.py, test_search.py and test_sampling.py.

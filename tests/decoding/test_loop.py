@@ -16,8 +16,7 @@ from naive_search import EOS, Rules, naive_beam, naive_greedy
 from keras_transformer.decoding import Beam, Constraints, Greedy, Sampling, decode
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.loop import advance, start
-from keras_transformer.decoding.options import search_arguments
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.options import DecodingOptions
 
 SENTENCES, VOCABULARY, SOURCE, CAPACITY = 13, 7, 3, 11

@@ -14,7 +14,6 @@ from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions, Hypotheses
-from keras_transformer.decoding.options import search_arguments
 from keras_transformer.decoding.scheduler import (
     Batch,
     CompiledSearch,
@@ -22,7 +21,7 @@ from keras_transformer.decoding.scheduler import (
     Scheduler,
     batch_of,
 )
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.inputs import pad
 
 JOBS = [Job([7 + i] * length, 100 + i) for i, length in enumerate((40, 19, 17))]

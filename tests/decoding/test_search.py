@@ -22,8 +22,8 @@ from keras import ops
 from naive_search import EOS, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding.options import search_arguments
 from keras_transformer.decoding.scheduler import Batch, CompiledSearch
+from keras_transformer.decoding.search import search_arguments
 
 VARIANTS = [
     "untied",  # has all that the others have: alone on JAX
@@ -143,7 +143,7 @@ import keras
 import numpy as np
 import keras_transformer
 from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding.options import search_arguments
+from keras_transformer.decoding.search import search_arguments
 from keras_transformer.decoding.compiled import Compiled
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
