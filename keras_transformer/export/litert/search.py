@@ -6,9 +6,11 @@ which is not copied, and new keys and values go to a small recent part. The oute
 recent part behind the past: what is attended to grows with the translation, and no size depends
 on how long it may become.
 
-What a step chooses is what `decoding`'s greedy and beam search choose, without their options, in
-LiteRT's operations: gathers by sentence are one operation (`batch_dims`) that needs no size, and
-nothing but a product and a few reductions goes over the vocabulary.
+A step chooses as `decoding`'s greedy and beam search do, without their options, in LiteRT's
+operations: gathers by sentence are one operation (`batch_dims`) that needs no size, and nothing but
+a product and a few reductions goes over the vocabulary. `decoding`'s own strategies under
+`loop.advance` can be converted too and give equal translations, but greedy search in int8 took 3.7
+times as long with them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
 from typing import NamedTuple
