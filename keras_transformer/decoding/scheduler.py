@@ -39,7 +39,7 @@ class Job(NamedTuple):
 class Batch(NamedTuple):
     """Sentences to be decoded together."""
 
-    count: int  # sentences; further rows are padding
+    sentences: int  # further rows are padding
     arguments: SearchArguments
     capacity: int  # tokens that the longest translation may have, or more
 
@@ -97,7 +97,7 @@ class CompiledSearch:
     def run(self, batch: Batch) -> list[Hypotheses]:
         """The `Hypotheses` of each sentence, arrays without the batch's axis."""
         found = [np.asarray(each) for each in self._function("run", batch)(batch.arguments)]
-        return [Hypotheses(*(each[row] for each in found)) for row in range(batch.count)]
+        return [Hypotheses(*(each[row] for each in found)) for row in range(batch.sentences)]
 
     def stream(self, batch: Batch) -> Iterator[Hypotheses]:
         """Decodes a batch a token at a time; yields what is found so far, `(batch, …)`."""
