@@ -217,7 +217,7 @@ BAD_INPUTS = {
     "an id outside the vocabulary": (
         nothing,
         [*TRANSLATE, "--banned-ids", "5", "120"],
-        "`banned_ids` must name ids of the vocabulary, integers from 0 to 119. Received: 120.",
+        "`banned_ids` must name ids of the vocabulary, from 0 to 119. Received: 120.",
     ),
     "a stream of several hypotheses": (
         nothing,
