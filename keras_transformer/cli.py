@@ -6,7 +6,6 @@ loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
 """
 
 import argparse
-import contextlib
 import errno
 import glob
 import os
@@ -25,7 +24,7 @@ from keras_transformer.commands import (
     translate,
 )
 from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.errors import InputError, TrainingError, VerificationError
+from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -55,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *place: _print_error(message)
+        warnings.showwarning = lambda message, *place: say(message)
         if not without_cache:
             enable_compilation_cache()
         code = _call(options)
@@ -72,14 +71,14 @@ def _call(options):
     """Calls a command and gives its exit code."""
     try:
         options.command(options)
-    except InputError as error:
-        return _print_error(error, 2)
-    except (TrainingError, VerificationError) as error:
-        return _print_error(error, 1)
+    except (InputError, TrainingError, VerificationError) as error:
+        say(error)
+        return 2 if isinstance(error, InputError) else 1
     except OSError as error:
         return _exit_for_os_error(error)
     except KeyboardInterrupt:
-        return _print_error("interrupted", 130)
+        say("interrupted")
+        return 130
     return 0
 
 
@@ -88,13 +87,8 @@ def _exit_for_os_error(error):
         return 141
     if error.errno not in _DISK_FULL:
         raise error
-    return _print_error(f"cannot write: {error.strerror}.", 2)
-
-
-def _print_error(message, code=None):
-    with contextlib.suppress(BrokenPipeError):
-        print(f"keras-transformer: {' '.join(str(message).split())}", file=sys.stderr)
-    return code
+    say(f"cannot write: {error.strerror}.")
+    return 2
 
 
 class _Parser(argparse.ArgumentParser):

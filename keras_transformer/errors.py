@@ -1,6 +1,8 @@
-"""Errors that end in one line for the user."""
+"""Errors that end in one line for the user, and lines to stderr."""
 
+import contextlib
 import difflib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +12,18 @@ class InputError(ValueError):
 
     The command line prints the message alone and exits with code 2; Python callers
     can catch it as a `ValueError`.
+
+    Attributes:
+        message: The line without the place of a text.
+        index: Place, from 0, of the text at fault in a call's list of texts; None for no text.
     """
+
+    def __init__(self, message: str, index: int | None = None):
+        super().__init__(message)
+        self.message, self.index = message, index
+
+    def __str__(self):
+        return self.message if self.index is None else f"Text {self.index + 1}: {self.message}"
 
 
 class NotSavedError(InputError):
@@ -30,6 +43,12 @@ class TrainingError(RuntimeError):
 
     The command line prints the message alone and exits with code 1.
     """
+
+
+def say(text: object) -> None:
+    """Writes a line to stderr, if anybody reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(f"keras-transformer: {' '.join(str(text).split())}", file=sys.stderr, flush=True)
 
 
 def first_line(error: BaseException) -> str:

@@ -49,12 +49,13 @@ def source_ids(
                 done, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {done} "
-                    f"(long_input={way!r}). Received: {_shown(each, texts, place)}"
+                    f"(long_input={way!r}). Received: {_shown(each, texts[place])}",
+                    place,
                 )
             if long_input == "truncate":
                 shortened = [_cut(each, limit, turn_id)]
             else:
-                shortened = _split(texts[place], tokenizer, limit)
+                shortened = _split(texts, place, tokenizer, limit)
         parts[place] = list(range(len(sources), len(sources) + len(shortened)))
         sources += shortened
     if long:
@@ -72,11 +73,14 @@ def _cut(ids, limit, turn_id):
     return [*ids[start:-1][: limit - 1], EOS_ID]
 
 
-def _split(text, tokenizer, limit):
+def _split(texts, place, tokenizer, limit):
     def fits(part):
         return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
 
-    every = tokenizer.tokenize(split_text(text, fits), add_eos=True)
+    try:
+        every = tokenizer.tokenize(split_text(texts[place], fits), add_eos=True)
+    except InputError as error:
+        raise InputError(error.message, place) from None
     return [ids for ids in every if ids != [EOS_ID]]
 
 
@@ -130,13 +134,13 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
     for place, each in enumerate(ids):
         if len(each) >= limit:
             rule = f"A target prefix must have fewer tokens than a translation may, {limit}."
-            raise InputError(f"{rule} Received: {len(each)} tokens, prefix {place + 1}.")
+            raise InputError(f"{rule} Received: a prefix of {len(each)} tokens.", place)
         if UNK_ID in each:  # A character that the vocabulary lacks.
             pairs = zip(each, tokenizer.pieces(prefixes[place]), strict=True)
             unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
             rule = "A target prefix must have only characters of the target vocabulary."
-            prefix = f"{prefixes[place][:_SHOWN_CHARACTERS]!r}, prefix {place + 1}"
-            raise InputError(f"{rule} Received: {', '.join(map(repr, unknown))} in {prefix}.")
+            prefix = f"{', '.join(map(repr, unknown))} in {prefixes[place][:_SHOWN_CHARACTERS]!r}"
+            raise InputError(f"{rule} Received: {prefix}.", place)
     return ids
 
 
@@ -153,12 +157,12 @@ def ids_and_texts(
     for place, each in enumerate(ids):
         if len(each) > limit:
             rule = f"Each of `{name}` must have at most {limit} tokens."
-            raise InputError(f"{rule} Received: {_shown(each, texts, place)}")
+            raise InputError(f"{rule} Received: {_shown(each, texts[place])}", place)
     return ids, texts
 
 
-def _shown(ids, texts, place):
-    return f"{len(ids)} tokens, text {place + 1}: {texts[place][:_SHOWN_CHARACTERS]!r}…"
+def _shown(ids, text):
+    return f"{len(ids)} tokens, {text[:_SHOWN_CHARACTERS]!r}…"
 
 
 def one_for_each(name: str, value: Any, count: int) -> list:
@@ -176,9 +180,9 @@ def check_texts(name: str, texts: Any) -> None:
     rule = f"`{name}` must be a list of strings."
     if isinstance(texts, str):
         raise InputError(f"{rule} Received: one string.")
-    for text in texts:
+    for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"{rule} Received: one {type(text).__name__} in it.")
+            raise InputError(f"{rule} Received: one {type(text).__name__} in it.", place)
 
 
 def check_bool(name: str, value: Any) -> None:

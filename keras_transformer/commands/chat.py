@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from keras_transformer.commands.arguments import add_model, add_sampling, given
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 
 _TOP_P = 0.9
 _RESET = "/reset"
@@ -53,7 +53,6 @@ def _chat(options):
             try:
                 write_growing(conversation.reply(message), sys.stdout, rewrite=shown)
             except InputError as error:
-                # Of this message alone.
-                print(f"keras-transformer: {error}", file=sys.stderr)
+                say(error.message)  # Of this message alone.
         print(prompt, end="", flush=True)
     print("\n" if prompt else "", end="")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 
 _BYTES_AT_ONCE = 1 << 16
 # Once a line is there, the others get this long to come: a program that writes as fast as it can
@@ -193,10 +193,10 @@ class Progress:
         self._bar.refresh()
         self._drawn = True
 
-    def log(self, message: str) -> None:
+    def log(self, message: object) -> None:
         """Writes a line of its own."""
         self.clear(always=True)
-        print(f"keras-transformer: {message}", file=self._file, flush=True)
+        say(message)
 
     def clear(self, always: bool = False) -> None:
         """Takes the bar away, until the next `advance`, for what is to be written there."""

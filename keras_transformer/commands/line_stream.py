@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TextIO
@@ -12,7 +11,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from keras_transformer.commands.line_reader import Line, Progress, read_chunks, with_prefixes
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 from keras_transformer.files import one_line
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
@@ -20,8 +19,6 @@ from keras_transformer.translator import Translator
 _LINES_AT_ONCE = 1024
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 _ALIGNMENT_DIGITS = 4
-# How the engine names a text of the list that it was given.
-_PLACE = re.compile(r",? (text|prefix) 1\b")
 
 
 def translate_lines(
@@ -153,22 +150,23 @@ def chunk_size(batch_size: int) -> int:
 def _write_each(function, chunks, write, output, name, progress):
     progress = Progress(shown=False) if progress is None else progress
     for pairs in chunks:
-        for pair, result in each_line(function, pairs, name, progress.log):
+        for pair, result in results_of(function, pairs, name, progress.log):
             progress.clear()
             write(pair, result)
         output.flush()
         progress.advance([line for line, _ in pairs])
 
 
-def each_line(
+def results_of(
     function: Callable[[list], Iterable],
     pairs: list[tuple[Line, Any]],
     name: str,
-    log: Callable[[str], None],
+    log: Callable[[object], None] = say,
 ) -> Iterator[tuple[tuple[Line, Any], Any]]:
-    """Calls a function of a list, and finds the line at fault where it refuses the list.
+    """Calls a function of a list and yields `(pair, result)` in order.
 
-    Yields `(pair, result)` in order, before an `InputError` with the number of the line at fault.
+    Where it refuses the list, the pairs before the one at fault come first, and then an
+    `InputError` with the number of the line.
 
     Args:
         function: From such a list to as many results; refuses with an `InputError`, at once.
@@ -182,13 +180,12 @@ def each_line(
         with _logged_warnings(where, log):
             results = function(pairs)
     except InputError as error:
-        if len(pairs) == 1:
-            raise InputError(f"{where}: {_PLACE.sub('', str(error))}") from None
-        # Refusing costs nothing, so what has been translated on the way is all of use.
-        half = len(pairs) // 2
-        for part in (pairs[:half], pairs[half:]):
-            yield from each_line(function, part, name, log)
-        return
+        if error.index is None:
+            raise InputError(f"{where}: {error}") from None
+        if error.index:
+            yield from results_of(function, pairs[: error.index], name, log)
+        number = pairs[error.index][0].number
+        raise InputError(f"{name}, line {number}: {error.message}") from None
     yield from zip(pairs, results, strict=True)
 
 

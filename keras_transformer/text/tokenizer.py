@@ -318,17 +318,17 @@ def _checked(texts):
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"Expected several strings. Received: one {type(texts).__name__}.")
     texts = list(texts)
-    for number, text in enumerate(texts, start=1):
+    for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(
-                f"Text {number} must be a string. Received: {type(text).__name__}, {text!r:.40}."
-            )
+            received = f"{type(text).__name__}, {text!r:.40}"
+            raise InputError(f"A text must be a string. Received: {received}.", place)
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InputError(
-                f"Text {number} must be valid Unicode. "
-                f"Received: half a surrogate pair at character {error.start + 1}."
+                "A text must be valid Unicode. "
+                f"Received: half a surrogate pair at character {error.start + 1}.",
+                place,
             ) from None
     return texts
 

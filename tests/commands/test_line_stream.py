@@ -17,7 +17,7 @@ from keras_transformer.commands.line_stream import (
     as_scored_json,
     as_text,
     chunk_size,
-    each_line,
+    results_of,
     score_lines,
     translate_incrementally,
     translate_lines,
@@ -167,19 +167,18 @@ def test_the_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
     def function(pairs):
         numbers = [line.number for line, _ in pairs]
         if bad in numbers:
-            place = numbers.index(bad) + 1
-            raise InputError(f"Too long. Received: 99 tokens, text {place}: 'x'")
+            raise InputError("Too long. Received: 99 tokens.", numbers.index(bad))
         worked.extend(numbers)
         return [-number for number in numbers]
 
     received = []
     with pytest.raises(InputError) as caught:
-        for (line, _), result in each_line(function, numbered(1, 2, 3, 4, 5, 6, 7), "f", no_log):
+        for (line, _), result in results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f", no_log):
             received.append((line.number, result))
     expected = list(range(1, bad))
     assert received == [(number, -number) for number in expected]
     assert worked == expected
-    assert str(caught.value) == f"f, line {bad}: Too long. Received: 99 tokens: 'x'"
+    assert str(caught.value) == f"f, line {bad}: Too long. Received: 99 tokens."
 
 
 def test_warnings_are_logged_with_their_lines_each_time():
@@ -189,7 +188,7 @@ def test_warnings_are_logged_with_their_lines_each_time():
 
     logged = []
     for pairs in (numbered(3, 4), numbered(5)):
-        list(each_line(function, pairs, "stdin", logged.append))
+        list(results_of(function, pairs, "stdin", logged.append))
     assert logged == ["stdin, lines 3 to 4: two lines", "stdin, line 5: two lines"]
 
 
