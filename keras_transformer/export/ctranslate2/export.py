@@ -99,7 +99,7 @@ def convert_to_ctranslate2(
     config = model.config
     check_transformer(config, "A conversion to CTranslate2")
     check_portable(config, "A conversion to CTranslate2")
-    for name in ("num_kv_heads", "attention_window"):
+    for name in ("num_kv_heads", "sliding_window"):
         if getattr(config, name) is not None:
             raise InputError(
                 f"A conversion to CTranslate2 has no `{name}`. "
