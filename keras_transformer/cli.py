@@ -6,23 +6,17 @@ loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
 """
 
 import argparse
+import contextlib
 import errno
 import glob
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.commands import (
-    chat,
-    evaluate,
-    export,
-    inspect,
-    serve,
-    train,
-    translate,
-)
+from keras_transformer.commands import evaluate, export, serve, train, translate
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 
@@ -53,8 +47,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *place: say(message)
+    with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
         code = _call(options)
@@ -65,6 +58,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code or _exit_for_os_error(error)
     return code
+
+
+@contextlib.contextmanager
+def _messages_on_stderr():
+    """Shows warnings, and what the package logs, as lines of the command."""
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            say(record.getMessage())
+
+    logger, handler = logging.getLogger("keras_transformer"), Handler()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *place: say(message)
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def _call(options):
@@ -129,11 +145,9 @@ def _parser():
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train.add_commands(commands)
-    translate.add_command(commands)
-    chat.add_command(commands)
+    translate.add_commands(commands)
     evaluate.add_commands(commands)
     export.add_command(commands)
-    inspect.add_command(commands)
     serve.add_command(commands)
     return parser
 

@@ -5,12 +5,12 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
-from keras_transformer.commands.line_reader import Line, Progress, read_chunks, with_prefixes
+from keras_transformer.commands.line_reader import Line, advance, read_chunks, with_prefixes
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import one_line
 from keras_transformer.translation import Translation
@@ -28,7 +28,7 @@ def translate_lines(
     format: str = "text",
     target_prefixes: str | os.PathLike | None = None,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    bar: Any = None,
     **options: Any,
 ) -> None:
     """Translates each line of a stream, in order, in constant memory.
@@ -40,10 +40,10 @@ def translate_lines(
         translator: `Translator`.
         input: Binary stream of UTF-8 lines.
         output: Text stream.
-        format: How a translation is written, a key of `FORMATS`.
+        format: A key of `FORMATS`.
         target_prefixes: Path of a file with a target prefix for each line.
-        batch_size, **options: As `Translator.translate` takes them.
-        progress: `Progress`; by default one that shows warnings alone.
+        batch_size, **options: Arguments of `Translator.translate`.
+        bar: `progress_bar`.
 
     Raises:
         InputError: An option is out of range, raised before anything is read; or a line is at
@@ -63,7 +63,7 @@ def translate_lines(
         output.write(FORMATS[format](pair[0], translation))
 
     chunks = with_prefixes(read_chunks(input, chunk_size(batch_size)), target_prefixes)
-    _write_each(translate, chunks, write, output, "stdin", progress)
+    _write_each(translate, chunks, write, output, "stdin", bar)
 
 
 def translate_incrementally(
@@ -72,13 +72,12 @@ def translate_incrementally(
     output: TextIO,
     target_prefixes: str | os.PathLike | None = None,
     rewrite: bool = False,
-    progress: Progress | None = None,
     **options: Any,
 ) -> None:
     """Translates each line of a stream and writes its text token by token.
 
-    As `translate_lines`, with the options of `Translator.stream`; `rewrite` says that `output` is
-    a terminal, where text that changes can be written anew.
+    Takes the arguments of `translate_lines`, the options of `Translator.stream`, and `rewrite`:
+    `output` is a terminal, where text that changes can be written anew.
     """
     translator.stream("", **options)
 
@@ -93,7 +92,7 @@ def translate_incrementally(
         write_growing(texts, output, rewrite)
 
     chunks = with_prefixes(read_chunks(input, 1), target_prefixes)
-    _write_each(stream, chunks, write, output, "stdin", progress)
+    _write_each(stream, chunks, write, output, "stdin")
 
 
 def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -> None:
@@ -115,12 +114,13 @@ def score_lines(
     target: str | os.PathLike,
     output: TextIO,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    bar: Any = None,
     **options: Any,
 ) -> None:
     """Writes a JSON object for each pair of aligned files, with the model's probabilities.
 
-    As `translate_lines`, with the paths of the two texts and the options of `Translator.score`.
+    Takes the paths of the two texts, the options of `Translator.score`, and the other arguments of
+    `translate_lines`.
     """
     from keras_transformer.data import read_pairs
 
@@ -139,22 +139,33 @@ def score_lines(
 
     most = chunk_size(batch_size)
     chunks = (pairs[start : start + most] for start in range(0, len(pairs), most))
-    _write_each(score, chunks, write, output, f"{source} and {target}", progress)
+    _write_each(score, chunks, write, output, f"{source} and {target}", bar)
 
 
 def chunk_size(batch_size: int) -> int:
-    """Lines to wait for: many, as they are sorted by length, and whole batches of them."""
+    """Lines to wait for: many, because they are sorted by length, and whole batches of them."""
     return batch_size * max(1, _LINES_AT_ONCE // batch_size)
 
 
-def _write_each(function, chunks, write, output, name, progress):
-    progress = Progress(shown=False) if progress is None else progress
+def _write_each(function, chunks, write, output, name, bar=None):
+    """Writes what a function makes of each chunk, up to the line at fault."""
+    # Clears a bar while something is written on its terminal.
+    apart = contextlib.nullcontext if bar is None else bar.external_write_mode
+
+    def log(text):
+        with apart():
+            say(text)
+
     for pairs in chunks:
-        for pair, result in results_of(function, pairs, name, progress.log):
-            progress.clear()
-            write(pair, result)
-        output.flush()
-        progress.advance([line for line, _ in pairs])
+        results, error = results_of(function, pairs, name, log)
+        with apart():
+            for pair, result in zip(pairs, results, strict=False):
+                write(pair, result)
+            output.flush()
+        if error is not None:
+            raise error
+        if bar is not None:
+            advance(bar, [line for line, _ in pairs])
 
 
 def results_of(
@@ -162,41 +173,33 @@ def results_of(
     pairs: list[tuple[Line, Any]],
     name: str,
     log: Callable[[object], None] = say,
-) -> Iterator[tuple[tuple[Line, Any], Any]]:
-    """Calls a function of a list and yields `(pair, result)` in order.
-
-    Where it refuses the list, the pairs before the one at fault come first, and then an
-    `InputError` with the number of the line.
+) -> tuple[Iterable, InputError | None]:
+    """The results of a function of lines, up to the line at fault, and an error that names it.
 
     Args:
-        function: From such a list to as many results; refuses with an `InputError`, at once.
+        function: From a list of pairs to as many results; refuses with an `InputError`, at once.
         pairs: Lines, each with its prefix or target.
-        name: What messages call the lines' file.
+        name: Name of the lines' file in messages.
         log: Called with each warning of `function`, as one line.
     """
     first, last = pairs[0][0].number, pairs[-1][0].number
     where = f"{name}, line {first}" if first == last else f"{name}, lines {first} to {last}"
     try:
-        with _logged_warnings(where, log):
+        with warnings.catch_warnings(record=True) as caught:
+            # A warning for other lines is not a repetition.
+            warnings.simplefilter("always", UserWarning)
             results = function(pairs)
     except InputError as error:
         if error.index is None:
-            raise InputError(f"{where}: {error}") from None
+            return (), InputError(f"{where}: {error}")
+        results, earlier = (), None
         if error.index:
-            yield from results_of(function, pairs[: error.index], name, log)
+            results, earlier = results_of(function, pairs[: error.index], name, log)
         number = pairs[error.index][0].number
-        raise InputError(f"{name}, line {number}: {error.message}") from None
-    yield from zip(pairs, results, strict=True)
-
-
-@contextlib.contextmanager
-def _logged_warnings(where, log):
-    with warnings.catch_warnings(record=True) as caught:
-        # A warning for other lines is not a repetition.
-        warnings.simplefilter("always", UserWarning)
-        yield
+        return results, earlier or InputError(f"{name}, line {number}: {error.message}")
     for each in caught:
-        log(f"{where}: {' '.join(str(each.message).split())}")
+        log(f"{where}: {each.message}")
+    return results, None
 
 
 def as_text(line: Line, translation: Translation) -> str:
