@@ -296,7 +296,7 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("keras-transformer: `replicas` must be an integer of at least 1.")
+    assert line.startswith("keras-transformer: `replicas` must be a positive integer.")
 
 
 def new_process(code, folder, **environment):

@@ -131,7 +131,9 @@ def test_a_number_may_be_written_with_an_exponent(tmp_path):
 def test_two_vocabularies_never_share_a_table():
     """Of equal size they would, and nobody would notice but for the result."""
     with pytest.raises(InputError, match="set model.tie_embeddings to decoder or none"):
-        Recipe.load(RECIPES / "multi30k_en_de.yaml", ["text.joint=false"])
+        Recipe.load(
+            RECIPES / "multi30k_en_de.yaml", ["text.joint=false", "model.tie_embeddings=all"]
+        )
     overrides = ["text.joint=false", "model.tie_embeddings=decoder"]
     recipe = Recipe.load(RECIPES / "multi30k_en_de.yaml", overrides)
     assert recipe.model_config(8000, 8000).tie_embeddings == "decoder"
