@@ -2,7 +2,7 @@
 
 stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
 user's mistake (one line), 1 when an export does not do what its model does or when a training's
-loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
+loss is no number, 130 on Ctrl-C, 141 when the reader of the result has gone.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if not vars(options).pop("verbose", False):
         _silence_tensorflow()
     without_cache = vars(options).pop("no_compilation_cache", False)
-    if sys.stdout is None:  # Closed by whoever started us.
+    if sys.stdout is None:  # Closed by the parent process.
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
@@ -108,7 +108,7 @@ def _exit_for_os_error(error):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser with the options of all commands; those of its subcommands are of its class.
+    """A parser with the options of all commands; its subcommands have parsers of its class.
 
     Args:
         options: Adds a command's options to its parser, once the command is the one to run.
@@ -160,8 +160,8 @@ def _silence_tensorflow():
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
-    # Errors of a GPU are worth showing. On the CPU what is one is raised, too; and each program
-    # that is read from the compilation cache is told of as an error, of a text format it is not in.
+    # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
+    # each program that it reads from the compilation cache, which is not in a text format.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2" if _has_gpu() else "3"
     if "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())

@@ -32,10 +32,10 @@ _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 
 
 def enable_compilation_cache() -> None:
-    """Switches the cache on for this process and those that it starts.
+    """Switches the cache on for this process and its children.
 
-    To be called before TensorFlow or JAX compiles anything: they read it from the environment. What
-    the user has set there stays. Where the folder cannot be used, a warning says why.
+    Called before TensorFlow or JAX compiles anything: they read it from the environment. The user's
+    own settings there stay. A warning says why a folder cannot be used.
     """
     given = os.environ.get(VARIABLE, "")
     flags = os.environ.get("TF_XLA_FLAGS", "")
@@ -62,13 +62,13 @@ def enable_compilation_cache() -> None:
 
 def _default_folder():
     given = os.environ.get("XDG_CACHE_HOME", "")
-    # As its specification says, a relative path is not looked at.
+    # By its specification a relative path has no effect.
     base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     return base / "keras_transformer" / "programs"
 
 
 def _key():
-    """A name for all that a program depends on and that XLA does not look at itself."""
+    """A name for all that a program depends on beside what XLA checks itself."""
     versions = []
     for name in ("tensorflow", "jaxlib"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -89,7 +89,7 @@ def _processor():
 
 
 def _make_private(folder):
-    """Makes a folder that nobody else may write to; raises `OSError` for one that they may."""
+    """Makes a folder that its user alone may write to; raises `OSError` for any other."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -60,9 +60,9 @@ def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str
     """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
     Args:
-        name: What was given.
-        known: The names that there are.
-        cutoff: How alike the nearest must be to be named, 0 (named in any case) to 1.
+        name: The unknown name.
+        known: The known names.
+        cutoff: Least likeness of the nearest name, from 0 (any) to 1.
     """
     near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
     return f" Did you mean `{near[0]}`?" if near else ""

@@ -1,4 +1,4 @@
-"""What any engine is given: checked, made into ids, and padded to few shapes."""
+"""Inputs of engines: checked, turned into ids, and padded to few shapes."""
 
 import itertools
 import re
@@ -192,7 +192,7 @@ def check_bool(name: str, value: Any) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer, and not True or False."""
+    """True for an integer that is no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, NamedTuple
 from keras_transformer.errors import InputError
 
 _BYTES_AT_ONCE = 1 << 16
-# Once a line is there, the others get this long to come: a program that writes as fast as it can
-# fills a whole chunk, and nobody who types notices.
+# Seconds that other lines have to come once one is there: a program that writes as fast as it can
+# fills a whole chunk, and a person at the keyboard does not notice.
 _PATIENCE_SECONDS = 0.01
 
 
@@ -29,8 +29,8 @@ class Line(NamedTuple):
 class LineReader:
     """Reads UTF-8 lines, which end at `"\\n"` or `"\\r\\n"` alone.
 
-    There is no thread behind it: it asks the system what is there. So nothing is left hanging
-    in a read when the program ends, and a file of any length takes the memory of a chunk.
+    It asks the system for what is there, without a thread: no read hangs when the program ends,
+    and a file of any length takes the memory of a chunk.
     """
 
     def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin"):
@@ -46,9 +46,9 @@ class LineReader:
         self._taken = 0
 
     def take(self, most: int) -> list[Line]:
-        """Waits for a line, and takes with it those that are there; none at the end of the stream.
+        """Waits for a line and returns all lines that are there; none at the end of the stream.
 
-        Raises `InputError` for a line that is not UTF-8, once those before it have been given.
+        Raises `InputError` for a line that is not UTF-8, after the lines before it were returned.
         """
         while not self._lines and not self._ended:
             self._is_ready(None)
@@ -113,11 +113,11 @@ def read_chunks(stream: BinaryIO, most: int) -> Iterator[list[Line]]:
 def with_prefixes(
     chunks: Iterable[list[Line]], path: str | os.PathLike | None
 ) -> Iterator[list[tuple[Line, str | None]]]:
-    """Puts each line together with its target prefix, in constant memory.
+    """Pairs each line with its target prefix, in constant memory.
 
     The file `path` has a line for each line of the input, a blank one where nothing is forced;
-    without a file all prefixes are None. Raises `InputError` where it has not as many lines or is
-    not UTF-8, once the lines before that place have been given.
+    without a file all prefixes are None. Raises `InputError` where its lines end or are not UTF-8,
+    after the lines before that place were yielded.
     """
     if path is None:
         for lines in chunks:
@@ -149,7 +149,7 @@ def with_prefixes(
 
 @contextlib.contextmanager
 def progress_bar(total: int | None = None, shown: bool = True) -> Iterator[Any]:
-    """A tqdm bar on stderr for `total` bytes of lines; `advance` counts those that are done."""
+    """A tqdm bar on stderr for `total` bytes of lines; `advance` counts finished lines."""
     from tqdm import tqdm
 
     tqdm.monitor_interval = 0  # no thread that looks after it

@@ -49,7 +49,7 @@ def translate_lines(
         InputError: An option is out of range, raised before anything is read; or a line is at
             fault, raised when the lines before it have been written.
     """
-    # What is wrong with the options is no line's fault.
+    # Options are checked first: a wrong one is no line's fault.
     translator.translate([], batch_size=batch_size, **options)
 
     def translate(pairs):

@@ -36,7 +36,7 @@ _CHUNK = 50_000
 
 @dataclasses.dataclass(frozen=True)
 class DropCount:
-    """How many pairs one reason dropped, and the first of their line numbers (from 1)."""
+    """Number of pairs that one reason dropped, and their first line numbers (from 1)."""
 
     count: int
     first_lines: tuple[int, ...]
@@ -77,9 +77,9 @@ def encode_pairs(
 
     Args:
         source_texts: A text a pair.
-        target_texts: As many.
+        target_texts: A text a pair.
         source_tokenizer: Has `tokenize(texts, add_eos=False)` giving lists of ids.
-        target_tokenizer: The same object for a joint vocabulary.
+        target_tokenizer: `source_tokenizer` for a joint vocabulary.
         max_length: Most tokens of a side, including EOS.
         max_length_ratio: Most times that one side may be as long as the other, in tokens; looked
             at once the longer side has more than 10 tokens. None switches the check off.
@@ -116,23 +116,23 @@ def encode_files(
     with_sources: bool = True,
     held_out: Iterable[tuple[str, str]] = (),
 ) -> tuple[EncodedPairs, PairReport]:
-    """As `encode_pairs`, of files that need not fit in memory.
+    """Tokenizes and checks pairs of files, like `encode_pairs`, that need not fit in memory.
 
     Args:
-        source: As for `iterate_pairs`, like `target`.
-        source_tokenizer: `Tokenizer`, as for `encode_pairs`, like what follows.
+        source, target: Paths, see `iterate_pairs`.
+        source_tokenizer, …: See `encode_pairs`.
         cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
             options. They are then mapped from there, not held in memory, where about 60 bytes a
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
         known_digests: All that decides the texts, fit for JSON, to find the ids again; by default
             the files' `digests`, which are computed.
         read: Reads from `source` and `target` the pair of each line, or None to leave it out.
-        with_sources: Whether pairs have a source; False: it is empty, the targets alone count.
+        with_sources: False: sources are empty, and the targets alone count.
         held_out: Pairs of texts that are dropped wherever they stand. With a `cache`,
             `known_digests` must depend on them, and on the lines that are left out.
 
     Raises:
-        InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
+        InputError: See `iterate_pairs` and `encode_pairs`; or the folder cannot be written.
     """
     options = _Options(max_length, max_length_ratio, drop_duplicates, with_sources)
     tokenizers = source_tokenizer, target_tokenizer
@@ -171,7 +171,7 @@ class _Options:
 
 
 def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What tells texts from others: SHA-256 of each side, read once."""
+    """SHA-256 of each side of the texts, read once."""
     sides = hashlib.sha256(), hashlib.sha256()
     for pair in pairs:
         for digest, line in zip(sides, pair, strict=True):
@@ -252,7 +252,7 @@ def _encode(pairs, tokenizers, options, folder, held_out=()):
 
 
 def _are_first(chunks):
-    """Which of these numbers have not been there before; the chunks are emptied on the way."""
+    """True for the first occurrence of each number; the chunks are emptied on the way."""
     values = np.concatenate(chunks)
     chunks.clear()
     # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.

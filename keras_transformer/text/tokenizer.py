@@ -22,7 +22,7 @@ _THREADS = 4
 # paragraphs in scripts of three bytes a character.
 _LONGEST_LINE_BYTES = 65_536
 SPACE = "\u2581"
-"""What stands for a space in a token."""
+"""Stands for a space in a token."""
 # The only control symbol of a vocabulary of words, by which one is known. No text has such a piece:
 # its spaces have become `SPACE`.
 _OF_WORDS = " "
@@ -47,7 +47,7 @@ class Tokenizer:
 
     Attributes:
         model_bytes: The serialized model.
-        whole_words: Whether tokens are words, and one unknown word is one unknown token.
+        whole_words: True if tokens are words, and one unknown word is one unknown token.
 
     Example:
 
@@ -74,10 +74,10 @@ class Tokenizer:
             files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`). Give both
                 sides of a parallel corpus for a joint vocabulary.
             vocabulary_size: Number of ids, the four special ones counted.
-            **options: As `train_from_texts`.
+            **options: See `train_from_texts`.
 
         Raises:
-            InputError: As `read_lines` and `train_from_texts`.
+            InputError: See `read_lines` and `train_from_texts`.
         """
         paths = [files] if isinstance(files, (str, os.PathLike)) else list(files)
         if not paths:

@@ -65,7 +65,7 @@ class Recipe:
 
         Args:
             values: Dict of sections; None for a section leaves its defaults.
-            where: What an error begins with.
+            where: The beginning of an error.
             trained: True for the recipe of a run: one that an earlier version trained with
                 contradicting sections is read all the same.
 
