@@ -131,9 +131,8 @@ def test_what_the_engine_warns_of_is_one_line_beside_the_result(translator, line
 
 
 def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
-    with progress_bar(12) as bar:
-        output = sys.stdout
-        translate_lines(translator, lines("a", "b", *["SPLIT"]), output, bar=bar)
+    with progress_bar(10) as bar:
+        translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, bar=bar)
     captured = capsys.readouterr()
     assert captured.out == "A\nB\nSPLIT\n"
     before, warned = captured.err.split("keras-transformer:")
