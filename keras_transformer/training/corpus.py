@@ -1,5 +1,6 @@
 """From a recipe to its texts, tokenizers and batches; only validation texts are held in memory."""
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -19,6 +20,7 @@ from keras_transformer.data.encoding import digests
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.tokenizer import VocabularyOptions
 from keras_transformer.training.hosts import ALONE, Host
 from keras_transformer.training.recipe import Recipe
 
@@ -95,11 +97,12 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
     A classifier's second one is its `Labels`.
     """
     text = recipe.text
-    names = "byte_fallback", "split_digits", "whole_words", "character_coverage", "normalization"
-    options = {name: getattr(text, name) for name in (*names, "turn_separator")}
+    names = [field.name for field in dataclasses.fields(VocabularyOptions)]
+    options = {name: getattr(text, name) for name in names}
 
     def learned(lines, size=text.vocabulary_size):
-        return Tokenizer.train_from_texts(_sample(lines, text.sample_sentences), size, **options)
+        lines = _sample(lines, text.sample_sentences)
+        return Tokenizer.train_from_texts(lines, **{**options, "vocabulary_size": size})
 
     sources, targets = _side(recipe, 0), _side(recipe, 1)
     if recipe.kind == "classifier":

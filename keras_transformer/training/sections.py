@@ -4,10 +4,11 @@ from typing import Literal
 
 import pydantic
 
+from keras_transformer.data.encoding import PairChecks
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.options import SearchDefaults
-from keras_transformer.text.tokenizer import Normalization
+from keras_transformer.text.tokenizer import VocabularyOptions
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -26,7 +27,7 @@ class Files:
 
 
 @declared
-class DataSection:
+class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
     folder: str = option(
@@ -45,23 +46,11 @@ class DataSection:
         "names no files; no equal pair is trained on. null: none.",
         ge=2,
     )
-    max_length: int = option(
-        128,
-        "Most tokens of a side, EOS included; longer pairs are dropped.",
-        ge=2,
-    )
-    max_length_ratio: float | None = option(
-        4.0,
-        "Most times that one side may be as long as the other, in tokens, looked at once the "
-        "longer one has more than 10; other pairs are dropped. null: any.",
-        ge=1,
-    )
     context_turns: int | None = option(
         None,
         "Last turns that are kept of a source that `text.turn_separator` divides; null: all.",
         ge=1,
     )
-    drop_duplicates: bool = option(True, "Keep only the first of equal training pairs.")
     cache: str | None = option(
         None,
         "Folder that keeps the ids for later runs with equal texts and vocabularies, for millions "
@@ -79,12 +68,9 @@ class DataSection:
 
 
 @declared
-class TextSection:
+class TextSection(VocabularyOptions):
     """Vocabulary and turns."""
 
-    vocabulary_size: int = option(
-        8000, "Ids of the vocabulary, the four special ones included.", ge=5
-    )
     joint: bool = option(
         True,
         "One vocabulary for both languages, so that all embeddings can be tied; false: one a side.",
@@ -94,30 +80,10 @@ class TextSection:
         "Ids of the target's own vocabulary with `joint: false`; null: as many as the source's.",
         ge=5,
     )
-    byte_fallback: bool = option(
-        False, "Spell characters that the vocabulary lacks in bytes; false: they are unknown."
-    )
-    split_digits: bool = option(False, "Make each digit a token.")
-    whole_words: bool = option(
-        False,
-        "Make tokens of the most frequent words, not of pieces of words; any other is one <unk>.",
-    )
-    character_coverage: float = option(
-        1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1
-    )
     sample_sentences: int | None = option(
         None,
         "Sentences, drawn from all, that a vocabulary is learned from; null: all, in memory.",
         ge=1,
-    )
-    normalization: Normalization = option(
-        "nmt_nfkc", "SentencePiece's normalization; a name with `cf` folds case.", strict=None
-    )
-    turn_separator: str | None = option(
-        None,
-        "Word between two turns of sources that are conversations, such as </s>: one token, which "
-        "no target may have. null: a source is one sequence.",
-        pattern=r"^[^\s\x00,]+$",
     )
 
     @pydantic.model_validator(mode="after")
