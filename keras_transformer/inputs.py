@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID, check_choice
+from keras_transformer.config.checks import check
 from keras_transformer.errors import InputError
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -187,8 +188,7 @@ def check_texts(name: str, texts: Any) -> None:
 
 def check_bool(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"`{name}` must be True or False. Received: {name}={value!r}.")
+    check(name, value, "True or False", bool)
 
 
 def is_integer(value: Any) -> bool:
@@ -196,18 +196,9 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
-    """Raises an `InputError` unless `value` is an integer of 32 bits, `least` or more."""
-    if not is_integer(value) or not least <= value < 2**31:
-        ranges = {0: "an integer, 0 or more", 1: "a positive integer"}
-        expected = ranges.get(least, "an integer of 32 bits")
-        expected += ", below 2**31" if is_integer(value) and value > least else ""
-        raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")
-
-
 def check_positive(name: str, value: Any) -> None:
-    """Raises an `InputError` unless `value` is a positive integer."""
-    check_integer(name, value, 1)
+    """Raises an `InputError` unless `value` is a positive integer of 32 bits."""
+    check(name, value, "a positive integer", int, 1, 2**31 - 1)
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:
