@@ -90,13 +90,12 @@ class Corpus:
         A classifier's second one is its `Labels`.
         """
         text = self.recipe.text
-        names = "byte_fallback", "split_digits", "whole_words", "character_coverage"
-        options = {name: getattr(text, name) for name in (*names, "normalization")}
+        names = [field.name for field in dataclasses.fields(VocabularyOptions)]
+        options = {name: getattr(text, name) for name in names}
 
         def learn(lines, size=text.vocabulary_size):
             lines = _sample(lines, text.sample_sentences)
-            separator = text.turn_separator
-            return Tokenizer.train_from_texts(lines, size, turn_separator=separator, **options)
+            return Tokenizer.train_from_texts(lines, **{**options, "vocabulary_size": size})
 
         sources, targets = self._side(0), self._side(1)
         if self.recipe.kind == "classifier":
