@@ -1,11 +1,9 @@
-"""Engine: texts to results, whatever holds the model; batching and checks that engines share."""
+"""Engine: texts to results, whatever holds the model; checks that engines share."""
 
 import abc
-import concurrent.futures
 import dataclasses
 import math
-import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from keras_transformer.dialog import Turns
@@ -107,43 +105,9 @@ def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
             result.append(text.encode("utf-8"))
         except UnicodeEncodeError:
             raise InputError(
-                f"`{name}` must be valid Unicode. Received: half a surrogate pair in the text at "
-                f"place {place}."
+                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", place
             ) from None
     return result
-
-
-def in_batches(
-    lengths: Sequence[int], batch_size: int, calls: Sequence[Callable[[list[int]], Iterable]]
-) -> list:
-    """Sorts places by length, runs calls on batches of them, and puts the results back.
-
-    Args:
-        lengths: Length of each place; the longest come first, those of similar length together.
-        batch_size: Most places in a batch.
-        calls: Functions from a batch's places to a result for each. Several run at once, each on
-            one batch at a time.
-    """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    free: queue.SimpleQueue = queue.SimpleQueue()
-    for call in calls:
-        free.put(call)
-
-    def run(chosen):
-        call = free.get()
-        try:
-            return list(call(chosen))
-        finally:
-            free.put(call)
-
-    results = [None] * len(lengths)
-    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
-        found = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
-        for chosen, values in zip(batches, found, strict=True):
-            for place, each in zip(chosen, values, strict=True):
-                results[place] = each
-    return results
 
 
 def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import logging
 import signal
 import sys
 
@@ -20,7 +19,12 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "export",
         help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
         description="Exports a run folder. What is exported is verified against the model.",
+        options=_add_options,
     )
+    command.set_defaults(command=_export)
+
+
+def _add_options(command):
     add_model(command, "a run folder")
     command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
@@ -40,7 +44,6 @@ def add_command(commands: argparse._SubParsersAction) -> None:
             # None of them is a list, too.
             suppressed = {"default": argparse.SUPPRESS, "nargs": "*"}
             group.add_argument(f"--{name}", metavar=metavar, help=meaning, **suppressed)
-    command.set_defaults(command=_export)
 
 
 def _export(options):
@@ -52,7 +55,7 @@ def _export(options):
         flag = wrong[0].replace("_", "-")
         raise InputError(f"--{flag} does not go with --format {options.format}.")
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
-    with _phases_on_stderr(), _cleaned_up_on_sigterm():
+    with _cleaned_up_on_sigterm():
         report = export_run(options.model, options.output, options.format, **shared, **values)
     result = {
         "output": report.folder,
@@ -61,22 +64,6 @@ def _export(options):
         "verification": report.verification,
     }
     print(json.dumps(result, indent=2))
-
-
-@contextlib.contextmanager
-def _phases_on_stderr():
-    shown, logger = logging.StreamHandler(sys.stderr), logging.getLogger("keras_transformer.export")
-    shown.setFormatter(logging.Formatter("keras-transformer: %(message)s"))
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.INFO)
-    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
-    logger.addHandler(shown)
-    try:
-        yield
-    finally:
-        logger.removeHandler(shown)
-        logger.setLevel(level)
-        logger.propagate = propagate
 
 
 @contextlib.contextmanager

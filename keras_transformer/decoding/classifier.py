@@ -6,7 +6,6 @@ from keras import ops
 
 from keras_transformer import inputs
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.engine import in_batches
 from keras_transformer.labelling import LabelEngine
 
 
@@ -51,7 +50,7 @@ class ClassifierEngine(LabelEngine):
             return np.asarray(found)[: len(chosen)]
 
         for owner, row in zip(
-            owners, in_batches(list(map(len, ids)), batch_size, [call]), strict=True
+            owners, inputs.in_batches(list(map(len, ids)), batch_size, [call]), strict=True
         ):
             results[owner] = row
         return results

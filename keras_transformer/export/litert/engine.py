@@ -21,14 +21,13 @@ from keras_transformer.engine import (
     check_as_exported,
     check_fixed_options,
     encoded,
-    in_batches,
     with_alternatives,
 )
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.exporter import read_manifest
 from keras_transformer.export.fresh_process import folder_of
 from keras_transformer.export.litert.file import IDENTIFIER
-from keras_transformer.inputs import bucket, check_positive, pad, source_ids
+from keras_transformer.inputs import bucket, check_positive, in_batches, pad, source_ids
 from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.translation import Translation
 
