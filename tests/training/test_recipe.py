@@ -169,7 +169,10 @@ def test_the_recipe_of_an_earlier_run_is_still_read(tmp_path):
     values = recipe_values(tmp_path)
     values["text"]["joint"] = False
     values["model"].update(tie_embeddings="all", positions="learned", max_length=16)
-    assert Recipe.from_dict(values, trained=True).decoding.max_source_length == 48
+    values["model"]["attention_window"] = 4  # tokens to each side
+    recipe = Recipe.from_dict(values, trained=True)
+    assert recipe.decoding.max_source_length == 48
+    assert recipe.model_config(9).sliding_window == 5
     with pytest.raises(InputError):
         Recipe.from_dict(values)
 
