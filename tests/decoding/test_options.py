@@ -169,7 +169,7 @@ def test_samples_have_the_seed_of_the_options_unless_seeds_are_given():
     assert search_arguments(DecodingOptions(), SOURCE, 9).seeds is None
 
 
-def test_what_has_a_row_a_sentence_is_mapped_and_nothing_else():
+def test_arguments_with_a_row_a_sentence_alone_are_mapped():
     seeds, bias = np.array([7, 9], "int32"), np.zeros(13, "float32")
     arguments = search_arguments(DecodingOptions(sampling=True), SOURCE, 9, seeds, None, bias)
     both = arguments.map_sentences(lambda *values: np.concatenate(values), arguments)

@@ -103,7 +103,7 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("training.epochs=[1", "--set training.epochs='[1', line 1: not valid YAML"),
     ],
 )
-def test_what_a_recipe_cannot_mean_is_one_clear_line(tmp_path, override, expected):
+def test_an_impossible_value_is_one_clear_line(tmp_path, override, expected):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
     with pytest.raises(InputError) as caught:
         Recipe.load(path, [override])
@@ -114,7 +114,7 @@ def test_what_a_recipe_cannot_mean_is_one_clear_line(tmp_path, override, expecte
 @pytest.mark.parametrize(
     ("kind", "key"), [("recurrent", "num_heads"), ("transformer", "cell"), ("classifier", "preset")]
 )
-def test_an_option_of_another_kind_is_named_as_such_and_no_other_option_is_proposed(kind, key):
+def test_an_option_of_another_kind_is_an_error_without_a_proposal(kind, key):
     with pytest.raises(InputError) as caught:
         Recipe.from_dict({"model": {"kind": kind, key: "x"}})
     assert str(caught.value) == f"recipe: a {kind} model has no `{key}`. Received: model.{key}='x'."
