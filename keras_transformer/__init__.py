@@ -24,7 +24,8 @@ def _is_command():
     """Whether this process is `keras-transformer` or `python -m keras_transformer`."""
     program = os.path.basename(sys.argv[0]) if sys.argv else ""
     as_module = program == "-m" and sys.orig_argv[-len(sys.argv)] == __name__
-    return as_module or program == "keras-transformer"
+    # Workers of Ray import what they need as the command does.
+    return as_module or program in ("keras-transformer", "default_worker.py")
 
 
 # The import registers all classes with Keras, so that `keras.models.load_model` finds them. The
