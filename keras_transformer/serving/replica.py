@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.errors import InputError
 from keras_transformer.files import digest_of
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
@@ -26,6 +26,8 @@ from keras_transformer.serving.protocol import (
 PER_BATCH = ("temperature", "top_k", "top_p")
 """Inputs that all sentences of a batch share."""
 
+# `tf.errors.InvalidArgumentError.error_code`.
+_INVALID_ARGUMENT = 3
 _TEXT, _NUMBER = Tensor("string"), Tensor("float32")
 _BEST = {"translation": _TEXT, "score": _NUMBER}
 _SAMPLING = {"temperature": _NUMBER, "top_k": Tensor("int32"), "top_p": _NUMBER}
@@ -304,7 +306,16 @@ class Replica:
             return {"error": rejection}
         # Told apart here: TensorFlow's exceptions cannot all be sent to another process.
         except ValueError as error:
-            return {"error": Rejection(400, first_line(error)[:300], "model")}
+            return {"error": Rejection(400, _cause(error), "model")}
         except Exception as error:
-            rejection = Rejection(500, first_line(error)[:300], "model")
+            if getattr(error, "error_code", None) == _INVALID_ARGUMENT:
+                return {"error": Rejection(400, _cause(error), "model")}
+            rejection = Rejection(500, _cause(error), "model")
             return {"error": rejection, "traceback": traceback.format_exc()}
+
+
+def _cause(error):
+    """Returns one line: TensorFlow writes the place in the graph before and after it."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("[[")]
+    return lines[-1][:300] if lines else type(error).__name__
