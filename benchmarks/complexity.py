@@ -48,8 +48,8 @@ COMPILER_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
 def layer_of(kind, width, causal=False):
     """The layer and its call's arguments, from one sequence."""
     if kind in ("self-attention", "restricted"):
-        window = WINDOW if kind == "restricted" else None
-        layer = MultiHeadAttention(4, width // 4, window=window)
+        window = WINDOW + 1 if kind == "restricted" else None  # WINDOW tokens to each side
+        layer = MultiHeadAttention(4, width // 4, sliding_window=window)
         return layer, lambda sequence: dict(query=sequence, value=sequence, use_causal_mask=causal)
     if kind == "recurrent":
         layer = keras.layers.GRU(width, return_sequences=True)

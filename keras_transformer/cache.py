@@ -1,4 +1,4 @@
-"""What is kept between decoding steps: keys and values of a layer, and the state of a model."""
+"""KV caches: the keys and values of a layer, and all that a model keeps between steps."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from keras import ops
 class KeyValue(NamedTuple):
     """An immutable pair of projected keys and values.
 
-    Both lie as they are multiplied: `queries · key` gives scores, `weights · value` a mean. With
-    keys as rows the few queries of a beam take XLA up to twice the time on a CPU.
+    Axes are in the order of the products: `queries · key` gives scores, `weights · value` a mean.
+    With keys as rows the few queries of a beam take XLA up to twice the time on a CPU.
 
     Attributes:
         key: Float `(batch, heads, key_dim, positions)`.
@@ -30,14 +30,14 @@ class KeyValue(NamedTuple):
         value_dim: int,
         dtype: str,
     ) -> "KeyValue":
-        """Zeros at `capacity` positions."""
+        """Makes zeros at `capacity` positions."""
         return cls(
             ops.zeros((batch, heads, key_dim, capacity), dtype),
             ops.zeros((batch, heads, capacity, value_dim), dtype),
         )
 
     def write(self, entries: "KeyValue", position: int | keras.KerasTensor) -> "KeyValue":
-        """A copy in which `entries` stand at `position` and after it.
+        """Returns a copy with `entries` at `position` and after it.
 
         The shape never changes: a cache that grew by concatenation would make XLA compile
         a new program at each step.
@@ -48,7 +48,7 @@ class KeyValue(NamedTuple):
         )
 
     def extended(self, capacity: int) -> "KeyValue":
-        """A copy with `capacity` positions, the new ones zeros behind the others."""
+        """Returns a copy with `capacity` positions, zeros behind the old ones."""
         more = capacity - ops.shape(self.value)[2]
         return KeyValue(
             ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, more))),
@@ -57,7 +57,7 @@ class KeyValue(NamedTuple):
 
 
 class DecodingCache(NamedTuple):
-    """All that a decoding step needs besides the ids it is given. Every shape is fixed.
+    """Everything that a decoding step reads beside its ids. Every shape is fixed.
 
     The hypotheses ("beams") of a sentence share one row of keys and values: step `t` writes its
     `beams` entries side by side at `t · beams`, and `lineage` says which entries each beam
@@ -70,8 +70,8 @@ class DecodingCache(NamedTuple):
         cross_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
-        attention: Float32 `(batch, beams, source)`, what the last step attended to in the source,
-            or `()` where nobody asked.
+        attention: Float32 `(batch, beams, source)`, the last step's attention to the source, or
+            `()` where it is not recorded.
     """
 
     layers: tuple[KeyValue, ...]
@@ -82,7 +82,7 @@ class DecodingCache(NamedTuple):
     attention: keras.KerasTensor | tuple[()] = ()
 
     def extended(self, max_length: int) -> "DecodingCache":
-        """A copy with capacity for `max_length` steps; what was written stays."""
+        """Returns a copy with capacity for `max_length` steps."""
         beams = self.lineage.shape[1]
         capacity = max_length * beams
         more = capacity - ops.shape(self.lineage)[2]
@@ -94,7 +94,7 @@ class DecodingCache(NamedTuple):
     def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":
         """Lets each hypothesis go on from another one of the same sentence.
 
-        `parents`, integer `(batch, beams)`, are the hypotheses that each one now continues.
+        `parents`, integer `(batch, beams)`: the hypothesis that each one continues.
         """
         lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
         return self._replace(lineage=lineage)
@@ -103,7 +103,7 @@ class DecodingCache(NamedTuple):
 def mean_of_heads(
     attention: keras.KerasTensor, heads: tuple[int, ...] | None = None
 ) -> keras.KerasTensor:
-    """From `(batch, heads, query, key)` to the mean over some heads or all, float32."""
+    """Averages `(batch, heads, query, key)` over some heads or all, in float32."""
     attention = ops.cast(attention, "float32")
     if heads is None:
         return ops.mean(attention, axis=1)

@@ -1,6 +1,6 @@
 """Attention masks: bool, True = may attend.
 
-One meaning everywhere. A padding mask is `(batch, length)`, True = a real token. An
+A padding mask is `(batch, length)`, True = a real token. An
 attention mask is broadcastable to `(batch, heads, query, key)`. `None` = all is visible.
 """
 
@@ -31,7 +31,7 @@ def causal_mask(
 
     Args:
         query_length: Number of queries; an integer or a scalar tensor.
-        key_length: Number of keys; the same as `query_length` by default.
+        key_length: Number of keys; `query_length` by default.
 
     Returns:
         Bool `(1, 1, query, key)`.
@@ -43,25 +43,26 @@ def causal_mask(
 
 
 def window_mask(
-    queries: keras.KerasTensor, keys: keras.KerasTensor, window: int
+    queries: keras.KerasTensor, keys: keras.KerasTensor, sliding_window: int
 ) -> keras.KerasTensor:
-    """Lets each query see the keys at most `window` tokens before and after it.
+    """Lets each query see the keys within `sliding_window` - 1 tokens of itself.
 
     From the positions of both, integer `(query,)` and `(key,)`, to bool `(1, 1, query, key)`.
     """
     distance = ops.expand_dims(queries, 1) - ops.expand_dims(keys, 0)
-    return ops.expand_dims(ops.less_equal(ops.abs(distance), window), (0, 1))
+    return ops.expand_dims(ops.less(ops.abs(distance), sliding_window), (0, 1))
 
 
 def key_mask(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
-    """From a padding mask `(batch, key)` to an attention mask `(batch, 1, 1, key)`."""
+    """Makes an attention mask `(batch, 1, 1, key)` of a padding mask `(batch, key)`."""
     return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), (1, 2))
 
 
 def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
     """Brings an attention mask to four axes, `(batch, heads, query, key)`.
 
-    It has the axes `(query, key)`, `(batch, query, key)` or all four; others are a `ValueError`.
+    Masks have the axes `(query, key)`, `(batch, query, key)` or all four; others are a
+    `ValueError`.
     """
     if mask is None:
         return None
@@ -80,7 +81,7 @@ def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
 
 
 def combine(*masks: keras.KerasTensor | None) -> keras.KerasTensor | None:
-    """The mask of what every given mask allows; `None` when all of them are `None`."""
+    """Returns the conjunction of the given masks; `None` when all are `None`."""
     combined = None
     for mask in masks:
         if mask is not None:
@@ -91,7 +92,7 @@ def combine(*masks: keras.KerasTensor | None) -> keras.KerasTensor | None:
 def masked_softmax(
     scores: keras.KerasTensor, mask: keras.KerasTensor | None = None
 ) -> keras.KerasTensor:
-    """Softmax over the keys that a mask lets a query see; zeros where it sees none.
+    """Computes the softmax over the visible keys of each query; zeros where none is visible.
 
     From float `(…, query, key)` to float32; the mask, True = may attend, broadcasts to the scores.
     """

@@ -289,7 +289,7 @@ VARIED = {
     ),
     "rotary": (
         5,
-        dict(positions="rotary", normalize_first=True, num_kv_heads=1, attention_window=3),
+        dict(positions="rotary", normalize_first=True, num_kv_heads=1, sliding_window=4),
     ),
 }
 

@@ -40,7 +40,7 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
         key: The same length as `value`, which is the default.
         mask: Bool, broadcastable to `(batch, heads, query, key)`.
         rotary: Whether queries and keys are turned by their positions.
-        window: Farthest distance that a query sees.
+        window: Keys within this - 1 of a query are seen.
 
     Fewer heads of keys than of queries are shared by neighbours; `distance_embeddings` are those of
     Shaw et al. 2018, a vector for each clipped distance of a key from a query.
@@ -73,7 +73,7 @@ def attention(weights, query, value, key=None, mask=None, rotary=False, window=N
             for i, one_query in enumerate(queries):
                 seen = np.flatnonzero(mask[b, head, i])
                 if window is not None:
-                    seen = seen[abs(seen - i) <= window]
+                    seen = seen[abs(seen - i) < window]
                 if not len(seen):
                     continue
                 offered = keys[seen]
@@ -179,7 +179,7 @@ def _final_norm(weights, hidden, config):
 
 
 def _self_attention(config):
-    return {"rotary": config.positions == "rotary", "window": config.attention_window}
+    return {"rotary": config.positions == "rotary", "window": config.sliding_window}
 
 
 def encoder(weights, config, inputs, padding_mask):

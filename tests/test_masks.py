@@ -22,7 +22,7 @@ def test_a_padding_mask_goes_by_the_given_id():
 
 
 def test_a_window_mask_hides_what_is_farther_away():
-    mask = masks.window_mask(ops.convert_to_tensor([5, 2]), ops.arange(7), 2)
+    mask = masks.window_mask(ops.convert_to_tensor([5, 2]), ops.arange(7), 3)
     drawn = ["".join("01"[cell] for cell in row) for row in np.asarray(mask)[0, 0].astype(int)]
     assert drawn == ["0001111", "1111100"]
 

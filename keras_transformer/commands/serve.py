@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.commands.arguments import add_declared, declared_options, given
+from keras_transformer.commands.arguments import add_declared, given
 
 # The titles of groups in `--help`, and the option that each begins with.
 _GROUPS = {
@@ -13,19 +13,21 @@ _GROUPS = {
 }
 
 
-def add_command(commands: argparse._SubParsersAction, with_options: bool = True) -> None:
-    """Adds `serve` to the subparsers of the command line.
-
-    Args:
-        commands: The subparsers.
-        with_options: Whether its options are needed.
-    """
+def add_command(commands: argparse._SubParsersAction) -> None:
+    """Adds `serve` to the subparsers of the command line."""
     command = commands.add_parser(
         "serve",
         help="serve an export over HTTP",
         description="Serves an export with TensorFlow Serving's REST protocol, on a Ray Serve of "
         "its own. On a cluster: serve run keras_transformer.serving:build_app model=DIR",
+        options=_add_options,
     )
+    command.set_defaults(command=_serve)
+
+
+def _add_options(command):
+    from keras_transformer.serving.options import LocalOptions, ServerOptions
+
     command.add_argument(
         "--model",
         required=True,
@@ -33,12 +35,10 @@ def add_command(commands: argparse._SubParsersAction, with_options: bool = True)
         help="an export, or a folder of numbered ones: the highest is served, and a higher one "
         "that appears takes over",
     )
-    if with_options:
-        path = "serving/options.py"
-        kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
-        for name in ("LocalOptions", "ServerOptions"):
-            add_declared(command, declared_options(path, name), _GROUPS, kinds)
-    command.set_defaults(command=_serve)
+    kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
+    for declaring in (LocalOptions, ServerOptions):
+        names = set(declaring.model_fields) - {"model"}
+        add_declared(command, declaring, _GROUPS, names, kinds)
 
 
 def _serve(options):

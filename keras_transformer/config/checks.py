@@ -55,10 +55,11 @@ def check_rate(name: str, value: object) -> None:
         raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
 
 
-def check_positive(**sizes: Any) -> None:
+def check_positive(or_none: bool = False, **sizes: Any) -> None:
     """Raises `InputError`, a `ValueError`, for a size that is no positive integer."""
     for name, size in sizes.items():
-        check(name, size, "a positive integer", numbers.Integral)
+        if size is not None or not or_none:
+            check(name, size, "a positive integer", numbers.Integral)
 
 
 def check_divides(name: str, size: int, other: str, whole: int) -> None:
@@ -75,3 +76,12 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
         )
+
+
+def with_sliding_window(fields: dict[str, Any]) -> dict[str, Any]:
+    """Renames the window of saved fields that counted the tokens to each side (before 0.2)."""
+    renamed = dict(fields)
+    for old in {"window", "attention_window"} & set(renamed):
+        reach = renamed.pop(old)
+        renamed["sliding_window"] = None if reach is None else reach + 1
+    return renamed

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, ClassVar, Literal, Self
 
-from keras_transformer.config.checks import check, check_choice
+from keras_transformer.config.checks import check, check_choice, with_sliding_window
 
 
 class ModelConfig:
@@ -46,6 +46,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
         """The inverse of `to_dict`; an unknown field is a `ValueError`."""
+        fields = with_sliding_window(fields)
         if unknown := set(fields) - {field.name for field in dataclasses.fields(cls)}:
             raise ValueError(f"Unknown fields of {cls.__name__}: {sorted(unknown)}.")
         return cls(**fields)

@@ -68,7 +68,7 @@ class TransformerConfig(ModelConfig):
         combine_positions: Whether sinusoidal or learned positions are added to the embedded
             tokens, or put beside them and projected (`"concatenate"`).
         num_kv_heads: Heads of keys and values in every attention; `None`: `num_heads`.
-        attention_window: Tokens that self-attention sees to each side; `None`: all.
+        sliding_window: Self-attention sees the tokens within `sliding_window` - 1; `None`: all.
         max_distance: Farthest distance that relative positions tell apart, in tokens.
         turn_layers: Blocks over the turns of a source that is a conversation: a token attends
             within its own turn alone, and gets what these blocks make of the turns' means. 0: a
@@ -105,7 +105,7 @@ class TransformerConfig(ModelConfig):
     cross_heads: tuple[int, ...] | None = None
     combine_positions: Literal["add", "concatenate"] = "add"
     num_kv_heads: int | None = None
-    attention_window: int | None = None
+    sliding_window: int | None = None
     max_distance: int = 16
     turn_layers: int = 0
     turn_id: int | None = None
@@ -123,7 +123,7 @@ class TransformerConfig(ModelConfig):
                 )
         sizes = ["vocabulary_size", "model_dim", "num_heads", "intermediate_dim"]
         sizes += ["num_encoder_layers", "num_decoder_layers", "max_length", "max_distance"]
-        optional = ("num_kv_heads", "attention_window")
+        optional = ("num_kv_heads", "sliding_window")
         sizes += [name for name in optional if getattr(self, name) is not None]
         for name in sizes:
             if name not in self.without:
@@ -235,9 +235,9 @@ class TransformerConfig(ModelConfig):
 
     def _pairs(self, length):
         """Pairs of a token and one that it sees at or before its own place."""
-        if self.attention_window is None:
+        if self.sliding_window is None:
             return length * (length + 1) // 2
-        seen = np.minimum(length, self.attention_window + 1)
+        seen = np.minimum(length, self.sliding_window)
         return seen * (seen + 1) // 2 + (length - seen) * seen
 
     def activations(self, length: int) -> int:

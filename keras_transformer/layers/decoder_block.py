@@ -1,6 +1,5 @@
 """One layer of the decoder, with or without an encoder."""
 
-import functools
 from typing import Any
 
 import keras
@@ -16,11 +15,11 @@ from keras_transformer.layers.block import Block
 class DecoderBlock(Block):
     """Causal self-attention, attention to the encoder, and a feed-forward sublayer.
 
-    Called without an encoder sequence it is a decoder-only block: it then has no weights for
-    attention to the encoder. What it is called with first decides.
+    Built without an encoder sequence it is a decoder-only block, without weights for attention to
+    the encoder.
 
-    Args: As `EncoderBlock`, and `num_cross_heads`, the heads of the attention to the encoder:
-    `num_heads` by default.
+    Args: those of `EncoderBlock`, and `num_cross_heads`, the heads of the attention to the
+    encoder: `num_heads` by default.
 
     Call arguments:
         decoder_sequence: Float `(batch, target, model_dim)`.
@@ -29,7 +28,7 @@ class DecoderBlock(Block):
         encoder_padding_mask: Bool `(batch, source)`, True = a real token.
         decoder_attention_mask: Bool, True = may attend: `(target, target)`,
             `(batch, target, target)` or `(batch, heads, target, target)`.
-        encoder_attention_mask: The same over `(target, source)`.
+        encoder_attention_mask: Bool, True = may attend, over `(target, source)` likewise.
         use_causal_mask: Whether position `i` sees the positions `0 … i` only.
         training: Whether dropout is active.
         return_attention_scores: Whether to return the attention weights too.
@@ -61,22 +60,19 @@ class DecoderBlock(Block):
 
     def __init__(self, *args: Any, num_cross_heads: int | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        if num_cross_heads is not None:
-            check_positive(num_cross_heads=num_cross_heads)
+        check_positive(or_none=True, num_cross_heads=num_cross_heads)
         self.num_cross_heads = num_cross_heads
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
-        self.self_attention = self._build_self_attention(shape)
-        self.self_attention_norm = self._build_normalization("self_attention_norm", shape)
+        self._build_self_attention(shape)
         self.cross_attention = None
         if encoder_sequence_shape is not None:
-            self.cross_attention = self._build_attention(
+            self.cross_attention = self._attention(
                 "cross_attention", shape, encoder_sequence_shape, self.num_cross_heads
             )
-            self.cross_attention_norm = self._build_normalization("cross_attention_norm", shape)
-        self.feed_forward = self._build_feed_forward(shape)
-        self.feed_forward_norm = self._build_normalization("feed_forward_norm", shape)
+            self.cross_attention_norm = self._normalization("cross_attention_norm", shape)
+        self._build_feed_forward(shape)
 
     def call(
         self,
@@ -98,19 +94,28 @@ class DecoderBlock(Block):
         cross_mask = masks.combine(
             masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
         )
-        scores: list | None = [] if return_attention_scores else None
+        options = {"return_attention_scores": return_attention_scores, "training": training}
 
-        def attend(x):
-            options = mask, training, scores, use_causal_mask
-            return self._attend(self.self_attention, x, x, *options)
+        hidden = self._pre_norm(self.self_attention_norm, decoder_sequence)
+        attended = self.self_attention(
+            hidden, hidden, attention_mask=mask, use_causal_mask=use_causal_mask, **options
+        )
+        attended, *scores = attended if return_attention_scores else (attended,)
+        hidden = self._add(decoder_sequence, attended, self.self_attention_norm, training)
 
-        def attend_to_encoder(x):
-            value = encoder_sequence
-            return self._attend(self.cross_attention, x, value, cross_mask, training, scores)
+        if self.cross_attention is not None:
+            query = self._pre_norm(self.cross_attention_norm, hidden)
+            attended = self.cross_attention(
+                query, encoder_sequence, attention_mask=cross_mask, **options
+            )
+            attended, *cross_scores = attended if return_attention_scores else (attended,)
+            hidden = self._add(hidden, attended, self.cross_attention_norm, training)
+            scores += cross_scores
 
-        feed = functools.partial(self.feed_forward, training=training)
-        outputs = self._run(decoder_sequence, attend, attend_to_encoder, feed, training)
-        return outputs if scores is None else (outputs, *scores)
+        fed = self._pre_norm(self.feed_forward_norm, hidden)
+        fed = self.feed_forward(fed, training=training)
+        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        return (outputs, *scores) if return_attention_scores else outputs
 
     def step(
         self,
@@ -123,7 +128,7 @@ class DecoderBlock(Block):
         sublayers: Any = None,
         positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None,
     ) -> tuple[keras.KerasTensor, KeyValue, keras.KerasTensor | None]:
-        """Runs positions that follow those whose keys and values stand in `cache`.
+        """Computes the positions that follow those in `cache`.
 
         Args:
             inputs: Float `(batch, new, model_dim)`.
@@ -133,8 +138,8 @@ class DecoderBlock(Block):
             cross_key_value: `KeyValue` of the encoder's sequence, from
                 `cross_attention.project_key_value`.
             cross_mask: Bool `(batch, 1, 1, source)`.
-            sublayers: An object whose `self_attention`, `cross_attention` and `feed_forward`
-                compute what this block's do; the block itself by default.
+            sublayers: An object with `self_attention`, `cross_attention` and `feed_forward` to
+                use in place of this block's; the block itself by default.
             positions: Integer `(new,)` and `(cached positions,)`, the place of each entry in its
                 sentence; by default the entries are one sentence, in order.
 
@@ -144,31 +149,28 @@ class DecoderBlock(Block):
         """
         self._check_encoder_sequence(cross_key_value)
         sublayers = self if sublayers is None else sublayers
-        written, scores = cache, None
         if positions is None:
             capacity = ops.arange(ops.shape(cache.value)[2])
             positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
 
-        def attend(x):
-            nonlocal written
-            query, new = sublayers.self_attention.project(x, positions[0])
-            written = cache.write(new, position)
-            heads, _ = sublayers.self_attention.attend(query, written, mask, positions=positions)
-            return sublayers.self_attention.project_output(heads)
+        attention = sublayers.self_attention
+        hidden = self._pre_norm(self.self_attention_norm, inputs)
+        query, new = attention.project(hidden, positions[0])
+        cache = cache.write(new, position)
+        heads, _ = attention.attend(query, cache, mask, positions=positions)
+        attended = attention.project_output(heads)  # --> [batch, new, model_dim]
+        hidden = self._add(inputs, attended, self.self_attention_norm)
 
-        def attend_to_encoder(x):
-            nonlocal scores
-            query = sublayers.cross_attention.project_query(x)
-            heads, scores = sublayers.cross_attention.attend(query, cross_key_value, cross_mask)
-            return sublayers.cross_attention.project_output(heads)
-
-        return self._run(inputs, attend, attend_to_encoder, sublayers.feed_forward), written, scores
-
-    def _run(self, hidden, attend, attend_to_encoder, feed, training=None):
-        hidden = self._add(hidden, self.self_attention_norm, attend, training)
+        scores = None
         if self.cross_attention is not None:
-            hidden = self._add(hidden, self.cross_attention_norm, attend_to_encoder, training)
-        return self._add(hidden, self.feed_forward_norm, feed, training)
+            attention = sublayers.cross_attention
+            query = attention.project_query(self._pre_norm(self.cross_attention_norm, hidden))
+            heads, scores = attention.attend(query, cross_key_value, cross_mask)
+            attended = attention.project_output(heads)
+            hidden = self._add(hidden, attended, self.cross_attention_norm)
+
+        fed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
+        return self._add(hidden, fed, self.feed_forward_norm), cache, scores
 
     def _check_encoder_sequence(self, encoder_sequence):
         if (encoder_sequence is None) != (self.cross_attention is None):

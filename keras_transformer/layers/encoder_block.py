@@ -1,7 +1,5 @@
 """One layer of the encoder."""
 
-import functools
-
 import keras
 
 from keras_transformer import masks
@@ -18,16 +16,17 @@ class EncoderBlock(Block):
         dropout: Rate on each sublayer's output, in [0, 1).
         activation: Feed-forward activation, a name or a callable.
         normalize_first: Normalize each sublayer's input (pre-norm) instead of its sum with the
-            residual (post-norm, as in the paper). A pre-norm stack wants one more normalization
+            residual (post-norm, as in the paper). A pre-norm stack needs one more normalization
             after its last block.
         attention_dropout: Rate on the attention weights.
         feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
         layer_norm_epsilon: Added to the variance in normalization.
         key_dim: Width of a head; by default the input's width over `num_heads`.
         num_kv_heads: Heads of keys and values in each attention; see `MultiHeadAttention`.
-        attention_window: Tokens that self-attention sees to each side; all by default.
-        positions: `"rotary"` or `"relative"`: what self-attention knows of positions.
-        max_distance: As in `MultiHeadAttention`.
+        sliding_window: Keys within `sliding_window` - 1 of a query are seen by self-attention; all
+            by default.
+        positions: `"rotary"` or `"relative"`: positions inside self-attention.
+        max_distance: Farthest distance of relative positions; see `MultiHeadAttention`.
         **kwargs: Initializers, regularizers and constraints of all projections, as
             `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
 
@@ -61,10 +60,8 @@ class EncoderBlock(Block):
     """
 
     def build(self, input_shape):
-        self.self_attention = self._build_self_attention(input_shape)
-        self.self_attention_norm = self._build_normalization("self_attention_norm", input_shape)
-        self.feed_forward = self._build_feed_forward(input_shape)
-        self.feed_forward_norm = self._build_normalization("feed_forward_norm", input_shape)
+        self._build_self_attention(input_shape)
+        self._build_feed_forward(input_shape)
 
     def call(
         self,
@@ -76,12 +73,17 @@ class EncoderBlock(Block):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_inputs(inputs.shape)
         mask = masks.combine(masks.key_mask(padding_mask), masks.with_heads_axis(attention_mask))
-        scores: list | None = [] if return_attention_scores else None
-
-        def attend(x):
-            return self._attend(self.self_attention, x, x, mask, training, scores)
-
-        feed = functools.partial(self.feed_forward, training=training)
-        hidden = self._add(inputs, self.self_attention_norm, attend, training)
-        outputs = self._add(hidden, self.feed_forward_norm, feed, training)
-        return outputs if scores is None else (outputs, *scores)
+        hidden = self._pre_norm(self.self_attention_norm, inputs)
+        attended = self.self_attention(
+            hidden,
+            hidden,
+            attention_mask=mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        attended, *scores = attended if return_attention_scores else (attended,)
+        hidden = self._add(inputs, attended, self.self_attention_norm, training)
+        fed = self._pre_norm(self.feed_forward_norm, hidden)
+        fed = self.feed_forward(fed, training=training)
+        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        return (outputs, *scores) if return_attention_scores else outputs

@@ -8,19 +8,30 @@ from keras import ops
 from keras_transformer.cache import KeyValue
 
 
+def is_long(query: keras.KerasTensor, value: keras.KerasTensor, sliding_window: int) -> bool:
+    """Returns True for self-attention with many more pairs than the window's blocks have.
+
+    Shapes are `(batch, length, features)`; an unknown length counts as long.
+    """
+    length = query.shape[1]
+    if length is None:
+        return query is value
+    return value.shape[1] == length > 4 * _reach(sliding_window)
+
+
 def attend_in_blocks(
     attend: Callable,
     query: keras.KerasTensor,
     key_value: KeyValue,
     mask: keras.KerasTensor | None,
-    window: int,
+    sliding_window: int,
     causal: bool = False,
 ) -> keras.KerasTensor:
-    """Attends block by block, each to itself and to the blocks beside it.
+    """Attends block by block, each block to itself and to its two neighbours.
 
-    A query sees `window` keys to each side, so that with blocks of that length three blocks hold
-    all that it may see: the products are those of `3 · length · window` pairs, not of `length²`.
-    A sequence of at most four windows is one block.
+    A query sees `sliding_window` - 1 keys to each side, so that with blocks of that length three
+    blocks hold all that it may see: the products are those of `3 · length · window` pairs, not of
+    `length²`. A sequence of at most four blocks is one block.
 
     Args:
         attend: A function of queries, a `KeyValue`, a mask and `positions`, as
@@ -30,7 +41,7 @@ def attend_in_blocks(
         key_value: `KeyValue` of as many positions.
         mask: Bool, True = may attend, broadcastable to `(batch, heads, length, length)`. Memory
             grows with the square of the length if it has a row for each query.
-        window: Tokens that a query sees to each side.
+        sliding_window: Keys within this - 1 of a query are seen.
         causal: Whether position `i` sees the positions `0 … i` only.
 
     Returns:
@@ -39,7 +50,7 @@ def attend_in_blocks(
     Reference: Vaswani et al. 2017, section 4 (arXiv:1706.03762).
     """
     batch, heads, length, _ = ops.shape(query)
-    size, side = _sizes(length, window)
+    size, side = _sizes(length, _reach(sliding_window))
     blocks = -(-length // size)
     more = blocks * size - length
 
@@ -49,7 +60,7 @@ def attend_in_blocks(
         cut = ops.reshape(padded, (*shape[:2], blocks, size, shape[3]))
         return _joined(ops.transpose(cut, (0, 2, 1, 3, 4)))
 
-    def around(sequence, axis):  # The axis' neighbourhood of each block, blocks as sentences.
+    def around(sequence, axis):  # Each block with its neighbours along an axis, as sentences.
         pads = [(0, 0)] * len(sequence.shape)
         pads[axis] = (side, side + more)
         padded, shape = ops.pad(sequence, pads), ops.shape(sequence)
@@ -84,16 +95,21 @@ def attend_in_blocks(
     return ops.reshape(found, (batch, blocks * size, heads, width))[:, :length]
 
 
-def _sizes(length, window):
-    """The length of a block, and how much of the blocks beside it belongs to it."""
+def _reach(sliding_window):
+    """Returns the length of a block: the keys that a query sees to each side, at least one."""
+    return max(sliding_window - 1, 1)
+
+
+def _sizes(length, reach):
+    """Returns the length of a block, and of the part of its neighbours that it sees."""
     if isinstance(length, int):
-        return (window, window) if length > 4 * window else (max(length, 1), 0)
+        return (reach, reach) if length > 4 * reach else (max(length, 1), 0)
     # Arithmetic instead of a condition: XLA would reserve the memory of both branches.
-    is_long = length > 4 * window
-    return ops.where(is_long, window, ops.maximum(length, 1)), ops.where(is_long, window, 0)
+    is_long = length > 4 * reach
+    return ops.where(is_long, reach, ops.maximum(length, 1)), ops.where(is_long, reach, 0)
 
 
 def _joined(cut):
-    """From `(batch, blocks, …)` to `(batch · blocks, …)`."""
+    """Reshapes `(batch, blocks, …)` to `(batch · blocks, …)`."""
     shape = ops.shape(cut)
     return ops.reshape(cut, (-1, *shape[2:]))

@@ -1,4 +1,4 @@
-"""One vector of a sequence of vectors."""
+"""Pooling of a sequence of vectors to one."""
 
 from typing import Any, Literal
 
@@ -14,17 +14,17 @@ class MaskedPooling(keras.layers.Layer):
     """The mean, the largest, or a learned weighted sum of the vectors of real tokens.
 
     Args:
-        way: `"mean"`, `"max"` (of each feature by itself) or `"attention"`: weights are the
+        mode: `"mean"`, `"max"` (of each feature by itself) or `"attention"`: weights are the
             softmax of one learned product with each vector.
 
     Call arguments:
         inputs: Float `(batch, length, features)`.
         padding_mask: Bool `(batch, length)`, True = a real token; by default all are. Padding has
             no effect; without a real token the result is 0.
-        mask, inputs_mask: Bool `(batch, length)`; Keras gives the mask that is attached to
-            `inputs` as the one or the other.
+        mask, inputs_mask: Bool `(batch, length)`: one of these is the mask that Keras attached to
+            `inputs`.
 
-    Masking: both masks are combined. There is none on the result, which has no length.
+    Masking: all masks are combined. The result, which has no length, has none.
 
     Returns:
         Float `(batch, features)` in the compute dtype. Sums are made in float32.
@@ -33,12 +33,12 @@ class MaskedPooling(keras.layers.Layer):
     attention with one hop.
     """
 
-    def __init__(self, way: Literal["mean", "max", "attention"] = "mean", **kwargs: Any):
+    def __init__(self, mode: Literal["mean", "max", "attention"] = "mean", **kwargs: Any):
         super().__init__(**kwargs)
-        check_choice("way", way, POOLINGS)
-        self.way = way
+        check_choice("mode", mode, POOLINGS)
+        self.mode = mode
         self.score: Any = None
-        if way == "attention":
+        if mode == "attention":
             self.score = keras.layers.Dense(
                 1, use_bias=False, dtype=self.dtype_policy, name="score"
             )
@@ -60,12 +60,12 @@ class MaskedPooling(keras.layers.Layer):
         is_real = ops.expand_dims(real, 2)  # --> [batch, length, 1]
         # float32: a bfloat16 sum over a long text keeps two digits.
         values = ops.where(is_real, ops.cast(inputs, "float32"), 0.0)
-        if self.way == "max":
+        if self.mode == "max":
             # By place: the gradient of `max` compares it with its inputs, which XLA may round
             # otherwise, and divides by how many are equal.
             best = ops.argmax(ops.where(is_real, values, -float("inf")), axis=1, keepdims=True)
             pooled = ops.take_along_axis(values, best, axis=1)[:, 0]
-        elif self.way == "attention":
+        elif self.mode == "attention":
             scores = ops.transpose(self.score(inputs), (0, 2, 1))  # --> [batch, 1, length]
             weights = masks.masked_softmax(scores, ops.expand_dims(real, 1))
             pooled = ops.matmul(weights, values)[:, 0]
@@ -78,4 +78,4 @@ class MaskedPooling(keras.layers.Layer):
         return None
 
     def get_config(self):
-        return {**super().get_config(), "way": self.way}
+        return {**super().get_config(), "mode": self.mode}

@@ -11,9 +11,9 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import check_choice, check_positive, check_rate
 from keras_transformer.config.checks import check_divides
-from keras_transformer.layers.local_attention import attend_in_blocks
+from keras_transformer.layers.attention_positions import apply_rotary, relative_scores
+from keras_transformer.layers.local_attention import attend_in_blocks, is_long
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
-from keras_transformer.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -33,16 +33,17 @@ class MultiHeadAttention(LayerOfProjections):
         use_bias: Whether the four projections add a bias.
         output_shape: Features of the output, an integer or a tuple of several axes; as many as
             the query has by default.
-        num_kv_heads: Heads of keys and values, each shared by as many queries' heads one after
-            the other (Ainslie et al. 2023); must divide `num_heads`, which it is by default.
-        window: A query sees the keys at most so many tokens before and after it; `None`: all
-            (restricted self-attention, section 4 of the paper). Time and memory then grow with the
-            length alone, unless weights are returned or `attention_mask` has a row a query.
-        positions: What attention knows of positions: `None`, nothing; `"rotary"`: queries and keys
-            are turned (`layers.rotary`), `key_dim` even; `"relative"`: each query is also
-            multiplied with a trained vector of the distance to a key (Shaw et al. 2018, section
-            3.2, whose vectors beside the values gained nothing).
-        max_distance: Farthest distance that has a vector of its own with `"relative"`, in tokens.
+        num_kv_heads: Heads of keys and values, each shared by a group of consecutive query heads
+            (Ainslie et al. 2023); must divide `num_heads`, its default.
+        sliding_window: A query sees the keys within `sliding_window` - 1 tokens of itself, as in
+            Keras' layer; `None`: all (restricted self-attention, section 4 of the paper). Time and
+            memory then grow with the length alone, unless weights are returned or
+            `attention_mask` has a row a query.
+        positions: Positions inside attention: `None`; `"rotary"`: queries and keys are rotated,
+            `key_dim` even; `"relative"`: each query is also multiplied with a trained vector of
+            the distance to a key (Shaw et al. 2018, section 3.2; the paper's vectors beside the
+            values gained nothing).
+        max_distance: Farthest distance with a vector of its own under `"relative"`, in tokens.
         **kwargs: Initializers, regularizers and constraints of the four projections, as
             `keras.layers.MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
             Kernels are Glorot-uniform by default, over the matrix `(input, heads · key_dim)`.
@@ -58,9 +59,9 @@ class MultiHeadAttention(LayerOfProjections):
         training: Whether dropout is active.
         value_mask: Bool `(batch, key)`, True = a real token; Keras gives the mask that is
             attached to `value`.
-        key_mask: The same for `key`.
+        key_mask: Bool `(batch, key)`; Keras gives the mask that is attached to `key`.
 
-    Masking: all masks are combined: a key is seen where every one of them says True. Masking and
+    Masking: all masks are combined: a key is seen where every mask says True. Masking and
     softmax are done in float32 under every dtype policy. The query's own Keras mask is passed on.
 
     Returns:
@@ -70,7 +71,7 @@ class MultiHeadAttention(LayerOfProjections):
 
     Raises:
         ValueError: A size is not positive, a rate is outside [0, 1), an input has the wrong axes
-            or features, or a mask has the wrong number of axes.
+            or features, `value` and `key` differ in length, or a mask has the wrong number of axes.
 
     References: Vaswani et al. 2017, section 3.2 (arXiv:1706.03762); Ainslie et al. 2023
     (arXiv:2305.13245); Su et al. 2021 (arXiv:2104.09864); Shaw et al. 2018 (arXiv:1803.02155).
@@ -84,7 +85,7 @@ class MultiHeadAttention(LayerOfProjections):
     """
 
     arguments: tuple[str, ...] = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias")
-    arguments += ("num_kv_heads", "window", "positions", "max_distance")
+    arguments += ("num_kv_heads", "sliding_window", "positions", "max_distance")
 
     def __init__(
         self,
@@ -95,15 +96,19 @@ class MultiHeadAttention(LayerOfProjections):
         use_bias: bool = True,
         output_shape: int | tuple[int, ...] | None = None,
         num_kv_heads: int | None = None,
-        window: int | None = None,
+        sliding_window: int | None = None,
         positions: Literal["rotary", "relative"] | None = None,
         max_distance: int = 16,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_positive(num_heads=num_heads, key_dim=key_dim, max_distance=max_distance)
-        sizes = {"value_dim": value_dim, "num_kv_heads": num_kv_heads, "window": window}
-        check_positive(**{name: size for name, size in sizes.items() if size is not None})
+        check_positive(
+            or_none=True,
+            value_dim=value_dim,
+            num_kv_heads=num_kv_heads,
+            sliding_window=sliding_window,
+        )
         check_divides("num_kv_heads", num_kv_heads or num_heads, "num_heads", num_heads)
         if positions is not None:
             check_choice("positions", positions, ("rotary", "relative"))
@@ -118,7 +123,7 @@ class MultiHeadAttention(LayerOfProjections):
         self.dropout = dropout
         self.use_bias = use_bias
         self.num_kv_heads = num_kv_heads or num_heads
-        self.window = window
+        self.sliding_window = sliding_window
         self.positions = positions
         self.max_distance = max_distance
         self._output_shape = (output_shape,) if isinstance(output_shape, int) else output_shape
@@ -127,10 +132,8 @@ class MultiHeadAttention(LayerOfProjections):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        shapes = {"query": query_shape, "value": value_shape, "key": key_shape}
-        for name, shape in shapes.items():
-            check_sequence(name, shape)
-        self._widths = {name: shape[2] for name, shape in shapes.items()}
+        self._check_shapes(query_shape, value_shape, key_shape)
+        self._widths = query_shape[2], value_shape[2], key_shape[2]
         heads, shared = self.num_heads, self.num_kv_heads
         value_dim = self.value_dim or self.key_dim
         self._query_dense = self._biased("query", query_shape, (heads, self.key_dim))
@@ -153,6 +156,16 @@ class MultiHeadAttention(LayerOfProjections):
         equation, biased = f"bt{summed},{summed}{kept}->bt{kept}", kept if self.use_bias else None
         return self._projection(name, equation, input_shape, output_axes, biased)
 
+    def _check_shapes(self, query, value, key, widths=(None, None, None)):
+        shapes = {"query": query, "value": value, "key": key}
+        for (name, shape), width in zip(shapes.items(), widths, strict=True):
+            check_sequence(name, shape, width)
+        if None not in (value[1], key[1]) and value[1] != key[1]:
+            raise ValueError(
+                "`value` and `key` must have the same length. Received: value of shape "
+                f"{tuple(value)}, key of shape {tuple(key)}."
+            )
+
     def call(
         self,
         query: keras.KerasTensor,
@@ -165,38 +178,34 @@ class MultiHeadAttention(LayerOfProjections):
         value_mask: keras.KerasTensor | None = None,
         key_mask: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        self._check_inputs(query, value, value if key is None else key)
+        key = value if key is None else key
+        self._check_shapes(query.shape, value.shape, key.shape, self._widths)
         mask = masks.combine(
             masks.with_heads_axis(attention_mask),
             masks.key_mask(value_mask),
             masks.key_mask(key_mask),
         )
-        window = self.window
-        if window and not return_attention_scores and _is_long(query, value, window):
-            queries, key_value = self.project_query(query), self.project_key_value(value, key)
-            attend = functools.partial(self.attend, training=training)
-            heads = attend_in_blocks(attend, queries, key_value, mask, window, use_causal_mask)
+        window = self.sliding_window
+        if window and not return_attention_scores and is_long(query, value, window):
+            heads = attend_in_blocks(
+                functools.partial(self.attend, training=training),
+                self.project_query(query),
+                self.project_key_value(value, key),
+                mask,
+                window,
+                use_causal_mask,
+            )
             return self.project_output(heads)
         if use_causal_mask:
             lengths = ops.shape(query)[1], ops.shape(value)[1]
             mask = masks.combine(mask, masks.causal_mask(*lengths))
-        dropping = self.dropout > 0 and training
-        if not dropping and not return_attention_scores and self._has_a_fused_kernel():
-            heads = self._attend_at_once(query, value, value if key is None else key, mask)
-            return self.project_output(heads)
+        is_dropping = self.dropout > 0 and training
+        if not is_dropping and not return_attention_scores and self._has_a_fused_kernel():
+            return self.project_output(self._fused_attention(query, value, key, mask))
         queries, key_value = self.project_query(query), self.project_key_value(value, key)
         heads, weights = self.attend(queries, key_value, mask, training)
         output = self.project_output(heads)
         return (output, weights) if return_attention_scores else output
-
-    def _check_inputs(self, query, value, key):
-        for name, each in (("query", query), ("value", value), ("key", key)):
-            check_sequence(name, each.shape, self._widths[name])
-        if None not in (lengths := (value.shape[1], key.shape[1])) and lengths[0] != lengths[1]:
-            raise ValueError(
-                "`value` and `key` must have the same length. Received: value of shape "
-                f"{tuple(value.shape)}, key of shape {tuple(key.shape)}."
-            )
 
     @property
     def projections(self):
@@ -206,7 +215,7 @@ class MultiHeadAttention(LayerOfProjections):
     def project(
         self, inputs: keras.KerasTensor, positions: keras.KerasTensor | None = None
     ) -> tuple[keras.KerasTensor, KeyValue]:
-        """The queries, keys and values of `(batch, new, features)` that attend to themselves.
+        """Projects `(batch, new, features)` to the queries, keys and values of self-attention.
 
         `positions`, integer `(new,)`, are those of the tokens: 0, 1, … by default.
         """
@@ -216,8 +225,8 @@ class MultiHeadAttention(LayerOfProjections):
     def project_query(
         self, query: keras.KerasTensor, positions: keras.KerasTensor | None = None
     ) -> keras.KerasTensor:
-        """From `(batch, query, query_features)` to `(batch, heads, query, key_dim)`."""
-        return ops.transpose(self.placed(self._query_dense(query), positions), (0, 2, 1, 3))
+        """Projects `(batch, query, query_features)` to `(batch, heads, query, key_dim)`."""
+        return ops.transpose(self.apply_rotary(self._query_dense(query), positions), (0, 2, 1, 3))
 
     def project_key_value(
         self,
@@ -225,23 +234,24 @@ class MultiHeadAttention(LayerOfProjections):
         key: keras.KerasTensor | None = None,
         positions: keras.KerasTensor | None = None,
     ) -> KeyValue:
-        """Projects what is attended to, `value` and `key` of a call, once for any queries."""
-        key = value if key is None else key
+        """Projects `value` and `key` of a call, once for any queries."""
+        key = self.apply_rotary(self._key_dense(value if key is None else key), positions)
         return KeyValue(
-            ops.transpose(self.placed(self._key_dense(key), positions), (0, 2, 3, 1)),
+            ops.transpose(key, (0, 2, 3, 1)),  # --> [batch, kv_heads, key_dim, key]
             ops.transpose(self._value_dense(value), (0, 2, 1, 3)),
         )
 
-    def placed(
+    def apply_rotary(
         self, heads: keras.KerasTensor, positions: keras.KerasTensor | None = None
     ) -> keras.KerasTensor:
-        """Queries or keys, `(batch, length, heads, key_dim)`, turned where positions are rotary."""
+        """Rotates queries or keys `(batch, length, heads, key_dim)` where positions are rotary."""
         if self.positions != "rotary":
             return heads
-        return rotate(heads, ops.arange(ops.shape(heads)[1]) if positions is None else positions)
+        positions = ops.arange(ops.shape(heads)[1]) if positions is None else positions
+        return apply_rotary(heads, positions)
 
     def project_output(self, heads: keras.KerasTensor) -> keras.KerasTensor:
-        """From `(batch, query, heads, value_dim)` to the output."""
+        """Projects `(batch, query, heads, value_dim)` to the output."""
         return self._output_dense(heads)
 
     def attend(
@@ -252,56 +262,49 @@ class MultiHeadAttention(LayerOfProjections):
         training: bool | None = None,
         positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None,
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Attends with queries to keys and values, all projected.
+        """Attends with projected queries to projected keys and values.
 
         Args:
             query: Float `(batch, heads, query, key_dim)`.
             key_value: `KeyValue`.
             mask: Bool, True = may attend, broadcastable to `(batch, heads, query, key)`.
             training: Whether dropout is active.
-            positions: Integer `(query,)` and `(key,)`, which tell distances: 0, 1, … by default.
+            positions: Integer `(query,)` and `(key,)`, from which distances are computed:
+                0, 1, … by default.
 
         Returns:
             Float `(batch, query, heads, value_dim)`, and weights `(batch, heads, query, key)`.
         """
+        key, value = key_value
         if positions is None:
-            lengths = ops.shape(query)[2], ops.shape(key_value.value)[2]
-            positions = tuple(ops.arange(length) for length in lengths)
-        if self.window is not None:
-            mask = masks.combine(mask, masks.window_mask(*positions, self.window))
+            positions = ops.arange(ops.shape(query)[2]), ops.arange(ops.shape(value)[2])
         query = ops.multiply(query, 1.0 / math.sqrt(self.key_dim))
-        key = key_value.key
         if self.compute_dtype == "float16":
             # A score past 65,504 would be infinite, and a row of infinities NaN.
             query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
-        scores = self._ungrouped(ops.matmul(self._grouped(query), key), query)  # --> [b, n, q, k]
+        scores = self._times_shared(query, key)  # --> [batch, heads, query, key]
         if self.distance_embeddings is not None:
-            scores = scores + self._scores_of_distances(query, *positions)
+            table = ops.convert_to_tensor(self.distance_embeddings)
+            scores = scores + relative_scores(query, table, *positions)
+        if self.sliding_window is not None:
+            mask = masks.combine(mask, masks.window_mask(*positions, self.sliding_window))
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
-        dropped = self._grouped(self._dropout_layer(weights, training=training))
-        heads = self._ungrouped(ops.matmul(dropped, key_value.value), query)
+        dropped = self._dropout_layer(weights, training=training)
+        heads = self._times_shared(dropped, value)  # --> [batch, heads, query, value_dim]
         return ops.transpose(heads, (0, 2, 1, 3)), weights
 
-    def _grouped(self, heads):
-        """The rows of all heads that share keys, one below the other: `(batch, shared, …, x)`."""
+    def _times_shared(self, rows, shared):
+        """Multiplies the rows of each head with the keys or values that its group shares.
+
+        From `(batch, heads, query, x)` and `(batch, kv_heads, x, y)` to `(batch, heads, query, y)`.
+        """
         if self.num_kv_heads == self.num_heads:
-            return heads
-        batch, _, length, width = ops.shape(heads)
+            return ops.matmul(rows, shared)
+        batch, _, length, width = ops.shape(rows)
         group = self.num_heads // self.num_kv_heads
-        return ops.reshape(heads, (batch, self.num_kv_heads, group * length, width))
-
-    def _ungrouped(self, heads, query):
-        if self.num_kv_heads == self.num_heads:
-            return heads
-        batch, _, length, _ = ops.shape(query)
-        return ops.reshape(heads, (batch, self.num_heads, length, ops.shape(heads)[3]))
-
-    def _scores_of_distances(self, query, queries, keys):
-        distance = ops.expand_dims(keys, 0) - ops.expand_dims(queries, 1)
-        index = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
-        table = ops.cast(ops.convert_to_tensor(self.distance_embeddings), query.dtype)
-        vectors = ops.take(table, index, axis=0)  # --> [query, key, key_dim]
-        return ops.einsum("bnqd,qkd->bnqk", query, vectors)
+        grouped = ops.reshape(rows, (batch, self.num_kv_heads, group * length, width))
+        products = ops.matmul(grouped, shared)  # --> [batch, kv_heads, group * query, y]
+        return ops.reshape(products, (batch, self.num_heads, length, ops.shape(products)[3]))
 
     def _has_a_fused_kernel(self):
         # Keras' TensorFlow backend has no kernel of its own for attention, and its scores
@@ -310,12 +313,12 @@ class MultiHeadAttention(LayerOfProjections):
             keras.backend.backend() == "jax"
             and self.value_dim in (None, self.key_dim)
             and self.num_kv_heads == self.num_heads
-            and self.window is self.positions is None
+            and self.sliding_window is self.positions is None
             and any(name.startswith("gpu") for name in keras.distribution.list_devices())
         )
 
-    def _attend_at_once(self, query, value, key, mask):
-        """The heads of `attend`, by the backend's own kernel, which gives no weights."""
+    def _fused_attention(self, query, value, key, mask):
+        """Computes the heads of `attend` by the backend's kernel, which returns no weights."""
         heads = ops.dot_product_attention(
             self._query_dense(query), self._key_dense(key), self._value_dense(value), mask=mask
         )
@@ -330,14 +333,3 @@ class MultiHeadAttention(LayerOfProjections):
 
     def get_config(self):
         return {**super().get_config(), "output_shape": self._output_shape}
-
-
-def _is_long(query, value, window):
-    """Returns True for self-attention with many more pairs than the window's blocks have.
-
-    An unknown length counts as long.
-    """
-    length = query.shape[1]
-    if length is None:
-        return query is value
-    return value.shape[1] == length > 4 * window

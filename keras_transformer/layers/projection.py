@@ -1,4 +1,4 @@
-"""Parts of the layers that project their inputs."""
+"""Projections, and the base of the layers that are made of them."""
 
 import math
 from collections.abc import Sequence
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_transformer.config.checks import with_sliding_window
+
 
 class Projection(keras.layers.EinsumDense):
     """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
 
-    The product is computed as one of rows with a matrix. On a CPU, TensorFlow's gradient of one
-    over several axes takes an attention layer 1.4 times as long. No activation.
+    It multiplies rows with one matrix: on a CPU, TensorFlow's gradient of a product over several
+    axes takes an attention layer 1.4 times as long. No activation.
     """
 
     def __init__(self, *args, **kwargs):
@@ -28,18 +30,18 @@ class Projection(keras.layers.EinsumDense):
         return ops.reshape(outputs, (*ops.shape(inputs)[:2], *output_axes))
 
     def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, which may compute something else; this one does not.
+        # Keras refuses subclasses, which may compute something else; this one computes it.
         super().quantize(mode, type_check=False, config=config)
 
 
 class LayerOfProjections(keras.layers.Layer):
-    """Takes what Keras' layers take for the weights of the projections that it is made of.
+    """Takes Keras' arguments for the weights of projections, and hands them to each one.
 
-    An initializer, a regularizer or a constraint is Keras' name of one, or one; each projection
-    gets an initializer of its own. The others are what `keras.layers.Layer` takes.
+    An initializer, a regularizer or a constraint is an object or its name in Keras; each projection
+    gets an initializer of its own. `keras.layers.Layer` takes the other arguments.
     """
 
-    # A subclass' own arguments, which are its attributes, too.
+    # Arguments of a subclass, each also an attribute.
     arguments: tuple[str, ...] = ()
 
     def __init__(
@@ -83,6 +85,10 @@ class LayerOfProjections(keras.layers.Layer):
         )
         projection.build(input_shape)
         return projection
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(with_sliding_window(config))
 
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

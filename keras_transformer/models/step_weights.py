@@ -148,7 +148,7 @@ class _Attention:
         self._heads = layer.num_heads, layer.num_kv_heads, layer.num_kv_heads
         self._widths = layer.key_dim, layer.key_dim, layer.value_dim or layer.key_dim
         self._inner, self._outer = inner, outer
-        self.attend, self._placed = layer.attend, layer.placed
+        self.attend, self._apply_rotary = layer.attend, layer.apply_rotary
 
     def project(self, inputs, positions=None):
         rows = ops.reshape(inputs, (-1, inputs.shape[2]))
@@ -161,7 +161,7 @@ class _Attention:
             ops.reshape(part, (-1, new, heads, width))
             for part, heads, width in zip(parts, self._heads, self._widths, strict=True)
         )
-        query, key = self._placed(query, positions), self._placed(key, positions)
+        query, key = self._apply_rotary(query, positions), self._apply_rotary(key, positions)
         return ops.transpose(query, (0, 2, 1, 3)), KeyValue(
             ops.transpose(key, (0, 2, 3, 1)), ops.transpose(value, (0, 2, 1, 3))
         )

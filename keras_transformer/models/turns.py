@@ -57,7 +57,7 @@ class TurnEncoder(LayerOfConfig):
             encoder_heads=None,
             positions="sinusoidal",
             combine_positions="add",
-            attention_window=None,
+            sliding_window=None,
         )
         self.encoder = Encoder(own, dtype=self.dtype_policy, name="encoder")
         self.positions = SinusoidalPositionalEncoding(dtype=self.dtype_policy, name="positions")

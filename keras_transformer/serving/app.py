@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import MANIFEST
+from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (

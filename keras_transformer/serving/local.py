@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import held_folder
+from keras_transformer.owned_folder import held_folder
 from keras_transformer.serving.options import LocalOptions, ServerOptions
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi")

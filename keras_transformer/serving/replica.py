@@ -45,7 +45,7 @@ def export_digest(path: str | os.PathLike) -> str:
     """
     folder = Path(path).parent if Path(path).is_file() else Path(path)
     try:
-        return digest_of(folder, (each for each in folder.rglob("*") if each.is_file()))
+        return digest_of(folder)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
 

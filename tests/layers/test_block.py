@@ -203,7 +203,7 @@ def test_a_training_step_with_a_window_has_no_array_of_all_pairs(rng, block_clas
     """As `fit` and searches compile it: the length is unknown while the program is traced."""
     import tensorflow as tf
 
-    block = block_class(INNER, HEADS, attention_window=3)
+    block = block_class(INNER, HEADS, sliding_window=4)
     block.build((None, None, WIDTH))
 
     @tf.function(
@@ -227,7 +227,7 @@ def test_a_call_with_a_window_makes_no_array_of_all_pairs(rng, block_class):
     """Whatever a compiler would have left of it."""
     import jax
 
-    block = block_class(INNER, HEADS, attention_window=3)
+    block = block_class(INNER, HEADS, sliding_window=4)
     block.build((None, None, WIDTH))
     length = 61
     arrays = str(jax.make_jaxpr(block)(np.ones((BATCH, length, WIDTH), "float32")))

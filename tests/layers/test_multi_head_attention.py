@@ -266,12 +266,14 @@ def test_padding_and_batch_mates_change_nothing(rng, randomize, policy):
         )
 
 
-@pairwise(num_kv_heads=[1, 2, 6], positions=[None, "rotary", "relative"], window=[None, 1, 3])
+@pairwise(num_kv_heads=[1, 2, 6], positions=[None, "rotary", "relative"], window=[None, 1, 2, 4])
 def test_shared_keys_windows_and_positions_equal_the_numpy_oracle(
     rng, randomize, num_kv_heads, positions, window
 ):
     inputs = rng.normal(size=(BATCH, 7, QUERY_WIDTH)).astype("float32")
-    own = dict(num_kv_heads=num_kv_heads, positions=positions, window=window, max_distance=2)
+    own = dict(
+        num_kv_heads=num_kv_heads, positions=positions, sliding_window=window, max_distance=2
+    )
     shape = inputs.shape
     layer = attention(randomize, shape, shape, num_heads=6, key_dim=10, **own)
     mask = random_mask(rng, 4, 7)[:, :1, :1]
@@ -310,7 +312,7 @@ def test_what_is_seen_of_a_long_sequence_is_the_same_block_by_block(
 
     monkeypatch.setattr(multi_head_attention, "attend_in_blocks", attend_in_blocks)
     inputs = rng.normal(size=(BATCH, length, QUERY_WIDTH)).astype("float32")
-    layer = attention(randomize, inputs.shape, inputs.shape, **{"window": 2, **own})
+    layer = attention(randomize, inputs.shape, inputs.shape, **{"sliding_window": 3, **own})
     mask = None
     if axes is not None:
         batch, heads, rows = axes
@@ -329,7 +331,7 @@ def test_a_length_that_is_unknown_until_it_runs_is_seen_block_by_block_too(rng, 
     import tensorflow as tf
 
     shape = (None, None, QUERY_WIDTH)
-    layer = attention(randomize, shape, shape, window=2)
+    layer = attention(randomize, shape, shape, sliding_window=3)
     batch, heads, rows = axes
     specs = (
         tf.TensorSpec(shape),
@@ -346,6 +348,29 @@ def test_a_length_that_is_unknown_until_it_runs_is_seen_block_by_block_too(rng, 
         call = dict(attention_mask=mask, use_causal_mask=True, return_attention_scores=True)
         expected, _ = layer(inputs, inputs, **call)
         np.testing.assert_allclose(float64(run(inputs, mask)), float64(expected), atol=2e-6)
+
+
+@pytest.mark.parametrize(("sliding_window", "causal"), [(1, False), (3, False), (3, True)])
+def test_a_sliding_window_equals_keras_own_layer(rng, randomize, sliding_window, causal):
+    inputs = rng.normal(size=(BATCH, 17, QUERY_WIDTH)).astype("float32")
+    own = dict(value_dim=None, sliding_window=sliding_window)
+    ours = attention(randomize, inputs.shape, inputs.shape, **own)
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, sliding_window=sliding_window)
+    theirs.build(inputs.shape, inputs.shape)
+    theirs.set_weights(ours.get_weights())
+    output = theirs(inputs, inputs, use_causal_mask=causal)
+    for scores in (False, True):  # block by block, and not
+        call = dict(use_causal_mask=causal, return_attention_scores=scores)
+        found = ours(inputs, inputs, **call)
+        found = found[0] if scores else found
+        np.testing.assert_allclose(float64(found), float64(output), atol=1e-5)
+
+
+@pytest.mark.parametrize("old", ["window", "attention_window"])
+def test_a_saved_window_that_counted_tokens_to_each_side_is_read(old):
+    for width, expected in ((2, 3), (None, None)):
+        config = {"num_heads": HEADS, "key_dim": KEY_DIM, old: width}
+        assert MultiHeadAttention.from_config(config).sliding_window == expected
 
 
 def test_shared_keys_equal_keras_own_layer(rng, randomize):
@@ -384,7 +409,7 @@ def test_attention_with_positions_of_its_own_knows_distances_alone(rng, randomiz
     [
         (dict(num_kv_heads=2), "must divide `num_heads`. Received: num_heads=3, num_kv_heads=2"),
         (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer"),
-        (dict(window=0), "`window` must be a positive integer"),
+        (dict(sliding_window=0), "`sliding_window` must be a positive integer"),
         (dict(positions="absolute"), "must be one of rotary, relative"),
         (dict(positions="rotary"), "need an even `key_dim`. Received: key_dim=11"),
         (dict(max_distance=-1), "`max_distance` must be a positive integer"),
@@ -510,7 +535,7 @@ def test_the_mask_of_the_query_travels_on(rng):
         (dict(num_heads=0), "`num_heads` must be a positive integer. Received: num_heads=0"),
         (dict(num_heads="2"), "`num_heads` must be a positive integer. Received: num_heads='2'"),
         (dict(num_heads=2.0), "`num_heads` must be a positive integer. Received: num_heads=2.0"),
-        (dict(window=True), "`window` must be a positive integer. Received: window=True"),
+        (dict(sliding_window=True), "`sliding_window` must be a positive integer. Received: "),
         (dict(key_dim=-1), "`key_dim` must be a positive integer. Received: key_dim=-1"),
         (dict(value_dim=0), "`value_dim` must be a positive integer. Received: value_dim=0"),
         (dict(dropout=1.0), "`dropout` must be in [0, 1). Received: dropout=1.0"),

@@ -47,8 +47,8 @@ VARIANTS = {
         max_length=11,
     ),
     "rotary": dict(positions="rotary", num_heads=6, model_dim=36, num_kv_heads=2),
-    "relative": dict(positions="relative", max_distance=2, attention_window=3),
-    "no_positions": dict(positions="none", num_kv_heads=1, attention_window=1),
+    "relative": dict(positions="relative", max_distance=2, sliding_window=4),
+    "no_positions": dict(positions="none", num_kv_heads=1, sliding_window=2),
     "concatenated": dict(combine_positions="concatenate"),
 }
 EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)

@@ -10,7 +10,7 @@ SIZES = dict(model_dim=12, num_heads=3, num_encoder_layers=2, num_decoder_layers
 CONFIG = TransformerConfig(29, intermediate_dim=17, **SIZES)
 OTHERS = [
     CONFIG,
-    TransformerConfig(29, intermediate_dim=17, num_kv_heads=1, attention_window=2, **SIZES),
+    TransformerConfig(29, intermediate_dim=17, num_kv_heads=1, sliding_window=3, **SIZES),
     TransformerConfig(29, intermediate_dim=17, positions="relative", **SIZES),
     TransformerConfig(29, intermediate_dim=17, combine_positions="concatenate", **SIZES),
 ]
@@ -27,7 +27,7 @@ def by_hand(config, source, target):
             ("kernel", "embedding/embeddings")
         ):  # the embeddings make the logits
             total += int(np.prod(weight.shape)) * (source if on_source else target)
-    far = config.attention_window or 99
+    far = (config.sliding_window or 100) - 1
     near = sum(abs(i - j) <= far for i in range(source) for j in range(source))
     past = sum(0 <= i - j <= far for i in range(target) for j in range(target))
     # Scores, and sums of values; distances have scores of their own.

@@ -60,9 +60,9 @@ def litert_function(engine: ClassifierEngine):
 def _pooled(pooling, hidden, is_real):
     """`layers.MaskedPooling` of a text that is not blank."""
     hiding = (1.0 - is_real) * HIDDEN
-    if pooling.way == "max":
+    if pooling.mode == "max":
         return tf.reduce_max(hidden + hiding, axis=1)
-    if pooling.way == "mean":
+    if pooling.mode == "mean":
         count = tf.maximum(tf.reduce_sum(is_real, axis=1), 1.0)
         return tf.reduce_sum(hidden * is_real, axis=1) / count
     kernel = np.reshape(array(pooling.score.kernel), (-1,))

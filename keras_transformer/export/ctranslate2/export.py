@@ -12,10 +12,10 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
 from keras_transformer.export.manifest import (
     common_fields,
-    file_digests,
     staged_export,
     write_tokenizers,
 )
+from keras_transformer.files import file_digests
 from keras_transformer.layers import SinusoidalPositionalEncoding
 from keras_transformer.models import Transformer
 
@@ -99,7 +99,7 @@ def convert_to_ctranslate2(
     config = model.config
     check_transformer(config, "A conversion to CTranslate2")
     check_portable(config, "A conversion to CTranslate2")
-    for name in ("num_kv_heads", "attention_window"):
+    for name in ("num_kv_heads", "sliding_window"):
         if getattr(config, name) is not None:
             raise InputError(
                 f"A conversion to CTranslate2 has no `{name}`. "

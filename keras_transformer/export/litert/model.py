@@ -159,10 +159,10 @@ def within_window(config, bias, queries, keys):
 
     The bias is broadcastable to `(…, query, key)`.
     """
-    if config.attention_window is None:
+    if config.sliding_window is None:
         return bias
     distance = tf.abs(tf.expand_dims(queries, 1) - tf.expand_dims(keys, 0))
-    return bias + tf.cast(distance > config.attention_window, tf.float32) * HIDDEN
+    return bias + tf.cast(distance >= config.sliding_window, tf.float32) * HIDDEN
 
 
 def embed(embedding, ids):

@@ -36,7 +36,7 @@ def engine_of_theirs():
         (dict(combine_positions="concatenate"), "combine_positions='concatenate'"),
         (dict(turn_id=4), "does not read conversations; a SavedModel does"),
         (dict(num_kv_heads=2), "has no `num_kv_heads`. Received: num_kv_heads=2"),
-        (dict(attention_window=5), "has no `attention_window`. Received: attention_window=5"),
+        (dict(sliding_window=5), "has no `sliding_window`. Received: sliding_window=5"),
     ],
 )
 def test_what_the_other_engine_does_not_have_is_told(tmp_path, fields, message):

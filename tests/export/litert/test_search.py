@@ -153,7 +153,7 @@ MODELS = [
         "num_decoder_layers": 1,
     },
 ]
-NEAR = {"positions": "none", "num_kv_heads": 1, "attention_window": 2}
+NEAR = {"positions": "none", "num_kv_heads": 1, "sliding_window": 3}
 PRUNED = {**MODELS[0], "encoder_heads": [2], "decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
