@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import itertools
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -69,15 +70,15 @@ def translate_corpus(
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")
-    inputs = [os.fspath(path) for path in inputs]
+    paths = [os.fspath(path) for path in inputs]
     job = {"model": _fingerprint(model), "options": options, "chunk_lines": chunk_lines}
     started, lines = time.monotonic(), 0
-    with Output(output, inputs, job) as target:
-        waiting = [shard for shard in range(len(inputs)) if not target.is_done(shard)]
+    with Output(output, paths, job) as target:
+        waiting = [shard for shard in range(len(paths)) if not target.is_done(shard)]
         if waiting:
             with _ray(ray_address, workers * threads):
                 engine = {"model": model, "threads": threads, "options": options}
-                lines = _translate(target, inputs, waiting, chunk_lines, engine, workers)
+                lines = _translate(target, paths, waiting, chunk_lines, engine, workers)
         target.clean()
     return {
         "output": os.fspath(output),
@@ -102,7 +103,7 @@ def _ray(address, cpus):
         rule = "Ray is needed here: pip install 'keras_transformer[serve]'."
         raise InputError(f"{rule} Received: no package ray.") from None
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises nothing narrower.
         raise InputError(f"The cluster {address} cannot be joined: {error}") from None
     try:
@@ -111,11 +112,13 @@ def _ray(address, cpus):
         ray.shutdown()
 
 
-def _translate(target, inputs, waiting, chunk_lines, engine, workers):
+def _translate(target, paths, waiting, chunk_lines, engine, workers):
     """Translates the missing parts of the files; returns the number of lines."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message="`ray_remote_args`")  # There is no other way yet.
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -123,17 +126,17 @@ def _translate(target, inputs, waiting, chunk_lines, engine, workers):
     context.target_min_block_size = 1
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     files = [
-        {"shard": shard, "path": inputs[shard], "done": target.parts(shard)} for shard in waiting
+        {"shard": shard, "path": paths[shard], "done": target.parts(shard)} for shard in waiting
     ]
     chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
         _Reader(chunk_lines), num_cpus=0, scheduling_strategy=here, max_retries=_MOST_FAILURES
     )
     translated = chunks.map_batches(
         _Worker,
-        fn_constructor_kwargs=engine,
+        fn_constructor_kwargs={**engine, "chunk_lines": chunk_lines},
         batch_size=1,
         batch_format="numpy",
-        concurrency=workers,
+        compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=engine["threads"],
         # A text that ends its process is not tried for ever.
         max_restarts=-1,
@@ -149,13 +152,13 @@ def _translate(target, inputs, waiting, chunk_lines, engine, workers):
                 raise InputError(row["error"])
             shard, number = row["shard"], row["number"]
             if row["is_end"]:
-                ends[shard] = number
+                ends[shard] = row["read"], number
             else:
                 target.write(shard, number, list(row["lines"]))
                 lines += len(row["lines"])
                 count[shard] += 1
-            if shard in ends and count[shard] + len(target.parts(shard, known=True)) == ends[shard]:
-                target.finish(shard, ends[shard])
+            if shard in ends and count[shard] == ends[shard][0]:
+                target.finish(shard, ends[shard][1])
             if (now := time.monotonic()) - reported > _REPORT_SECONDS:
                 reported = now
                 say(f"{lines} lines, {lines / (now - started):.0f} a second")
@@ -169,7 +172,10 @@ def _translate(target, inputs, waiting, chunk_lines, engine, workers):
 
 
 class _Reader:
-    """Yields the chunks of a file that have no part yet, then a row with their number."""
+    """Yields the chunks of a file that have no part yet, then a row with two numbers.
+
+    They are `number`, chunks of the file, and `read`, chunks that were yielded.
+    """
 
     def __init__(self, chunk_lines):
         self._size = chunk_lines
@@ -177,22 +183,22 @@ class _Reader:
     def __call__(self, file: dict[str, Any]) -> Iterator[dict[str, Any]]:
         done = dict(zip(*file["done"], strict=True))
         row = {"shard": file["shard"], "path": file["path"], "is_end": False, "error": ""}
-        number = 0
+        number = read = 0
         try:
-            for number, lines in enumerate(read_chunks(file["path"], self._size)):
-                if done.get(number) != len(lines):
-                    first = number * self._size + 1
-                    yield {**row, "number": number, "first": first, "lines": lines}
-            number = number + 1 if os.path.getsize(file["path"]) else 0
+            for number, lines in enumerate(read_chunks(file["path"], self._size), 1):
+                if done.get(number - 1) != len(lines):
+                    read += 1
+                    yield {**row, "number": number - 1, "read": 0, "lines": lines}
         except InputError as error:
             row["error"] = str(error)
-        yield {**row, "number": number, "first": 0, "lines": [""], "is_end": True}
+        yield {**row, "number": number, "read": read, "lines": [""], "is_end": True}
 
 
 class _Worker:
     """Holds an engine in an actor of Ray Data."""
 
-    def __init__(self, model, threads, options):
+    def __init__(self, model, threads, options, chunk_lines):
+        self._size = chunk_lines
         self._model, self._threads, self._options = model, threads, options
         self._translator = None
 
@@ -206,7 +212,7 @@ class _Worker:
             except InputError as found:
                 error = str(found)
         return {
-            **{key: [row[key]] for key in ("shard", "number", "is_end")},
+            **{key: [row[key]] for key in ("shard", "number", "read", "is_end")},
             "lines": [lines],
             "messages": [messages],
             "error": [error],
@@ -217,7 +223,8 @@ class _Worker:
             from keras_transformer.translator import Translator
 
             self._translator = Translator.load(self._model, self._threads)
-        where = f"{row['path']}, lines {row['first']}-{row['first'] + len(lines) - 1}: "
+        first = row["number"] * self._size + 1
+        where = f"{row['path']}, lines {first}-{first + len(lines) - 1}: "
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             try:

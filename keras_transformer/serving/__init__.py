@@ -1,11 +1,11 @@
 """Serving an export over HTTP: an application of Ray Serve (extra `serve`).
 
-`app.py` builds the application: `Frontend` speaks HTTP (`protocol.py`) and makes batches
-(`batcher.py`), `Replica` (`replica.py`) holds what `Translator.load` returns. `local.py` starts Ray
-on this machine and deploys the application there.
+`app.py` builds the application: `frontend.py` speaks HTTP (`protocol.py`) and makes batches
+(`batcher.py`), `replica.py` holds what `Translator.load` returns. `local.py` starts Ray on this
+machine and deploys the application there.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keras_transformer.serving.options import LocalOptions, ServerOptions
 
@@ -16,7 +16,7 @@ __all__ = ["LocalOptions", "ServerOptions", "build_app", "serve"]
 
 
 def build_app(options: ServerOptions) -> "Application":
-    """Builds the application; `serve run` and config files name it `keras_transformer.serving:build_app`.
+    """Builds the application: `keras_transformer.serving:build_app` for `serve run` and configs.
 
     Raises:
         InputError: There is no export at `options.model`.

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from typing import Any
 from keras_transformer.errors import InputError
 from keras_transformer.owned_folder import held_folder
 from keras_transformer.serving.options import LocalOptions, ServerOptions
+from keras_transformer.serving.replica import export_digest
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
@@ -64,7 +66,7 @@ def private_ray(
         "RAY_ENABLE_AUTO_CONNECT": "0",
         # A replica that fails its health check has hung: it is not waited for.
         "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
-        # Workers keep the number of threads that their libraries choose.
+        "RAY_BACKEND_LOG_LEVEL": "fatal",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
     }
@@ -72,23 +74,28 @@ def private_ray(
         os.environ.setdefault(name, value)
     import ray
 
-    # Short: a socket's path may have 107 bytes.
+    # Short: a socket's path may have 107 bytes. Ray opens its own folder to all users.
     start = Path(tempfile.gettempdir(), "kt-ray-")
     with held_folder(start, 0o700) as folder, _quiet():
+        # Ray's processes inherit this: a signal to the process group is the driver's business.
+        ours = {signal.SIGTERM, signal.SIGINT}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
         try:
             ray.init(
                 address="local",
                 num_cpus=cpus,
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level="ERROR",
+                logging_level=logging.ERROR,
                 object_store_memory=store_bytes,
                 _node_ip_address="127.0.0.1",
-                _temp_dir=str(folder),
+                _temp_dir=str(folder / "r"),
                 _metrics_export_port=metrics_port,
             )
         except Exception as error:  # Ray raises nothing narrower where a machine is too busy.
             raise InputError(f"Ray cannot be started: {error}") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             yield
         finally:
@@ -106,11 +113,10 @@ def _quiet():
 
 def _end_ray():
     import ray
-    from ray import serve
 
     with contextlib.suppress(Exception):
         if "ray.serve" in sys.modules and ray.is_initialized():
-            serve.shutdown()
+            ray.serve.shutdown()
     with contextlib.suppress(Exception):
         ray.shutdown()
 
@@ -164,8 +170,6 @@ class _Server:
 
     def run(self) -> None:
         """Serves until a signal."""
-        import logging
-
         from ray import serve
 
         from keras_transformer.serving.app import model_name
@@ -243,8 +247,6 @@ class _Server:
             self._deploy(old)
 
     def _is_unchanged(self, version):
-        from keras_transformer.serving.replica import export_digest
-
         if version.stamp == self._current.stamp:
             return True
         with contextlib.suppress(InputError):
@@ -258,7 +260,6 @@ class _Server:
         from ray import serve
 
         from keras_transformer.serving.app import build
-        from keras_transformer.serving.replica import export_digest
 
         number, started = str(version.number), time.monotonic()
         say(f"version {number} is being loaded from {version.folder}")

@@ -6,6 +6,7 @@ Both formats of a request, error messages and answers follow
 
 import base64
 import binascii
+import dataclasses
 import gc
 import json
 import math
@@ -87,7 +88,8 @@ class Signature(NamedTuple):
         return {**sides, "method_name": method, "defaults": {}}
 
 
-class Predict(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Predict:
     """A checked request for a prediction.
 
     Attributes:
@@ -305,7 +307,9 @@ def format_predict(
     }
     only = len(outputs) == 1  # It stands without its name.
     if by_row:
-        named = [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]
+        named = [
+            dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)
+        ]
         answer = {"predictions": next(iter(outputs.values())) if only else named}
     else:
         answer = {"outputs": next(iter(outputs.values())) if only else outputs}

@@ -7,7 +7,6 @@ import queue
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +131,9 @@ class Model:
         outputs = self.signatures[name].outputs
         alignments = [each.alignment for each in found if each.alignment is not None]
         if least_bytes(each.size for each in alignments) > self._max_answer_bytes:
-            rejection = answer_too_long(self._max_answer_bytes)
+            too_long = answer_too_long(self._max_answer_bytes)
             # As a fault of the text: requests of the batch are run again, each alone.
-            raise Rejection(rejection.status, rejection.message, "model")
+            raise Rejection(too_long.status, too_long.message, "model")
         return [_row(each, outputs, engine.labels) for each in found]
 
     def warm_up(self, options: ServerOptions) -> int:
@@ -310,8 +309,8 @@ class Replica:
         except Exception as error:
             if getattr(error, "error_code", None) == _INVALID_ARGUMENT:
                 return {"error": Rejection(400, _cause(error), "model")}
-            rejection = Rejection(500, _cause(error), "model")
-            return {"error": rejection, "traceback": traceback.format_exc()}
+            failure = Rejection(500, _cause(error), "model")
+            return {"error": failure, "traceback": traceback.format_exc()}
 
 
 def _cause(error):

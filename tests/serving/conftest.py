@@ -33,9 +33,9 @@ def light(tmp_path_factory):
 
     words = "a man two dogs runs sleeps in the park on bench".split()
     texts = [f"{one} {two} {three}." for one in words for two in words for three in words]
-    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=41)
+    tokenizer = Tokenizer.train_from_texts(texts, vocabulary_size=29)
     sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    model = Transformer(TransformerConfig(41, intermediate_dim=32, **sizes))
+    model = Transformer(TransformerConfig(29, intermediate_dim=32, **sizes))
     chance = np.random.default_rng(1)
     for weight in model.trainable_weights:
         weight.assign(0.7 * chance.normal(size=weight.shape))

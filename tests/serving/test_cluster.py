@@ -62,6 +62,14 @@ def ready(port, prefix=""):
     return False
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left(request):
+    yield
+    if "cluster" in request.fixturenames:
+        for name in list(serve.status().applications):
+            serve.delete(name)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Two nodes on this machine; the second has the resource "second"."""
@@ -95,7 +103,6 @@ def test_two_applications_of_one_model_live_side_by_side(cluster, light):
     serve.delete("one")
     assert translate(8631, "/two", "light", "a man runs.") == first[:1]
     assert request(8631, "/one/healthz")[0] == 404
-    serve.delete("two")
 
 
 def test_a_node_that_dies_under_load_costs_its_batches_alone(cluster, light):
@@ -115,14 +122,13 @@ def test_a_node_that_dies_under_load_costs_its_batches_alone(cluster, light):
     time.sleep(3)
     cluster.remove_node(cluster.second, allow_graceful=False)
     killed = len(statuses)
-    time.sleep(5)
+    wait(lambda: statuses[killed + 40 :].count(200) > 40)
     stop.set()
     for each in asking:
         each.join()
-    assert killed and len(statuses) > killed + 20
+    assert killed
     assert set(statuses) <= {200, 503} and statuses.count(503) <= 64, statuses.count(503)
     assert statuses[-8:] == [200] * 8
-    serve.delete("spread")
 
 
 @pytest.mark.slow
@@ -151,4 +157,3 @@ def test_serve_deploy_deploys_the_config_file_and_another_version_of_it(cluster,
 
         wait(answers)
         assert translate(8631, "", "translator", "a man runs.")
-    serve.delete("translator")

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from keras_transformer.serving.protocol import (
+    Predict,
     Rejection,
     Signature,
     Tensor,
@@ -28,7 +29,7 @@ def parse(body, most=50):
 
 def test_rows_and_columns_become_columns():
     row = parse(b'{"instances": ["ab", {"b64": "Y2Q="}]}')
-    assert row == ("serving_default", {"text": ["ab", "cd"]}, 2, True)
+    assert row == Predict("serving_default", {"text": ["ab", "cd"]}, 2, True)
     assert parse(b'{"instances": [{"text": "ab"}]}').columns == {"text": ["ab"]}
     assert not parse(b'{"inputs": ["ab"]}').by_row
     named = parse(b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [3]}}')
@@ -102,8 +103,13 @@ def test_an_answer_has_tensorflow_servings_form():
     columns = format_predict(rows, default, False, 1000).decode()
     assert columns == '{"outputs": {"translation": ["ä", "b"], "score": [0.1, -Infinity]}}'
     # A single output stands without its name.
-    assert format_predict(rows, SIGNATURES["sample"], False, 99) == '{"outputs": ["ä", "b"]}'.encode()
-    assert format_predict(rows, SIGNATURES["sample"], True, 99) == '{"predictions": ["ä", "b"]}'.encode()
+    assert (
+        format_predict(rows, SIGNATURES["sample"], False, 99) == '{"outputs": ["ä", "b"]}'.encode()
+    )
+    assert (
+        format_predict(rows, SIGNATURES["sample"], True, 99)
+        == '{"predictions": ["ä", "b"]}'.encode()
+    )
     with pytest.raises(Rejection, match="At most 9 bytes an answer") as caught:
         format_predict(rows, default, True, 9)
     assert caught.value.status == 413

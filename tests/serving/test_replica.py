@@ -13,6 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.replica import Model, Replica, export_digest, signatures_of
 
+NUMBERED = {"translation": "A", "score": 0.1, "log_probability": 0.0}
 SAMPLING = {"temperature": [0.5], "top_k": [3], "top_p": [0.25]}
 
 
@@ -78,7 +79,12 @@ def load(monkeypatch):
     ("name", "columns", "options", "row"),
     [
         ("serving_default", {}, {}, {"translation": "A", "score": 0.1}),
-        ("greedy", {}, {"beam_size": 1}, {"translation": "A", "score": 0.1, "log_probability": 0.0}),
+        (
+            "greedy",
+            {},
+            {"beam_size": 1},
+            {"translation": "A", "score": 0.1, "log_probability": 0.0},
+        ),
         (
             "beam",
             {},
@@ -101,7 +107,7 @@ def load(monkeypatch):
             "sample",
             SAMPLING,
             {"sampling": True, "temperature": 0.5, "top_k": 3, "top_p": 0.25},
-            {"translation": "A", "score": 0.1, "log_probability": 0.0},
+            NUMBERED,
         ),
     ],
 )
@@ -133,15 +139,14 @@ def test_signatures_are_those_that_the_engine_is_capable_of():
 
 
 def test_interpreters_of_litert_are_one_a_thread_and_other_engines_are_shared(monkeypatch):
-    loaded = []
-
-    def load(folder, threads):
-        loaded.append(threads)
-        return types.SimpleNamespace(engine=Engine(kind, n_best=1))
-
-    monkeypatch.setattr(Translator, "load", load)
     for kind, wanted in (("litert", [3, 1, 1, 1]), ("ctranslate2", [3])):
-        loaded.clear()
+        loaded, engine = [], types.SimpleNamespace(engine=Engine(kind, n_best=1))
+
+        def load(folder, threads, loaded=loaded, engine=engine):
+            loaded.append(threads)
+            return engine
+
+        monkeypatch.setattr(Translator, "load", load)
         Model("folder", 3, 1000)
         assert loaded == wanted
 

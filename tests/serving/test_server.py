@@ -314,9 +314,9 @@ def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
         # A driver that is killed leaves nothing behind.
         running.process.kill()
         running.process.communicate(timeout=60)
-        running.wait(lambda: not processes_below(1, f"kt-ray-{running.process.pid}".encode()), 60)
+        running.wait(lambda: not processes_below(1, f"kt-ray-{running.process.pid}".encode()), 120)
         for pid in [replica, *running.known]:
-            running.wait(lambda pid=pid: not pathlib.Path("/proc", str(pid)).exists(), 60)
+            running.wait(lambda pid=pid: not pathlib.Path("/proc", str(pid)).exists(), 120)
     finally:
         running.process.kill()
 
@@ -329,7 +329,14 @@ def test_a_taken_port_and_a_folder_without_an_export_end_in_one_line(server, tmp
         serve(ServerOptions(model=str(server.path)), LocalOptions(port=server.port))
     with pytest.raises(InputError, match="no such folder"):
         serve(ServerOptions(model=str(tmp_path / "none")))
-    command = [sys.executable, "-m", "keras_transformer", "serve", f"--model={tmp_path}", "--port=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "keras_transformer",
+        "serve",
+        f"--model={tmp_path}",
+        "--port=0",
+    ]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 2 and "expected an export" in finished.stderr
     assert finished.stderr.count("\n") == 1
