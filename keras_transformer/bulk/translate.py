@@ -27,8 +27,8 @@ _REPORT_SECONDS = 10
 # Files of a run folder that grow or change without another answer of the model.
 _NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "samples.txt"}
 _STORE_BYTES = 256 * 2**20
-# Blocks are tiny, so that few chunks are done again after a failure.
-_BLOCK_BYTES = 1 << 16
+# A block has one chunk, which is kept as soon as it is translated.
+_BLOCK_BYTES = 1
 _MOST_FAILURES = 3
 
 

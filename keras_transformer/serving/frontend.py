@@ -208,7 +208,11 @@ class _Api:
             options.max_answer_bytes,
             self._on_batch,
         )
-        self._looking = asyncio.create_task(self._look())
+        self._application = serve.get_replica_context().app_name
+        # Before requests come: a front end that replaces another refuses none of them.
+        while self._model is None:
+            await self._look()
+        self._looking = asyncio.create_task(self._look_again())
 
     def reconfigure(self, states: dict[str, list[str]]) -> None:
         """Takes state and message of other versions, by number, for the status."""
@@ -224,24 +228,27 @@ class _Api:
         self._requests.inc(tags={"status": str(rejection.status)})
         self._rejections.inc(tags={"reason": rejection.reason})
 
-    async def _look(self):
-        """Looks at the replicas again and again: version, signatures, and how many run."""
-        application = serve.get_replica_context().app_name
+    async def _look_again(self):
         while True:
-            try:
-                async with asyncio.timeout(_STALE_SECONDS):
-                    status = await asyncio.to_thread(serve.status)
-                    states = status.applications[application].deployments["Replica"].replica_states
-                    self._batcher.slots = self._options.threads * states.get("RUNNING", 0)
-                    self._batcher.dispatch()
-                    started = time.monotonic()
-                    self._model = await self._replicas.describe.remote()
-                    self._seen = 0.0 if self._model["hung"] else started
-            except Exception as error:
-                _logger.debug("no replica answers: %r", error)
+            await self._look()
             self._waiting.set(self._batcher.waiting)
-            self._number.set(self._model["number"] if self._model else 0)
-            await asyncio.sleep(_LOOK_SECONDS)
+            self._number.set(self._model["number"])
+
+    async def _look(self):
+        """Looks at the replicas: version, signatures, and how many run. Takes half a second."""
+        try:
+            async with asyncio.timeout(_STALE_SECONDS):
+                status = await asyncio.to_thread(serve.status)
+                application = status.applications[self._application]
+                states = application.deployments["Replica"].replica_states
+                self._batcher.slots = self._options.threads * states.get("RUNNING", 0)
+                self._batcher.dispatch()
+                started = time.monotonic()
+                self._model = await self._replicas.describe.remote()
+                self._seen = 0.0 if self._model["hung"] else started
+        except Exception as error:
+            _logger.debug("no replica answers: %r", error)
+        await asyncio.sleep(_LOOK_SECONDS)
 
     async def _run(self, key, columns):
         """Runs one batch; see `Replica.run`."""

@@ -66,7 +66,6 @@ def private_ray(
         "RAY_ENABLE_AUTO_CONNECT": "0",
         # A replica that fails its health check has hung: it is not waited for.
         "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
-        "RAY_BACKEND_LOG_LEVEL": "fatal",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
     }

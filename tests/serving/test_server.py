@@ -190,12 +190,6 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
 def test_rays_folder_is_private_to_its_user(server):
     (folder,) = pathlib.Path(tempfile.gettempdir()).glob(f"kt-ray-{server.process.pid}-*")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    command = [sys.executable, "-c", "import sys, glob; print(glob.glob(sys.argv[1]))"]
-    if os.getuid() == 0:
-        found = subprocess.run(
-            [*command, f"{folder}/*"], user=65534, cwd="/", capture_output=True, text=True
-        )
-        assert found.stdout.strip() in ("[]", "")
 
 
 def test_tensorflow_servings_rest_client_needs_no_change(server):
@@ -261,7 +255,9 @@ def test_versions_take_over_go_back_and_are_refused_and_the_status_says_so(toy, 
 
         def ask():
             while not stop.is_set():
-                answers.append(tuple(running.translate("a")))
+                answer = running.predict({"inputs": ["a"]})
+                found = answer.json["outputs"]["translation"] if answer.status == 200 else [answer]
+                answers.append(tuple(map(str, found)))
 
         asking = threading.Thread(target=ask)
         asking.start()
@@ -276,6 +272,7 @@ def test_versions_take_over_go_back_and_are_refused_and_the_status_says_so(toy, 
         running.wait(lambda: "version 3 is refused" in running.log)
         running.wait(lambda: "not the file that was exported" in states_of(running)["3"][1])
         assert states_of(running)["3"][0] == "END" and states_of(running)["2"][0] == "AVAILABLE"
+        running.wait(lambda: running.log.count("version 2 answers") == 2)
         shutil.rmtree(models / "3")
         shutil.rmtree(models / "2")
         running.wait(lambda: answers[-1:] == [("A",)])
@@ -310,7 +307,7 @@ def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
             assert running.get("/readyz").status == 503
             assert [each.result() for each in waiting] == [[f"A{i}"] for i in range(5)]
         assert running.replicas() != [replica]
-        assert running.get("/readyz").status == 200
+        running.wait(lambda: running.get("/readyz").status == 200)
         # A driver that is killed leaves nothing behind.
         running.process.kill()
         running.process.communicate(timeout=60)
