@@ -3,11 +3,9 @@
 import asyncio
 import functools
 import importlib.resources
-import ipaddress
 import json
 import logging
 import time
-import urllib.parse
 from typing import Any
 
 from ray import serve
@@ -26,6 +24,8 @@ from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
     Rejection,
+    check_host,
+    check_post,
     format_predict,
     parse_predict,
     shortened,
@@ -35,8 +35,6 @@ from keras_transformer.serving.replica import PER_BATCH
 _logger = logging.getLogger("ray.serve")
 # Label that a client may use for the version that answers.
 _STABLE = "stable"
-# Content type of any body that `curl -d` sends.
-_FORM = "application/x-www-form-urlencoded"
 # The page is one file: it may load nothing else, whatever a translation contains.
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; "
@@ -61,52 +59,14 @@ class _SameSite:
         request = Request(scope)
         try:
             frontend = _frontend()
-            _check_host(",".join(request.headers.getlist("host")), frontend.hosts)
+            check_host(",".join(request.headers.getlist("host")), frontend.hosts)
             if request.method == "POST":
-                _check_post(request.headers)
+                check_post(request.headers)
         except Rejection as rejection:
             frontend.count(rejection)
             await _error(rejection)(scope, receive, send)
             return
         await self._app(scope, receive, send)
-
-
-def _check_host(host, hosts):
-    """Raises `Rejection` for a page whose name was made to mean this machine (DNS rebinding)."""
-    # Every browser sends a Host, and no page can have a numeric address.
-    try:
-        name = (urllib.parse.urlsplit(f"//{host}").hostname or "").removesuffix(".")
-        ipaddress.ip_address(name)
-    except ValueError:
-        if host and hosts is not None and name not in hosts:
-            message = (
-                f"The host {shortened(host, 100)} is none of this server's; allowed_hosts adds"
-            )
-            raise Rejection(403, f"{message} names", "host") from None
-
-
-def _check_post(headers):
-    """Raises `Rejection` for a POST that a page of another site has its visitor's browser send.
-
-    A browser asks nobody before it sends a form or plain text, but says whose page it was.
-    """
-    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
-    own = f"//{headers.get('host', '')}"
-    # Behind a proxy the host may be another, but then a browser sends `Sec-Fetch-Site`.
-    if site not in ("", "same-origin", "none") or (
-        not site and origin and origin.partition(":")[2] != own
-    ):
-        raise Rejection(403, "Sent by a page of another site", "origin")
-    kind = ",".join(headers.getlist("content-type"))
-    if kind.partition(";")[0].strip().lower() not in ("", "application/json", _FORM):
-        raise Rejection(
-            415,
-            f"Expected content-type: application/json, none, or {_FORM} as `curl -d` sends it. "
-            f"Received: {shortened(kind, 100)}",
-        )
-    if "upgrade" in headers:
-        # Ray's proxy loses the body of such a request.
-        raise Rejection(400, "Expected a request without an Upgrade header", "upgrade")
 
 
 def _error(rejection):
@@ -191,12 +151,18 @@ class _Api:
         self._draining = False
         self._requests = _metric(metrics.Counter, "requests", "Predictions.", "status")
         self._rejections = _metric(metrics.Counter, "rejections", "Without a result.", "reason")
-        self._latency = _metric(metrics.Histogram, "request_seconds", "Of answers.", at=_SECONDS)
+        self._latency = _metric(
+            metrics.Histogram, "request_seconds", "Of answers.", boundaries=_SECONDS
+        )
         self._sizes = _metric(
-            metrics.Histogram, "batch_sentences", "Sentences of a batch.", "signature", at=_SIZES
+            metrics.Histogram,
+            "batch_sentences",
+            "Sentences of a batch.",
+            "signature",
+            boundaries=_SIZES,
         )
         self._batch_seconds = _metric(
-            metrics.Histogram, "batch_seconds", "Time of a batch.", "signature", at=_SECONDS
+            metrics.Histogram, "batch_seconds", "Time of a batch.", "signature", boundaries=_SECONDS
         )
         self._waiting = _metric(metrics.Gauge, "waiting_sentences", "Sentences that wait.")
         self._number = _metric(metrics.Gauge, "model_version", "Version that answers.")
@@ -235,7 +201,7 @@ class _Api:
             self._number.set(self._model["number"])
 
     async def _look(self):
-        """Looks at the replicas: version, signatures, and how many run. Takes half a second."""
+        """Looks at the replicas: version, signatures, how many run; then waits half a second."""
         try:
             async with asyncio.timeout(_STALE_SECONDS):
                 status = await asyncio.to_thread(serve.status)
@@ -303,8 +269,9 @@ class _Api:
         """Raises `Rejection` unless the address names the version that answers."""
         number = self._check_version(request)
         if number not in (None, self._current()["number"]):
-            message = f"Servable not found for request: Specific({self._name}, {number})"
-            raise Rejection(404, message)
+            raise Rejection(
+                404, f"Servable not found for request: Specific({self._name}, {number})"
+            )
 
     async def index(self, request: Request) -> Response:
         """Answers with the page."""
@@ -389,9 +356,8 @@ class _Api:
         return Response(answer, media_type="application/json")
 
 
-def _metric(kind, name, meaning, *tags, at=None):
-    more = {} if at is None else {"boundaries": at}
-    return kind(f"keras_transformer_{name}", meaning, tag_keys=tags, **more)
+def _metric(kind, name, meaning, *tags, **boundaries):
+    return kind(f"keras_transformer_{name}", meaning, tag_keys=tags, **boundaries)
 
 
 def _http() -> Starlette:

@@ -8,14 +8,18 @@ import base64
 import binascii
 import dataclasses
 import gc
+import ipaddress
 import json
 import math
+import urllib.parse
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 DEFAULT = "serving_default"
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 _INTEGERS = {"int32": 2**31, "int64": 2**63}
+# Content type of any body that `curl -d` sends.
+_FORM = "application/x-www-form-urlencoded"
 # Values that fill an output where one sentence of a request has fewer than another.
 _FILLERS = {"string": "", "float32": 0.0}
 _DATA_TYPES = {"float32": "FLOAT"}
@@ -335,3 +339,41 @@ def _rectangular(values, tensor):
             for value in values
         ]
     return values
+
+
+def check_host(host: str, hosts: set[str] | None) -> None:
+    """Raises `Rejection` for a page whose name was made to mean this machine (DNS rebinding)."""
+    # Every browser sends a Host, and no page can have a numeric address.
+    try:
+        name = (urllib.parse.urlsplit(f"//{host}").hostname or "").removesuffix(".")
+        ipaddress.ip_address(name)
+    except ValueError:
+        if host and hosts is not None and name not in hosts:
+            message = (
+                f"The host {shortened(host, 100)} is none of this server's; allowed_hosts adds"
+            )
+            raise Rejection(403, f"{message} names", "host") from None
+
+
+def check_post(headers: Any) -> None:
+    """Raises `Rejection` for a POST that a page of another site has its visitor's browser send.
+
+    A browser asks nobody before it sends a form or plain text, but says whose page it was.
+    """
+    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
+    own = f"//{headers.get('host', '')}"
+    # Behind a proxy the host may be another, but then a browser sends `Sec-Fetch-Site`.
+    if site not in ("", "same-origin", "none") or (
+        not site and origin and origin.partition(":")[2] != own
+    ):
+        raise Rejection(403, "Sent by a page of another site", "origin")
+    kind = ",".join(headers.getlist("content-type"))
+    if kind.partition(";")[0].strip().lower() not in ("", "application/json", _FORM):
+        raise Rejection(
+            415,
+            f"Expected content-type: application/json, none, or {_FORM} as `curl -d` sends it. "
+            f"Received: {shortened(kind, 100)}",
+        )
+    if "upgrade" in headers:
+        # Ray's proxy loses the body of such a request.
+        raise Rejection(400, "Expected a request without an Upgrade header", "upgrade")
