@@ -7,8 +7,9 @@
 
 A layer reads one sequence, forwards, compiled by XLA: self-attention (four heads, its projections
 included), self-attention restricted to a neighbourhood of 32 tokens to each side, a GRU, a
-convolution of three positions. Memory is what XLA says it needs beside inputs, outputs and weights. The crossover
-of a width is the length from which self-attention takes longer than the GRU. With `--causal` both
+convolution of three positions. Memory is what XLA says it needs beside inputs, outputs and
+weights. The crossover of a width is the length from which self-attention takes longer than the GRU.
+With `--causal` both
 kinds of self-attention see what came before alone, as in a decoder. `--costs` gives the
 floating-point operations of the paper's two trainings instead, from their configurations: its
 Table 2 estimates them from time and hardware. JSON on stdout.
