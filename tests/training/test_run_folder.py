@@ -36,7 +36,7 @@ def run(tmp_path):
     return folder
 
 
-def test_what_was_written_is_read_back(run):
+def test_a_written_run_is_read_back(run):
     assert run.recipe().text.vocabulary_size == 150
     source, target = run.tokenizers()
     assert source == target and source.vocabulary_size == 120
@@ -119,7 +119,7 @@ def test_checkpoints_are_found_by_number(run):
     assert run.step_files() == [run.step_file(*place) for place in steps]
 
 
-def test_only_what_a_run_makes_is_removed(run):
+def test_only_files_of_a_run_are_removed(run):
     made = ["data.json", "history.csv", "samples.txt", "metrics.json", ".metrics.partial.json"]
     made += ["checkpoints/epoch-0001.keras", "checkpoints/.best-10000.partial.keras"]
     made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
@@ -143,7 +143,7 @@ def test_a_recipe_alone_is_no_run(tmp_path):
     assert (tmp_path / "recipe.yaml").exists()
 
 
-def test_what_is_settled_has_nothing_of_later_epochs(run):
+def test_a_settled_folder_has_nothing_of_later_epochs(run):
     run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
     run.candidate_file(3).touch()
