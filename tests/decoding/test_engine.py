@@ -51,7 +51,7 @@ def texts(rng):
 
 
 def expected(engine, texts, beam_size, n_best=1):
-    """What `search` alone makes of each text: a list of (text, score)."""
+    """Results of `search` alone for each text: a list of (text, score)."""
     ids = pad_to_few_shapes(engine.source_tokenizer.tokenize(texts, add_eos=True))
     hypotheses = search(
         engine.model, ids, beam_size, n_best=n_best, max_length=engine.max_target_length
@@ -123,7 +123,7 @@ FITTING, LONG = "4 5 6 7", "4 5 6 7 8 9 10"
 
 @pytest.mark.tensorflow
 def test_a_longer_text_is_refused_by_name(short_engine):
-    with pytest.raises(InputError, match="at most 5 tokens.* 8 tokens, text 2: '4 5 6 7"):
+    with pytest.raises(InputError, match="Text 2: .*at most 5 tokens.* 8 tokens, '4 5 6 7"):
         short_engine.translate(["9", LONG], beam_size=1)
 
 
@@ -243,7 +243,7 @@ def test_a_real_tokenizer_turns_ids_into_words(real):
 
 @pytest.mark.tensorflow
 def test_a_translation_runs_code_of_at_most_thirteen_files(real):
-    # What a reader goes through to follow one sentence, after the model's graph was traced.
+    # The files that a reader follows for one sentence, after the model's graph was traced.
     package, files = pathlib.Path(keras_transformer.__file__).parent, set()
 
     def note(frame, event, argument):

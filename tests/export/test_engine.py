@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from keras_transformer.engine import check_fixed_options, encoded
 from keras_transformer.errors import InputError
 from keras_transformer.export import LiteRTEngine
-from keras_transformer.export.engine import check_fixed_options, encoded, in_batches
+from keras_transformer.inputs import in_batches
 
 BUILT_IN = {"max_length": None, "alignment": False}
 
@@ -32,7 +33,7 @@ def test_anything_else_is_refused(options, message):
 
 def test_half_a_surrogate_pair_is_no_text():
     assert encoded("texts", ["é"]) == [b"\xc3\xa9"]
-    with pytest.raises(InputError, match="`sources` must be valid Unicode.*place 1"):
+    with pytest.raises(InputError, match="Text 2: `sources` must be valid Unicode"):
         encoded("sources", ["a", "a\ud800"])
 
 
