@@ -1,18 +1,25 @@
-"""Options that are declared once, with type, range, meaning and default, and checked by pydantic.
+"""Options declared once, with type, range, unit, meaning and default, and checked by pydantic.
 
-The words of an error, of `--help` and of the commented recipe come from the same declaration.
+Error messages, `--help` and the reference of recipes are generated from the declaration.
 """
 
 import contextlib
+import dataclasses
+import functools
 import reprlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import pydantic
 
 from keras_transformer.errors import InputError, did_you_mean
 
 STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+FLOAT32 = 2.0**127
+"""Limit of numbers that a program holds in float32."""
+INT32 = 2**31
+"""Limit of integers that a program holds in int32."""
+Int32 = Annotated[int, pydantic.Field(strict=True, ge=-INT32, lt=INT32)]
 
 _TYPES = {
     "string": "text",
@@ -20,6 +27,7 @@ _TYPES = {
     "integer": "an integer",
     "number": "a number",
     "object": "a section with keys",
+    "array": "a list",
     "null": "null",
 }
 _LIMITS = {
@@ -28,33 +36,63 @@ _LIMITS = {
     "maximum": "at most",
     "exclusiveMaximum": "below",
 }
+_POWERS = {FLOAT32: "2**127", INT32: "2**31", -INT32: "-2**31"}
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 80
+_Declared = TypeVar("_Declared", bound=type)
 
 
-def option(default: Any, meaning: str, **limits: Any) -> Any:
-    """A field: its default, what it means and in which unit, and its range as pydantic names it."""
-    return pydantic.Field(default, description=meaning, **{"strict": True, **limits})
+def option(default: Any, meaning: str, expected: str | None = None, **limits: Any) -> Any:
+    """Declares a field.
+
+    Args:
+        default: Its default.
+        meaning: Its meaning and unit.
+        expected: Its values in words; by default made of its type and limits.
+        **limits: Its range, in pydantic's names.
+    """
+    extra = {} if expected is None else {"json_schema_extra": {"expected": expected}}
+    return pydantic.Field(default, description=meaning, **{"strict": True, **extra, **limits})
+
+
+@dataclass_transform(frozen_default=True)
+def declared(options: _Declared) -> _Declared:
+    """Makes a class of `option` fields a frozen dataclass that raises `InputError`."""
+    made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
+    validate = made.__init__
+    names = [each.name for each in dataclasses.fields(made) if not each.kw_only]
+
+    @functools.wraps(validate)
+    def __init__(self, *args, **values):
+        # Named, for an error names the option.
+        given = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
+        with checked(made):
+            validate(self, *args[len(given) :], **given, **values)
+
+    made.__init__ = __init__
+    return made
 
 
 @contextlib.contextmanager
 def checked(declared: type, where: str = "") -> Iterator[None]:
-    """Turns what pydantic finds about a class's values into an `InputError` of one line."""
+    """Turns pydantic's errors about values of a declared class into an `InputError` of one line."""
     try:
         yield
     except pydantic.ValidationError as error:
         # The input is left out: pydantic's own text would spell a value of any size.
-        found = error.errors(include_url=False)[0]
-        raise InputError(where + _line(found, schema_of(declared))) from None
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "value_error":  # Raised by a validator, in its own words.
+            raise InputError(where + str(first["ctx"]["error"])) from None
+        raise InputError(_line(first, schema_of(declared), where)) from None
 
 
 def schema_of(declared: type) -> dict[str, Any]:
-    """The JSON schema of a declared class, as a dict."""
+    """JSON schema of a declared class, as a dict."""
     return pydantic.TypeAdapter(declared).json_schema()
 
 
 def properties(schema: dict[str, Any], *path: str) -> dict[str, Any]:
-    """The schemas of a section's options by name; `path` are the keys that lead to the section."""
+    """Schemas of a section's options by name; `path` are the keys that lead to the section."""
     section = schema
     for key in path:
         section = section.get("properties", {}).get(key, {})
@@ -65,47 +103,56 @@ def properties(schema: dict[str, Any], *path: str) -> dict[str, Any]:
 
 
 def expected(schema: dict[str, Any]) -> str:
-    """The values that an option of this schema may have: `"an integer of at least 1, or null"`."""
+    """Values that an option of this schema may have: `"an integer of at least 1, or null"`."""
+    if "expected" in schema:
+        return schema["expected"]
     if "anyOf" in schema:
         return ", or ".join(expected(each) for each in schema["anyOf"])
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
+    kind = _TYPES[schema.get("type", "object")]
+    if schema.get("type") == "integer" and schema.get("minimum") == 1:
+        kind, schema = "a positive integer", {**schema, "minimum": None}
     limits = " and ".join(
-        f"{words} {schema[key]}" for key, words in _LIMITS.items() if key in schema
+        f"{words} {_POWERS.get(schema[key], schema[key])}"
+        for key, words in _LIMITS.items()
+        if schema.get(key) is not None
     )
     least = "of " if limits.startswith("at") else ""
-    return _TYPES[schema.get("type", "object")] + (f" {least}{limits}" if limits else "")
+    return f"{kind} {least}{limits}".rstrip()
 
 
 def check_keys(values: Iterable[str], known: Iterable[str], where: str, section: str = "") -> None:
-    """Raises `InputError` for a key that is not known, naming the nearest that is."""
+    """Raises `InputError` for an unknown key, naming the nearest known one."""
     for key in values:
         if key not in known:
-            raise InputError(where + _unknown(key, known, section))
+            raise InputError(_unknown(key, known, where, section))
 
 
-def _unknown(key, known, section):
-    place = f" in `{section}`" if section else ""
+def _unknown(key, known, where, section):
     shown = repr(str(key))[1:-1]  # One line, whatever the key has in it.
-    return f"unknown key `{shown:.80}`{place}.{did_you_mean(key, known, cutoff=0.0)}"
+    place = f" in `{section}`" if section else ""
+    rule = f"{where}unknown key" if where else "There is no option"
+    near = did_you_mean(key, known, cutoff=0.0 if where else 0.6)
+    return f"{rule} `{shown:.80}`{place}.{near}"
 
 
-def _line(found, schema):
-    *section, key = found["loc"] or ("",)
-    if found["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        return _unknown(key, properties(schema, *section), ".".join(section))
+def _line(first, schema, where):
+    *section, key = first["loc"] or ("",)
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+        return _unknown(key, properties(schema, *section), where, ".".join(section))
     # The place within a union of types follows that of the option.
     while section and key not in properties(schema, *section):
         *section, key = section
     wanted = properties(schema, *section).get(key, {})
     name = f"`{'.'.join((*section, key))}`" if key else "the recipe"
-    return f"{name} must be {expected(wanted)}. Received: {received(found['input'])}."
+    return f"{where}{name} must be {expected(wanted)}. Received: {received(first['input'])}."
 
 
 def received(value: object) -> str:
-    """A value as an error shows it: cut short, for it can be of any size."""
+    """A value for an error message, cut short because it can be of any size."""
     try:
         return _REPR.repr(value)
     except ValueError:  # An integer of thousands of digits.

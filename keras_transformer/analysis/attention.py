@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
-from keras_transformer.models.turns import TurnEncoder
+from keras_transformer.models.stacks import TurnEncoder
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
@@ -59,9 +59,12 @@ def attention(
     Raises:
         ValueError: The layers of one kind differ in lengths, so that they make no array.
     """
+    given = (source_ids, target_ids)
+    if getattr(model, "continues_source", False):
+        given = (target_ids, None)
     inputs = [
         ops.convert_to_tensor(np.asarray(ids, "int32"))
-        for ids in (source_ids, target_ids)
+        for ids in given
         if ids is not None
     ]
     single = len(inputs[0].shape) == 1

@@ -8,13 +8,11 @@ from keras import ops
 from keras_transformer.cache import KeyValue
 
 
-def is_long(query: keras.KerasTensor, value: keras.KerasTensor, sliding_window: int | None) -> bool:
+def is_long(query: keras.KerasTensor, value: keras.KerasTensor, sliding_window: int) -> bool:
     """Returns True for self-attention with many more pairs than the window's blocks have.
 
     Shapes are `(batch, length, features)`; an unknown length counts as long.
     """
-    if sliding_window is None:
-        return False
     length = query.shape[1]
     if length is None:
         return query is value

@@ -185,13 +185,14 @@ class MultiHeadAttention(LayerOfProjections):
             masks.key_mask(value_mask),
             masks.key_mask(key_mask),
         )
-        if not return_attention_scores and is_long(query, value, self.sliding_window):
+        window = self.sliding_window
+        if window and not return_attention_scores and is_long(query, value, window):
             heads = attend_in_blocks(
                 functools.partial(self.attend, training=training),
                 self.project_query(query),
                 self.project_key_value(value, key),
                 mask,
-                self.sliding_window,
+                window,
                 use_causal_mask,
             )
             return self.project_output(heads)

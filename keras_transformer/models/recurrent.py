@@ -85,7 +85,7 @@ class RecurrentTranslator(SequenceModel):
     config: RecurrentConfig
 
     def _make_layers(self):
-        super()._make_layers()
+        self._make_translation_tables()
         config, policy, width = self.config, self.dtype_policy, self.config.model_dim
         lstm = config.cell == "lstm"
         layer = keras.layers.LSTM if lstm else keras.layers.GRU
@@ -116,7 +116,7 @@ class RecurrentTranslator(SequenceModel):
         if self.built:
             return
         config, width = self.config, self.config.model_dim
-        self._build_layers()
+        self._build_for_width(self.source_embedding, self.target_embedding, self.output_projection)
         for layer in self.encoder_layers:
             layer.build((None, None, width))
         read = 1 + (config.attention == "bahdanau") + config.input_feeding
