@@ -35,18 +35,18 @@ _FIRST = 100  # Sentences that are translated one by one.
 
 def make(name, run, work):
     """The folder of an artifact, exported if it is not there."""
-    from keras_transformer import pipeline
+    from keras_transformer import run_exports
 
     kind = name.split()[0]
     folder = work / (kind if kind == "CTranslate2" else name.replace(" ", "_"))
     if not folder.exists():
         print(f"exporting {name}", file=sys.stderr)
         if kind == "SavedModel":
-            pipeline.export_run(run, folder, beam_size=BEAM)
+            run_exports.export_run(run, folder, beam_size=BEAM)
         elif kind == "LiteRT":
-            pipeline.export_litert(run, folder, beam_size=BEAM, quantize=_QUANTIZE[name])
+            run_exports.export_litert(run, folder, beam_size=BEAM, quantize=_QUANTIZE[name])
         else:
-            pipeline.export_ctranslate2(run, folder)
+            run_exports.export_ctranslate2(run, folder)
     return folder
 
 

@@ -1,41 +1,55 @@
-"""Transformers in Keras: from parallel text to a fast, verified translator."""
+"""Transformers in Keras: from parallel text to a fast, verified translator.
 
-import os
+The package's names are imported with their first use, so that the command line and the engines of
+exports do without Keras. Where Keras is loaded already, all classes are registered with it at once.
+"""
+
+import importlib
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_transformer import layers as layers
+    from keras_transformer.config import TransformerConfig as TransformerConfig
+    from keras_transformer.losses import SmoothedCrossEntropy as SmoothedCrossEntropy
+    from keras_transformer.metrics import Perplexity as Perplexity
+    from keras_transformer.metrics import TokenAccuracy as TokenAccuracy
+    from keras_transformer.metrics import TokenLoss as TokenLoss
+    from keras_transformer.models import Transformer as Transformer
+    from keras_transformer.schedules import TransformerSchedule as TransformerSchedule
+    from keras_transformer.text import Tokenizer as Tokenizer
+    from keras_transformer.translation import Translation as Translation
+    from keras_transformer.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Perplexity",
-    "SmoothedCrossEntropy",
-    "TokenAccuracy",
-    "TokenLoss",
-    "Tokenizer",
-    "Transformer",
-    "TransformerConfig",
-    "TransformerSchedule",
-    "Translation",
-    "Translator",
-    "layers",
-]
+# Modules of classes that `keras.models.load_model` looks up.
+_REGISTERED = ("layers", "losses", "metrics", "models", "schedules")
+_MODULES = {
+    "Perplexity": "metrics",
+    "SmoothedCrossEntropy": "losses",
+    "TokenAccuracy": "metrics",
+    "TokenLoss": "metrics",
+    "Tokenizer": "text",
+    "Transformer": "models",
+    "TransformerConfig": "config",
+    "TransformerSchedule": "schedules",
+    "Translation": "translation",
+    "Translator": "translator",
+}
+__all__ = [*_MODULES, "layers"]
 
 
-def _is_command():
-    """Whether this process is `keras-transformer` or `python -m keras_transformer`."""
-    program = os.path.basename(sys.argv[0]) if sys.argv else ""
-    as_module = program == "-m" and sys.orig_argv[-len(sys.argv)] == __name__
-    return as_module or program == "keras-transformer"
+def __getattr__(name):
+    if name == "layers":
+        return importlib.import_module(f"{__name__}.layers")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
-# The import registers all classes with Keras, so that `keras.models.load_model` finds them. The
-# command imports what it needs by itself, and answers `--help` without Keras.
-if not _is_command():
-    from keras_transformer import layers
-    from keras_transformer.config import TransformerConfig
-    from keras_transformer.decoding import Translation
-    from keras_transformer.losses import SmoothedCrossEntropy
-    from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
-    from keras_transformer.models import Transformer
-    from keras_transformer.schedules import TransformerSchedule
-    from keras_transformer.text import Tokenizer
-    from keras_transformer.translator import Translator
+if "keras" in sys.modules:
+    for _name in _REGISTERED:
+        importlib.import_module(f"{__name__}.{_name}")

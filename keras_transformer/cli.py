@@ -12,8 +12,8 @@ import glob
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from keras_transformer.commands import (
     chat,
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = _parser(arguments).parse_args(arguments)
+    options = _parser().parse_args(arguments)
     # The rest are a command's own options, most of them arguments of the library.
     if not vars(options).pop("verbose", False):
         _silence_tensorflow()
@@ -98,10 +98,15 @@ def _print_error(message, code=None):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser with the options of all commands; those of its subcommands are of its class."""
+    """A parser with the options of all commands; those of its subcommands are of its class.
 
-    def __init__(self, **options):
-        super().__init__(**options)
+    Args:
+        options: Adds a command's options to its parser, once the command is the one to run.
+    """
+
+    def __init__(self, options: Callable | None = None, **keywords: Any):
+        super().__init__(**keywords)
+        self._options = options
         self.add_argument(
             "--verbose",
             action="store_true",
@@ -115,8 +120,15 @@ class _Parser(argparse.ArgumentParser):
             help="compile anew what an earlier command has compiled",
         )
 
+    def parse_known_args(self, *arguments, **keywords):
+        """Adds the options of this command, then parses."""
+        add, self._options = self._options, None
+        if add is not None:
+            add(self)
+        return super().parse_known_args(*arguments, **keywords)
 
-def _parser(arguments):
+
+def _parser():
     parser = _Parser(
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
@@ -128,7 +140,7 @@ def _parser(arguments):
     evaluate.add_commands(commands)
     export.add_command(commands)
     inspect.add_command(commands)
-    serve.add_command(commands, with_options="serve" in arguments)
+    serve.add_command(commands)
     return parser
 
 

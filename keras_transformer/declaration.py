@@ -64,10 +64,10 @@ def declared(options: _Declared) -> _Declared:
 
     @functools.wraps(validate)
     def __init__(self, *args, **values):
-        # Named, for an error names the option.
-        given = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
+        # By name, for an error names the option.
+        named = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
         with checked(made):
-            validate(self, *args[len(given) :], **given, **values)
+            validate(self, *args[len(named) :], **named, **values)
 
     made.__init__ = __init__
     return made
@@ -148,7 +148,8 @@ def _line(first, schema, where):
         *section, key = section
     wanted = properties(schema, *section).get(key, {})
     name = f"`{'.'.join((*section, key))}`" if key else "the recipe"
-    return f"{where}{name} must be {expected(wanted)}. Received: {received(first['input'])}."
+    given = "nothing" if first["type"].startswith("missing") else received(first["input"])
+    return f"{where}{name} must be {expected(wanted)}. Received: {given}."
 
 
 def received(value: object) -> str:

@@ -8,8 +8,8 @@ import time
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError
 from keras_transformer.export.web.export import npm_command
-from keras_transformer.files import empty_folder, owner_of_output
-from keras_transformer.pipeline import export_run
+from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.run_exports import export_run
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.translator import Translator
 
@@ -117,14 +117,14 @@ def _clear(folder):
     owners = {
         "data": data.__contains__,
         "run": RunFolder(folder / "run").owner(),
-        "export": owner_of_output(folder / "export"),
+        "export": OwnedFolder(folder / "export").owner(),
     }
 
-    def own(path):
+    def owns(path):
         first, _, rest = path.partition("/")
         return first in owners and owners[first](rest)
 
-    empty_folder(folder, own)
+    OwnedFolder(folder, owns=owns).clear()
 
 
 def _write_data(folder):

@@ -1,110 +1,129 @@
 """Options of decoding, declared once with range, meaning and default; imports no Keras."""
 
-import dataclasses
-import math
 from collections.abc import Mapping, Sequence, Set
+from typing import Annotated, Any
 
-import numpy as np
+import pydantic
 
-from keras_transformer.config import PAD_ID
-from keras_transformer.config.checks import check_divides
-from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.inputs import check_bool, check_integer, is_integer
+from keras_transformer.declaration import FLOAT32, INT32, Int32, declared, option
+from keras_transformer.errors import InputError
 
 LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
 
+# Minus infinity bans an id.
+_Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=FLOAT32)]
 
-@dataclasses.dataclass(frozen=True)
-class DecodingOptions:
-    """Options of a search, and their defaults. Those marked with * are part of the program.
 
-    Attributes:
-        beam_size*: Hypotheses that stay alive; 1 is greedy search.
-        length_penalty: Exponent of the GNMT length penalty.
-        coverage_penalty: Weight of the GNMT coverage penalty; 0 for none. (* Whether it is 0, and
-            else what it looks at, the attention below.)
-        num_groups*: Groups of a diverse beam search; must divide `beam_size`.
-        diversity_penalty: What a group pays for a token that an earlier group just chose, nats.
-        n_best*: Translations of each sentence: at most `beam_size`, or any number of samples.
-        sampling*: Draw at random instead of searching; `beam_size` is then not looked at.
-        temperature: What the logits are divided by in sampling, above 0.
-        top_k: Sample from this many most probable tokens; 0 = all.
-        top_p: Sample from the smallest set of most probable tokens with this probability.
-        min_p: Sample from tokens at least this many times as probable as the best one.
-        seed: Seed of each sentence's samples: an integer for all sentences, or one for each.
-            The same sentence with the same seed gives the same samples in any batch.
-        min_length: Fewest tokens of a translation, including EOS.
-        max_length: Most tokens, including EOS; the engine's `max_target_length` by default.
-        min_length_ratio: Fewest tokens, as a multiple of the source's.
-        max_length_ratio: Most tokens, as a multiple of the source's, and 10 more; infinity for any.
-        banned_ids: Ids that are never chosen.
-        logit_bias: A dict from id to what is added to its logit before choosing.
-        no_repeat_ngram_size*: No n-gram of this many tokens occurs twice; 0 = off.
-        attention_layer: The decoder block whose attention to the source is the alignment and
-            feeds the coverage penalty; negative counts from the last.
-        attention_heads: The heads whose mean is taken; all by default.
+def _count(default, meaning, least=0):
+    return option(default, meaning, ge=least, lt=INT32)
+
+
+def _number(default, meaning):
+    return option(default, meaning, ge=0, lt=FLOAT32)
+
+
+@declared
+class SearchDefaults:
+    """Options of a search that a run has defaults of its own for."""
+
+    beam_size: int = _count(4, "Hypotheses that stay alive; 1 is greedy search.", 1)
+    length_penalty: float = _number(
+        0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
+    )
+
+
+@declared
+class DecodingOptions(SearchDefaults):
+    """Options of a search; NumPy's numbers and any collections are taken.
+
+    Raises:
+        InputError: A value is out of range, two contradict each other, or a name is unknown.
     """
 
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    coverage_penalty: float = 0.0
-    num_groups: int = 1
-    diversity_penalty: float = 0.5
-    n_best: int = 1
-    sampling: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int | tuple[int, ...] = 0
-    min_length: int = 0
-    max_length: int | None = None
-    min_length_ratio: float = 0.0
-    max_length_ratio: float = 2.0
-    banned_ids: tuple[int, ...] = ()
-    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
-    no_repeat_ngram_size: int = 0
-    attention_layer: int = -1
-    attention_heads: tuple[int, ...] | None = None
+    coverage_penalty: float = _number(0.0, "Weight of the GNMT coverage penalty; 0 for none.")
+    num_groups: int = _count(1, "Groups of a diverse beam search; must divide the beam size.", 1)
+    diversity_penalty: float = _number(
+        0.5, "Price of a token that an earlier group just chose, in nats."
+    )
+    n_best: int = _count(
+        1, "Translations of each sentence: at most the beam size, or any number of samples.", 1
+    )
+    sampling: bool = option(
+        False, "Draw at random instead of searching; the beam size has no effect then."
+    )
+    temperature: float = option(1.0, "Divisor of the logits in sampling.", ge=1e-6, lt=FLOAT32)
+    top_k: int = _count(0, "Sample from this many most probable tokens; 0 = all.")
+    top_p: float = option(
+        1.0,
+        "Sample from the smallest set of most probable tokens with this probability.",
+        ge=1e-9,
+        le=1,
+    )
+    min_p: float = option(
+        0.0, "Sample from tokens at least this many times as probable as the best one.", ge=0, le=1
+    )
+    seed: Int32 | tuple[Int32, ...] = option(
+        0,
+        "Seed of each sentence's samples: an integer for all sentences, or one for each. A "
+        "sentence with a seed gives equal samples in any batch.",
+        "an integer of at least -2**31 and below 2**31, or a list of them",
+        strict=None,
+    )
+    min_length: int = _count(0, "Fewest tokens of a translation, including EOS.")
+    max_length: int | None = _count(
+        None, "Most tokens, including EOS; by default the run's `max_target_length`.", 1
+    )
+    min_length_ratio: float = _number(0.0, "Fewest tokens, as a multiple of the source's.")
+    max_length_ratio: float = option(
+        2.0,
+        "Most tokens, as a multiple of the source's, and 10 more; infinity for any.",
+        "a number of at least 0 and below 2**127, or infinity",
+        ge=0,
+        allow_inf_nan=True,
+    )
+    banned_ids: tuple[Int32, ...] = option((), "Ids that are never chosen.", "a list of integers")
+    logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
+        (),
+        "Ids with a number that is added to their logit before choosing.",
+        "a dict from ids to numbers",
+    )
+    no_repeat_ngram_size: int = _count(0, "No n-gram of this many tokens occurs twice; 0 = off.")
+    attention_layer: Int32 = option(
+        -1,
+        "Decoder block whose attention to the source is the alignment and feeds the coverage "
+        "penalty; negative counts from the last.",
+    )
+    attention_heads: tuple[Int32, ...] | None = option(
+        None, "Heads whose mean is taken; all by default.", "a list of integers, or null"
+    )
 
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
-        for name in ("banned_ids", "logit_bias"):
-            value = getattr(self, name)
-            if not isinstance(value, tuple):
-                raise InputError(f"`{name}` must be a collection of ids. Received: {value!r}.")
-        if not all(isinstance(each, tuple) and len(each) == 2 for each in self.logit_bias):
-            raise InputError(f"`logit_bias` must be a dict of numbers. Received: {value!r}.")
-        check_bool("sampling", self.sampling)
-        for name in ("beam_size", "num_groups", "n_best"):
-            check_integer(name, getattr(self, name), 1)
-        for name in ("top_k", "min_length", "no_repeat_ngram_size"):
-            check_integer(name, getattr(self, name), 0)
-        check_integer("max_length", self.longest(1), 1)
-        for name in ("length_penalty", "coverage_penalty", "diversity_penalty", "min_length_ratio"):
-            _check_number(name, getattr(self, name), 0, math.inf, "a number, 0 or more")
-        if self.max_length_ratio != math.inf:
-            _check_number("max_length_ratio", self.max_length_ratio, 0, math.inf, "0 or more")
-        _check_number("temperature", self.temperature, 1e-6, math.inf, "a number above 0")
-        _check_number("top_p", self.top_p, 1e-9, 1 + 1e-9, "above 0 and at most 1")
-        _check_number("min_p", self.min_p, 0, 1 + 1e-9, "between 0 and 1")
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _to_plain(cls, value: Any) -> Any:
+        """Tuples for other collections, Python's numbers for NumPy's."""
+        if isinstance(value, Mapping):
+            value = value.items()
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if isinstance(value, (list, tuple, Set)):
+            return tuple(map(cls._to_plain, value))
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _check_beams(self) -> "DecodingOptions":
         if not self.sampling and self.n_best > self.beam_size:
             rule = "`n_best` must be at most `beam_size`."
             received = f"n_best={self.n_best}, beam_size={self.beam_size}"
             raise InputError(f"{rule} Received: {received}.")
-        check_divides("num_groups", self.num_groups, "beam_size", self.beam_size)
-        for seed in self.seed if isinstance(self.seed, tuple) else (self.seed,):
-            check_integer("seed", seed, -(2**31))
-
-    @classmethod
-    def of(cls, **options) -> "DecodingOptions":
-        """Options by name, as callers give them; an `InputError` where there is none of a name."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in options:
-            if name not in known:
-                raise InputError(f"There is no option `{name}`.{did_you_mean(name, known)}")
-        return cls(**options)
+        if self.beam_size % self.num_groups:
+            rule = "`num_groups` must divide `beam_size`."
+            received = f"beam_size={self.beam_size}, num_groups={self.num_groups}"
+            raise InputError(f"{rule} Received: {received}.")
+        # Infinity is a value of its own; a number beyond float32 would become infinity unseen.
+        if FLOAT32 <= self.max_length_ratio < float("inf"):
+            rule = "`max_length_ratio` must be below 2**127, or infinity."
+            raise InputError(f"{rule} Received: {self.max_length_ratio!r}.")
+        return self
 
     @property
     def beams(self) -> int:
@@ -116,7 +135,7 @@ class DecodingOptions:
         """True if the search needs the attention of each step."""
         return self.coverage_penalty > 0 and self.beam_size > 1 and not self.sampling
 
-    def longest(self, max_length: int) -> int:
+    def resolve_max_length(self, max_length: int) -> int:
         """Most tokens of a translation; `max_length` where the options name none."""
         return max_length if self.max_length is None else self.max_length
 
@@ -128,19 +147,16 @@ class DecodingOptions:
         return self.sampling, *sizes, *attention
 
     def check_ids(self, vocabulary_size: int) -> None:
-        """Checks what depends on the model's target vocabulary."""
-        banned = (("banned_ids", each, 0.0) for each in self.banned_ids)
-        biased = (("logit_bias", each, bias) for each, bias in dict(self.logit_bias).items())
-        for name, each, bias in (*banned, *biased):
-            if not is_integer(each) or not PAD_ID <= each < vocabulary_size:
-                rule = f"must name ids of the vocabulary, integers from 0 to {vocabulary_size - 1}"
-                raise InputError(f"`{name}` {rule}. Received: {each!r}.")
-            if not isinstance(bias, (int, float)) or not bias < 2.0**127:
-                received = f"{bias!r} for the id {each}"
-                raise InputError(f"`logit_bias` must give numbers. Received: {received}.")
+        """Raises `InputError` for ids outside the model's target vocabulary."""
+        ids = {"banned_ids": self.banned_ids, "logit_bias": dict(self.logit_bias)}
+        for name, given in ids.items():
+            for each in given:
+                if not 0 <= each < vocabulary_size:
+                    rule = f"must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
+                    raise InputError(f"`{name}` {rule}. Received: {each!r}.")
 
     def check_attention(self, heads_of_layers: Sequence[int]) -> None:
-        """Checks what depends on the model's decoder, from the heads of each block."""
+        """Raises `InputError` for a layer or heads that a decoder of these heads does not have."""
         layer, heads = self.attention_layer, self.attention_heads
         num_layers = len(heads_of_layers)
         if not num_layers:
@@ -148,28 +164,10 @@ class DecodingOptions:
                 rule = "`coverage_penalty`, `attention_layer` and `attention_heads` need attention"
                 raise InputError(f"{rule}, which the model has none of.")
             return
-        if not is_integer(layer) or not -num_layers <= layer < num_layers:
+        if not -num_layers <= layer < num_layers:
             rule = f"must be one of the {num_layers} decoder blocks, counted from 0"
-            raise InputError(f"`attention_layer` {rule}. Received: attention_layer={layer!r}.")
+            raise InputError(f"`attention_layer` {rule}. Received: attention_layer={layer}.")
         num_heads = heads_of_layers[layer]
-        known = isinstance(heads, tuple) and all(
-            is_integer(head) and 0 <= head < num_heads for head in heads
-        )
-        if heads is not None and not (known and heads):
+        if heads is not None and not (heads and all(0 <= head < num_heads for head in heads)):
             rule = f"must be some of the {num_heads} heads, counted from 0"
             raise InputError(f"`attention_heads` {rule}. Received: attention_heads={heads!r}.")
-
-
-def _plain(value):  # tuples for other collections, Python's numbers for NumPy's
-    if isinstance(value, Mapping):
-        value = value.items()
-    if isinstance(value, (list, tuple, Set, np.ndarray)):
-        return tuple(map(_plain, value))
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _check_number(name, value, least, below, expected):
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # Beyond float32 it would become infinity in the program.
-    if not number or not least <= value < min(below, 2.0**127):
-        raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")

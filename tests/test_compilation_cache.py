@@ -167,7 +167,6 @@ def test_each_command_has_the_cache_unless_it_is_told_not_to(command, switch, mo
 
 COMPILE = """
     import sys
-    sys.argv[0] = "keras-transformer"  # The package then does not import Keras.
     from keras_transformer.compilation_cache import enable_compilation_cache
     enable_compilation_cache()
     import tensorflow as tf

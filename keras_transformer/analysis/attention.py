@@ -62,11 +62,7 @@ def attention(
     given = (source_ids, target_ids)
     if getattr(model, "continues_source", False):
         given = (target_ids, None)
-    inputs = [
-        ops.convert_to_tensor(np.asarray(ids, "int32"))
-        for ids in given
-        if ids is not None
-    ]
+    inputs = [ops.convert_to_tensor(np.asarray(ids, "int32")) for ids in given if ids is not None]
     single = len(inputs[0].shape) == 1
     inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
     with recorded(model) as found:

@@ -1,83 +1,57 @@
 """Arguments that several commands have. One that is not given leaves no trace: `given`."""
 
 import argparse
-import ast
 import math
-import pathlib
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from keras_transformer.declaration import properties, schema_of
+from keras_transformer.options import DecodingOptions
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch), metavar and help."""
 
-
-class Declared(NamedTuple):
-    """An option of the library, as its class declares it."""
-
-    default: Any
-    meaning: str
-
-
-def declared_options(path: str, class_name: str) -> dict[str, Declared]:
-    """The fields of a class of options of this package, read from its source.
-
-    To import the options of decoding takes Keras' seconds, those of the server pydantic's 0.2 s:
-    `--help` waits for neither, and still says what they declare.
-
-    Args:
-        path: The module's place in the package.
-        class_name: The class in it; a field's value is its default, which the docstring explains,
-            or a call with the default and the meaning.
-    """
-    source = (pathlib.Path(__file__).parents[1] / path).read_text(encoding="utf-8")
-    nodes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    (declaring,) = [node for node in nodes if node.name == class_name]
-    text = (ast.get_docstring(declaring) or "") + "\n"
-    meanings = dict(re.findall(r"^    (\w+)\*?: (.*\n(?:     +.*\n)*)", text, re.MULTILINE))
-    found = {}
-    for field in declaring.body:
-        if isinstance(field, ast.AnnAssign) and field.value is not None:
-            name, value = ast.unparse(field.target), field.value
-            values = value.args[:2] if isinstance(value, ast.Call) else [value]
-            default, meaning, *_ = [*map(_evaluated, values), meanings.get(name, "")]
-            found[name] = Declared(default, " ".join(meaning.split()).split(" (*")[0].rstrip("."))
-    return found
-
-
-def _evaluated(node):
-    return eval(compile(ast.Expression(node), "<declaration>", "eval"), {"__builtins__": {}})
+_SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
+    "boolean": (None, ""),
+    "integer": (int, "N"),
+    "number": (float, "X"),
+    "string": (str, "TEXT"),
+}
 
 
 def add_declared(
     command: Any,
-    declared: Mapping[str, Declared],
-    groups: Mapping[str, str],
-    kinds: Mapping[str, tuple[Kind, str]] | None = None,
-    defaults: Mapping[str, str] | None = None,
+    declared: type,
+    groups: Mapping[str, str] = MappingProxyType({}),
+    names: Collection[str] | None = None,
+    kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
+    defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Adds options of the library to a command.
+    """Adds options of a declared class to a command.
 
     Args:
         command: The command's parser.
-        declared: Of `declared_options`.
+        declared: A class of `declaration.option` fields.
         groups: The title of each group in `--help`, under the option that it begins with.
-        kinds: Types that the default does not tell, with their metavar.
-        defaults: What is said instead of some defaults.
+        names: The options to add; all by default.
+        kinds: Types and metavars that differ from those of the declaration.
+        defaults: Words for defaults that are not those of the declaration.
     """
-    kinds, defaults, group = kinds or {}, defaults or {}, command
-    for name, (default, meaning) in declared.items():
+    group = command
+    for name, schema in properties(schema_of(declared)).items():
         if name in groups:
             group = command.add_argument_group(groups[name])
-        plain = str if default is None else type(default)
-        metavar = {str: "TEXT", int: "N"}.get(plain, "X")
-        kind, metavar = kinds.get(name, (plain, metavar))
-        said = defaults.get(name, default)
-        end = "" if said is None else f"; default: {said}"
-        help = (meaning + end).replace("%", "%%")
-        add_options(group, (name, None if kind is bool else kind, metavar, help))
+        if names is not None and name not in names:
+            continue
+        (one, *_) = schema.get("anyOf", [schema])
+        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[one["type"]]
+        said = defaults.get(name, schema["default"])
+        end = "" if said is None or said is False or said == [] else f"; default: {said}"
+        help = (schema["description"].rstrip(".") + end).replace("%", "%%")
+        add_options(group, (name, kind, metavar, help))
 
 
 def add_options(group: Any, *rows: Row) -> None:
@@ -112,11 +86,8 @@ def _bias(text):
         ) from None
 
 
-_OF_RUN = "the run's"
-_DEFAULTS = {"beam_size": _OF_RUN, "length_penalty": _OF_RUN, "max_length": _OF_RUN}
-_DEFAULTS |= {"banned_ids": "none", "logit_bias": "none", "attention_heads": "all"}
+_OF_RUN = {"beam_size": "the run's", "length_penalty": "the run's"}
 _KINDS: dict[str, tuple[Kind, str]] = {
-    "max_length": (int, "N"),
     "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),
     "logit_bias": ([_bias], "ID=X"),
@@ -137,10 +108,6 @@ _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
 
-def _decoding_options():
-    return declared_options("options.py", "DecodingOptions")
-
-
 def add_model(command: Any, help: str = "a run or export folder") -> None:
     """Adds `--model`."""
     command.add_argument("--model", required=True, metavar="DIR", help=help)
@@ -148,16 +115,16 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
-    declared = _decoding_options()
-    del declared["n_best"]  # How many translations are written is a command's own.
-    add_declared(command, declared, _GROUPS, _KINDS, {**_DEFAULTS, "sampling": "search"})
+    # How many translations are written is a command's own.
+    names = properties(schema_of(DecodingOptions)).keys() - {"n_best"}
+    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
     add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
-    """Adds some options of decoding, with what is said of some defaults."""
-    declared = {name: each for name, each in _decoding_options().items() if name in names}
-    add_declared(command, declared, {}, _KINDS, {**_DEFAULTS, **defaults})
+    """Adds some options of decoding, with words for some defaults."""
+    defaults = {**_OF_RUN, **defaults}
+    add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
 
 
 def add_scoring(command: Any) -> None:

@@ -18,11 +18,15 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         description="Answers the lines of stdin one by one, each with what was said before in "
         f"mind. {_RESET} begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
         "random; with --beam-size they are searched for.",
+        options=_add_options,
     )
+    command.set_defaults(command=_chat)
+
+
+def _add_options(command):
     add_model(command)
     names = ("beam_size", "temperature", "top_k", "top_p", "seed", "max_length")
     add_sampling(command, *names, beam_size="none, sampling", top_p=str(_TOP_P))
-    command.set_defaults(command=_chat)
 
 
 def _chat(options):

@@ -21,12 +21,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         help="how probable a model holds given translations, as JSON lines",
         description="Writes a JSON object for each pair of two aligned files: the probability of "
         "the target, and of each of its tokens; of a language model, after its source.",
+        options=_add_score_options,
     )
-    add_model(command, "a run folder")
-    command.add_argument("--source", required=True, metavar="FILE")
-    command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
-    add_scoring(command)
-    add_progress(command)
     command.set_defaults(command=_score)
 
     command = commands.add_parser(
@@ -34,7 +30,20 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         help="BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
         description="Translates a source file and scores it against a reference with sacreBLEU; "
         "or gives its lines labels and counts the right ones.",
+        options=_add_evaluate_options,
     )
+    command.set_defaults(command=_evaluate)
+
+
+def _add_score_options(command):
+    add_model(command, "a run folder")
+    command.add_argument("--source", required=True, metavar="FILE")
+    command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
+    add_scoring(command)
+    add_progress(command)
+
+
+def _add_evaluate_options(command):
     add_model(command)
     tokenize = "how BLEU takes texts apart; none: at spaces, for tokenized text (default: 13a)"
     add_options(
@@ -46,7 +55,6 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         ("save", str, "FILE", "also write the translations there"),
     )
     add_decoding(command)
-    command.set_defaults(command=_evaluate)
 
 
 def _score(options):
@@ -66,7 +74,7 @@ def _score(options):
 
 def _evaluate(options):
     from keras_transformer.errors import NotSavedError
-    from keras_transformer.pipeline import evaluate_model
+    from keras_transformer.training.evaluate import evaluate_model
 
     values = given(options)
     values["of_references"] = values.pop("perplexity", False)

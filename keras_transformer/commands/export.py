@@ -35,7 +35,7 @@ _VERIFY = "sentences to compare with the model on; default: the run's validation
 _SIGNATURES = "serving_default greedy beam sample score align serving_ids; default: all"
 _SEARCH = ("verify_with", "beam_size", "length_penalty")
 _LITERT = (*_SEARCH, "quantize", "n_best", "source_lengths", "ids_only")
-# The function of `pipeline` that makes each format, and its options.
+# The function of `run_exports` that makes each format, and its options.
 _FORMATS = {
     "saved_model": ("export_run", (*_SEARCH, "signatures")),
     "tflite": ("export_litert", _LITERT),
@@ -67,7 +67,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _export(options):
-    from keras_transformer import pipeline
+    from keras_transformer import run_exports
 
     function, allowed = _FORMATS[options.format]
     values = given(options, "model", "format", "output", "overwrite")
@@ -76,7 +76,7 @@ def _export(options):
             raise InputError(
                 f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
-    export = getattr(pipeline, function)
+    export = getattr(run_exports, function)
     with _phases_on_stderr(), _cleaned_up_on_sigterm():
         report = export(options.model, options.output, overwrite=options.overwrite, **values)
     print(json.dumps(report, indent=2))

@@ -40,7 +40,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _inspect(options):
-    from keras_transformer.pipeline import inspect_run
+    from keras_transformer.inspection import inspect_run
 
     values = given(options, "model", "source", "output")
     if "without_heads" in values:

@@ -2,24 +2,26 @@
 
 import argparse
 
-from keras_transformer.commands.arguments import add_declared, declared_options, given
+from keras_transformer.commands.arguments import add_declared, given
 
 # The titles of groups in `--help`, and the option that each begins with.
 _GROUPS = {"name": "where", "replicas": "replicas", "max_queue": "limits"}
 
 
-def add_command(commands: argparse._SubParsersAction, with_options: bool = True) -> None:
-    """Adds `serve` to the subparsers of the command line.
-
-    Args:
-        commands: The subparsers.
-        with_options: Whether its options are needed.
-    """
+def add_command(commands: argparse._SubParsersAction) -> None:
+    """Adds `serve` to the subparsers of the command line."""
     command = commands.add_parser(
         "serve",
         help="serve an exported SavedModel over HTTP",
         description="Serves a SavedModel with TensorFlow Serving's REST protocol, on Ray Serve.",
+        options=_add_options,
     )
+    command.set_defaults(command=_serve)
+
+
+def _add_options(command):
+    from keras_transformer.serving.options import ServerOptions
+
     command.add_argument(
         "--model",
         required=True,
@@ -27,10 +29,7 @@ def add_command(commands: argparse._SubParsersAction, with_options: bool = True)
         help="an exported SavedModel, or a folder of numbered ones: the highest is served, and "
         "a higher one that appears takes over",
     )
-    if with_options:
-        declared = declared_options("serving/options.py", "ServerOptions")
-        add_declared(command, declared, _GROUPS)
-    command.set_defaults(command=_serve)
+    add_declared(command, ServerOptions, _GROUPS)
 
 
 def _serve(options):

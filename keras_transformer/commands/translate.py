@@ -29,7 +29,12 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "translate",
         help="translate stdin, a line in, a line out",
         description="Translates the lines of stdin to stdout, in their order, as they come.",
+        options=_add_options,
     )
+    command.set_defaults(command=_translate)
+
+
+def _add_options(command):
     group = command.add_argument_group("input and output")
     add_model(group)
     prefixes = "what each translation begins with, a line for each line of stdin"
@@ -54,7 +59,6 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     output = ("output", str, "DIR", "folder to make, or to go on with")
     add_options(group, ("input", [str], "FILE", "text files, .gz too"), output, *_BULK)
     add_decoding(command)
-    command.set_defaults(command=_translate)
 
 
 def _translate_files(options):

@@ -14,7 +14,8 @@ import numpy as np
 from keras_transformer.config.checks import check
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, offsets_of
 from keras_transformer.errors import InputError
-from keras_transformer.files import remove_left_behind, staged_folder, write_whole
+from keras_transformer.files import write_whole
+from keras_transformer.owned_folder import OwnedFolder, remove_left_behind
 
 # Why a pair is dropped, in the order in which the reasons are tried.
 _REASONS = (
@@ -142,7 +143,7 @@ def encode_files(
     remove_left_behind(folder.parent)
     if not (folder / "report.json").exists():
         try:
-            with staged_folder(folder) as staging:
+            with OwnedFolder(folder).staged() as staging:
                 lines = read(source, target)
                 pairs, report = _encode(lines, tokenizers, options, staging, held_out)
                 for name in ("source_offsets", "target_offsets", "lines"):

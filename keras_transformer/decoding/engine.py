@@ -258,7 +258,9 @@ class ModelEngine(Engine):
         # A word that goes on to the limit: no EOS is allowed before it.
         endless = dataclasses.replace(asked, min_length=self.max_target_length, seed=0)
         buckets = length_buckets(self.max_source_length)
-        targets = length_buckets(asked.longest(self.max_target_length)) if alignment else ()
+        targets = (
+            length_buckets(asked.resolve_max_length(self.max_target_length)) if alignment else ()
+        )
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             jobs = [Job(i, source, 0, prefix) for i in range(batch_size)]
@@ -278,15 +280,15 @@ class ModelEngine(Engine):
     def _source_limit(self, options):
         """Most tokens of a source, EOS included. What a text goes on with ends in `max_length`."""
         limit = self.max_source_length
-        return min(limit, options.longest(limit)) if self.continues_source else limit
+        return min(limit, options.resolve_max_length(limit)) if self.continues_source else limit
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}
-        options = DecodingOptions.of(**options)
+        options = DecodingOptions(**options)
         options.check_ids(self.target_tokenizer.vocabulary_size)
         options.check_attention(self.model.config.heads_of("cross"))
         longest = self.max_target_length
-        if options.longest(longest) > longest:
+        if options.resolve_max_length(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
             raise InputError(f"{rule}. Received: max_length={options.max_length}.")
         return options
@@ -297,7 +299,7 @@ class ModelEngine(Engine):
                 "A language model's texts begin with what they continue: `target_prefixes` is not "
                 f"for them. Received: {list(prefixes)!r:.60}."
             )
-        limit = options.longest(self.max_target_length)
+        limit = options.resolve_max_length(self.max_target_length)
         return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
 
     def _aligned(self, translations, sources, options, batch_size):

@@ -61,7 +61,7 @@ def search_arguments(
     if options.sampling and seeds is None:
         seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
     given = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
-    given["max_length"] = options.longest(max_length)
+    given["max_length"] = options.resolve_max_length(max_length)
     numbers = {
         name: (np.int32 if name in _INTEGERS else np.float32)(given[name])
         for name in SearchArguments._fields[4:]

@@ -149,7 +149,7 @@ def search(
     options |= {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
     checked = DecodingOptions(**options)
     arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
-    longest = checked.longest(max_length)
+    longest = checked.resolve_max_length(max_length)
     columns, forced = ops.shape(source_ids)[1], _forced_ids(model, arguments)
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
     capacity = _capacity(columns, checked.max_length_ratio, longest, forced_columns)

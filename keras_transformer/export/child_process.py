@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.files import held_folder
+from keras_transformer.owned_folder import held_folder
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 

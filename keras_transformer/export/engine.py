@@ -15,8 +15,7 @@ from keras_transformer.translation import Translation
 
 def built_in() -> dict[str, Any]:
     """What an export does with options that it does not take."""
-    fields = {field.name: field.default for field in dataclasses.fields(DecodingOptions)}
-    return {**fields, "alignment": False, "target_prefixes": None}
+    return {**vars(DecodingOptions()), "alignment": False, "target_prefixes": None}
 
 
 def check_fixed_options(options: dict, built_in: dict) -> None:

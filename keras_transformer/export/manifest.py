@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
 import logging
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from keras_transformer.errors import InputError
 from keras_transformer.export.readme import readme
-from keras_transformer.files import MANIFEST, staged_folder
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 
 _logger = logging.getLogger(__name__)  # which the command line shows
 
@@ -84,13 +83,13 @@ def write_tokenizers(engine: "ModelEngine", folder: Path) -> dict[str, str]:
 def staged_export(
     output: str | os.PathLike, overwrite: bool
 ) -> Iterator[tuple[Path, Callable[[dict, Callable[[], dict]], ExportReport]]]:
-    """`staged_folder`, and a function that ends the export there.
+    """`OwnedFolder.staged`, and a function that ends the export there.
 
     It writes the manifest and the README, calls a function that verifies, and writes what that
     found.
     """
     start = time.perf_counter()
-    with staged_folder(output, overwrite) as folder:
+    with OwnedFolder(output).staged(overwrite) as folder:
 
         def finish(manifest, verify):
             _write_json(folder / MANIFEST, manifest)
@@ -105,21 +104,6 @@ def staged_export(
 
 def _write_json(path, content):
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file under a folder, by its path there with `/` between names."""
-    folder, known = Path(folder), {}
-    digests = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            status = path.stat()
-            inode = status.st_dev, status.st_ino  # hard links are read once
-            if inode not in known:
-                with open(path, "rb") as file:
-                    known[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-            digests[path.relative_to(folder).as_posix()] = known[inode]
-    return digests
 
 
 def read_manifest(
@@ -151,24 +135,6 @@ def is_classifier(folder: Path) -> bool:
         return manifest["format"] == "keras_transformer.classifier"
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def check_files(folder: Path, digests: dict[str, str]) -> None:
-    """Raises `InputError` for the first file that is missing or has another digest.
-
-    Weights of another model have the same names and shapes: nothing else would notice them.
-    """
-    try:
-        found = file_digests(folder)
-    except OSError as error:
-        raise InputError(f"{os.fspath(folder)}: cannot be read: {error.strerror}.") from None
-    for name, digest in digests.items():
-        if found.get(name) != digest:
-            what = "is missing" if name not in found else "is not the file that was exported"
-            raise InputError(
-                f"{os.fspath(folder)}: the export is incomplete or damaged. "
-                f"Received: {name} {what}."
-            )
 
 
 @contextlib.contextmanager

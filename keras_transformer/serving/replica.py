@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import length_buckets
+from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.serving.model import folder_digest
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import DEFAULT

@@ -1,17 +1,108 @@
-"""BLEU and chrF of translations, with sacreBLEU's signatures; perplexity of given texts."""
+"""Evaluation of a model on a file: BLEU and chrF by sacreBLEU, accuracy, perplexity."""
 
 import collections
 import dataclasses
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from keras_transformer.config import UNK_ID
+from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.errors import InputError
-from keras_transformer.text import Tokenizer
+from keras_transformer.errors import InputError, NotSavedError
+from keras_transformer.files import check_writable, one_line, write_output
+from keras_transformer.inputs import ids_and_texts
+from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.training.corpus import labelled_texts
 from keras_transformer.translation import Translation
+from keras_transformer.translator import Translator
+
+FilePath = str | os.PathLike
+
+
+def evaluate_model(
+    model: FilePath,
+    source: FilePath | None = None,
+    reference: FilePath | None = None,
+    save: FilePath | None = None,
+    tokenize: Literal["13a", "none"] = "13a",
+    of_references: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Translates a file and scores the translations; or says how probable the references are.
+
+    A classifier's labels are counted instead.
+
+    Args:
+        model: FilePath of a run folder or an export.
+        source: FilePath of the source text, UTF-8, plain or `.gz`; None for a language model,
+            whose texts are in `reference`.
+        reference: FilePath of its translation (or labels), aligned line by line; by default
+            `source` has both, as a recipe's file without `target`.
+        save: FilePath to write the translations to.
+        tokenize: As for `evaluate`.
+        of_references: Whether the references' perplexity is given, not BLEU; without `source` it
+            always is.
+        **options: As `Translator.translate`, or `Translator.score`.
+
+    Returns:
+        The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
+
+    Raises:
+        InputError: A file or the model is not what it must be.
+        NotSavedError: `save` cannot be written any more; `result` is what would be returned.
+    """
+    if save is not None:
+        check_writable(save)
+    translator = Translator.load(model)
+    sources, references = _texts_to_evaluate(translator, model, source, reference)
+    if of_references or source is None:
+        saving = ["save"] if save is not None else []
+        if wrong := saving + [name for name in options if name != "batch_size"]:
+            raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
+        return _perplexity(translator, sources, references, options)
+    translations = translator.translate(sources, **options)
+    texts = [translation.text for translation in translations]
+    if translator.labels is not None:
+        scores = evaluate_labels(texts, references)
+    else:
+        scores = evaluate(texts, references, tokenize)
+    if save is not None:
+        try:
+            write_output(save, "".join(one_line(text) + "\n" for text in texts))
+        except InputError as error:
+            raise NotSavedError(str(error), scores) from None
+    return scores
+
+
+def _perplexity(translator, sources, references, options):
+    engine = translator.engine
+    tokenizer, is_export = engine.target_tokenizer, engine.manifest is not None
+    if engine.continues_source and not is_export:
+        return perplexity(score_in_windows(engine, references, **options), tokenizer)
+    if is_export and tokenizer is not None:  # It would cut what is too long.
+        ids_and_texts("references", references, tokenizer, engine.max_target_length)
+    return perplexity(translator.score(sources, references, **options), tokenizer)
+
+
+def _texts_to_evaluate(translator, model, source, reference):
+    """Sources and references, whatever a model reads of them."""
+    if translator.labels is not None:
+        if source is None:
+            raise InputError(f"{model}: needs a `source`, the texts that get labels.")
+        return labelled_texts(Labels(translator.labels), source, reference)
+    if translator.engine.continues_source:
+        if source is not None or reference is None:
+            raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
+        references = read_lines(reference)
+        return [""] * len(references), references
+    if source is None:
+        raise InputError(
+            f"{model}: needs a `source` to be evaluated on; a language model has none."
+        )
+    return read_pairs(source, reference)
 
 
 def evaluate_labels(found: list[str], references: list[str]) -> dict:

@@ -32,8 +32,9 @@ import keras
 from keras_transformer.decoding import ModelEngine, engine_of
 from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import empty_folder, rename_durably, replaced_file, write_whole
+from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
+from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
@@ -77,8 +78,12 @@ class RunFolder:
             raise InputError(f"{path}: not a run folder: it has no recipe.yaml.")
         return folder
 
+    def owned(self) -> OwnedFolder:
+        """Returns the folder as one that a run made; its `check` and `clear` spare other files."""
+        return OwnedFolder(self.path, self.recipe_file.name, self.owner())
+
     def owner(self) -> Callable[[str], bool]:
-        """Which files of the folder a run made, as `files.empty_folder` wants to know."""
+        """Returns the rule that tells a run's files from others, by their paths in the folder."""
         # A `recipe.yaml` alone can be anybody's.
         if not any(self.path.glob("*tokenizer*.model")):
             return lambda path: False
@@ -90,7 +95,7 @@ class RunFolder:
         Raises:
             InputError: There is something else in the folder; nothing was removed.
         """
-        empty_folder(self.path, self.owner(), marker=self.recipe_file.name)
+        self.owned().clear()
 
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict

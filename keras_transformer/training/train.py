@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import check_own, is_terminal, write_whole
+from keras_transformer.files import is_terminal, write_whole
 from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.models import model_of
@@ -283,7 +283,7 @@ def _check_folder(recipe, folder, overwrite, recipe_file):
                 f"{folder.path}: is not overwritten, because {name} is in it: {file}. "
                 "Give another --output."
             )
-    check_own(folder.path, folder.owner())
+    folder.owned().check()
 
 
 def _check_texts(recipe, folder, digests):

@@ -7,10 +7,10 @@ import types
 
 import pytest
 
-from keras_transformer import Tokenizer, pipeline
+from keras_transformer import Tokenizer, run_exports
 from keras_transformer.cli import run
 from keras_transformer.export.manifest import phase
-from keras_transformer.files import staged_folder
+from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import tokenizer_json
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
@@ -25,7 +25,7 @@ def asked(monkeypatch):
             asked.append((name, run, output, options))
             return {"output": output}
 
-        monkeypatch.setattr(pipeline, name, export)
+        monkeypatch.setattr(run_exports, name, export)
     return asked
 
 
@@ -80,7 +80,7 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
         with phase("traced"), phase("saved"):
             return {}
 
-    monkeypatch.setattr(pipeline, "export_run", export)
+    monkeypatch.setattr(run_exports, "export_run", export)
     for _ in range(2):  # The second time as the first: nothing of a command stays.
         assert run([*EXPORT, "--format", "saved_model"]) == 0
         captured = capsys.readouterr()
@@ -91,14 +91,14 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
 
 def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):
     def export(run, output, **options):
-        with staged_folder(output):
+        with OwnedFolder(output).staged():
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
 
     def unhandled(*_):
         raise AssertionError("The command leaves SIGTERM to its caller.")
 
-    monkeypatch.setattr(pipeline, "export_run", export)
+    monkeypatch.setattr(run_exports, "export_run", export)
     before = signal.signal(signal.SIGTERM, unhandled)
     try:
         command = ["export", "--model", "run", "--format", "saved_model"]
@@ -128,8 +128,8 @@ def test_a_run_gives_its_tokenizers_as_json(monkeypatch, tmp_path, capsys):
     one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
     for target, names in ((one, {""}), (other, {"source_", "target_"})):
         found = types.SimpleNamespace(recipe=dict, tokenizers=lambda target=target: (one, target))
-        monkeypatch.setattr(pipeline.RunFolder, "existing", lambda path, found=found: found)
-        monkeypatch.setattr(pipeline, "_verification_texts", lambda *_: ["a man"])
+        monkeypatch.setattr(run_exports.RunFolder, "existing", lambda path, found=found: found)
+        monkeypatch.setattr(run_exports, "_verification_texts", lambda *_: ["a man"])
         output = tmp_path / f"{len(names)}"
         command = ["export", "--model", "run", "--format", "tokenizer_json"]
         assert run([*command, "--output", str(output)]) == 0
@@ -147,8 +147,8 @@ def test_a_run_gives_its_tokenizers_as_json(monkeypatch, tmp_path, capsys):
 def test_a_tokenizer_json_that_is_another_tokenizer_is_not_written(monkeypatch, tmp_path, capsys):
     one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
     run_folder = types.SimpleNamespace(recipe=dict, tokenizers=lambda: (one, one))
-    monkeypatch.setattr(pipeline.RunFolder, "existing", lambda path: run_folder)
-    monkeypatch.setattr(pipeline, "_verification_texts", lambda *_: None)
+    monkeypatch.setattr(run_exports.RunFolder, "existing", lambda path: run_folder)
+    monkeypatch.setattr(run_exports, "_verification_texts", lambda *_: None)
     right = tokenizer_json.tokenizer_json
     monkeypatch.setattr(tokenizer_json, "tokenizer_json", lambda _: right(other))
     command = ["export", "--model", "run", "--format", "tokenizer_json", "--output"]

@@ -8,7 +8,7 @@ from keras_transformer.config import EOS_ID
 from keras_transformer.data import PairReport, encode_files, encode_pairs, encoding
 from keras_transformer.data.encoding import DropCount
 from keras_transformer.errors import InputError
-from keras_transformer.files import staged_folder
+from keras_transformer.owned_folder import OwnedFolder
 
 
 class Words:
@@ -216,13 +216,13 @@ def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(fil
 def test_what_a_killed_process_left_in_the_cache_is_removed(files, tmp_path):
     cache = tmp_path / "cache"
     code = (
-        "import os, sys; from keras_transformer.files import staged_folder\n"
-        "with staged_folder(sys.argv[1]) as folder:\n"
+        "import os, sys; from keras_transformer.owned_folder import OwnedFolder\n"
+        "with OwnedFolder(sys.argv[1]).staged() as folder:\n"
         "    (folder / 'source.ids').write_text('half'); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(cache / "0123")])
     (left,) = cache.iterdir()
-    with staged_folder(cache / "4567") as alive:
+    with OwnedFolder(cache / "4567").staged() as alive:
         encode_files(*files, Words(), Words(), cache=cache)
         assert not left.exists() and alive.exists()
     assert len(list(cache.iterdir())) == 2

@@ -67,8 +67,8 @@ def test_attention_is_needed_for_the_coverage_penalty_of_a_beam_alone():
         ({"banned_ids": [-1]}, "`banned_ids`.*Received: -1"),
         ({"banned_ids": ["a"]}, "`banned_ids`.*integers.*Received: 'a'"),
         ({"logit_bias": {18: 1.0}}, "`logit_bias`.*Received: 18"),
-        ({"logit_bias": {5: math.nan}}, "`logit_bias`.*Received: nan for the id 5"),
-        ({"logit_bias": {5: "1"}}, "`logit_bias`.*Received: '1' for the id 5"),
+        ({"logit_bias": {5: math.nan}}, "`logit_bias`.*numbers.*Received: nan"),
+        ({"logit_bias": {5: "1"}}, "`logit_bias`.*numbers.*Received: '1'"),
     ],
 )
 def test_ids_must_be_in_the_vocabulary_and_biases_numbers(options, message):
@@ -84,21 +84,20 @@ def test_an_attention_layer_must_exist(layer):
 
 @pytest.mark.parametrize("head", [5, -1, True, 1.0])
 def test_attention_heads_must_exist(head):
-    with pytest.raises(InputError, match=f"5 heads.*Received: attention_heads=.*{head!r}"):
+    with pytest.raises(InputError, match=f"`attention_heads`.*Received: .*{head!r}"):
         DecodingOptions(attention_heads=[0, head]).check_attention([5] * 3)
 
 
 def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
-    assert DecodingOptions.of(beam_size=2) == DecodingOptions(beam_size=2)
     with pytest.raises(InputError, match="no option `beams`"):
-        DecodingOptions.of(beams=2)
+        DecodingOptions(beams=2)
     with pytest.raises(InputError, match="no option `topk`. Did you mean `top_k`?"):
-        DecodingOptions.of(topk=2)
+        DecodingOptions(topk=2)
 
 
 @pytest.mark.parametrize("heads", [(), [], "", 0, ([0],), {"0"}])
 def test_no_head_and_no_collection_of_heads_are_refused(heads):
-    with pytest.raises(InputError, match="5 heads.*Received: attention_heads="):
+    with pytest.raises(InputError, match="`attention_heads` must be.*Received: "):
         DecodingOptions(attention_heads=heads).check_attention([5] * 3)
 
 
@@ -134,7 +133,7 @@ ANYTHING = st.one_of(
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_any_value_is_refused_by_name_or_fits_the_program(values):
     try:
-        options = DecodingOptions.of(**values)
+        options = DecodingOptions(**values)
         options.check_ids(11)
         options.check_attention([5] * 3)
     except InputError:

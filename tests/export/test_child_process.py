@@ -99,7 +99,6 @@ def test_an_interrupt_ends_the_process(tmp_path):
 
 PARENT = """
 import subprocess, sys
-sys.argv[0] = "keras-transformer"  # Without Keras, which takes seconds.
 from keras_transformer.export.child_process import child_process
 started = subprocess.Popen
 

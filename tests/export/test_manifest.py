@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from keras_transformer.export.manifest import file_digests
+from keras_transformer.files import file_digests
 
 pytestmark = pytest.mark.tensorflow
 

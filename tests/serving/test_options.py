@@ -9,7 +9,7 @@ from keras_transformer.serving import ServerOptions
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"replicas": 0}, "`replicas` must be an integer of at least 1. Received: 0."),
+        ({"replicas": 0}, "`replicas` must be a positive integer. Received: 0."),
         ({"port": 70000}, "`port` must be an integer of at least 0 and at most 65535"),
         ({"batch_wait_ms": -1.0}, "`batch_wait_ms` must be a number of at least 0"),
         ({"request_timeout": 0.0}, "`request_timeout` must be a number of at least 0.001"),
@@ -17,7 +17,7 @@ from keras_transformer.serving import ServerOptions
         ({"batch_wait_ms": float("inf")}, "`batch_wait_ms`"),
         ({"port": "8501"}, "`port`"),
         ({"replicas": True}, "`replicas`"),
-        ({"replica": 2}, "unknown key `replica`. Did you mean `replicas`?"),
+        ({"replica": 2}, "There is no option `replica`. Did you mean `replicas`?"),
         ({"max_sentences": 500, "max_queue": 400}, "max_sentences=500, max_queue=400"),
         ({"name": "a/b"}, "`name`"),
     ],

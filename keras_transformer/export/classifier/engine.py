@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_transformer.export.engine import encoded
 from keras_transformer.export.fresh_process import TEXT_FILE
-from keras_transformer.export.manifest import check_files, read_manifest
-from keras_transformer.files import MANIFEST
+from keras_transformer.export.manifest import read_manifest
 from keras_transformer.labelling import LabelEngine
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 
 
 class ExportedClassifier(LabelEngine):
@@ -29,7 +29,7 @@ class ExportedClassifier(LabelEngine):
         expected = f"{folder}: expected a classifier that this package exported."
         missing = f"a folder without {MANIFEST}"
         self.manifest = read_manifest(folder, ("classifier",), wanted, expected, missing)
-        check_files(folder, self.manifest["files"])
+        OwnedFolder(folder).check_digests(self.manifest["files"])
         self.labels = self.manifest["labels"]
         if self.manifest["runtime"] == "litert":
             from keras_transformer.export.litert.engine import SharedInterpreter

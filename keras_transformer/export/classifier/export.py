@@ -14,11 +14,11 @@ from keras_transformer.export.manifest import (
     ExportReport,
     check_tensorflow,
     common_fields,
-    file_digests,
     phase,
     staged_export,
 )
 from keras_transformer.export.saved_model import save
+from keras_transformer.files import file_digests
 
 
 def export_classifier(

@@ -15,9 +15,9 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.engine import built_in, check_fixed_options, with_alternatives
-from keras_transformer.export.manifest import check_files, read_manifest
-from keras_transformer.files import MANIFEST
+from keras_transformer.export.manifest import read_manifest
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import Translation, translation_of
 
@@ -83,7 +83,7 @@ class CTranslate2Engine(Engine):
         expected = f"{folder}: expected a CTranslate2 model that this package exported."
         missing = f"a folder without {MANIFEST}"
         self.manifest = read_manifest(folder, ("ctranslate2",), _WANTED, expected, missing)
-        check_files(folder, self.manifest["files"])
+        OwnedFolder(folder).check_digests(self.manifest["files"])
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
         # The name alone: a manifest must not reach for files elsewhere.
@@ -130,7 +130,7 @@ class CTranslate2Engine(Engine):
         inputs.check_bool("alignment", alignment)
         if batch_size is not None:
             inputs.check_positive("batch_size", batch_size)
-        longest = asked.longest(self.max_target_length)
+        longest = asked.resolve_max_length(self.max_target_length)
         if longest > self.max_target_length:
             rule = f"`max_length` must be at most {self.max_target_length} in this export."
             raise InputError(f"{rule} Received: max_length={longest}.")

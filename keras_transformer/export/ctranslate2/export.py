@@ -12,10 +12,10 @@ from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
 from keras_transformer.export.manifest import (
     common_fields,
-    file_digests,
     staged_export,
     write_tokenizers,
 )
+from keras_transformer.files import file_digests
 from keras_transformer.layers import SinusoidalPositionalEncoding
 from keras_transformer.models import Transformer
 

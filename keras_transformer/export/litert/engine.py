@@ -25,8 +25,8 @@ from keras_transformer.export.engine import (
 from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE, tokenizer_operations
 from keras_transformer.export.litert.file import IDENTIFIER
 from keras_transformer.export.manifest import read_manifest
-from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import bucket, check_positive, pad, source_ids
+from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.translation import Translation
 
 _LEAST_ROWS = 4  # of a part that gets a thread of its own

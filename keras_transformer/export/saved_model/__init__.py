@@ -11,12 +11,12 @@ from keras_transformer.export.manifest import (
     ExportReport,
     check_tensorflow,
     common_fields,
-    file_digests,
     phase,
     staged_export,
     write_tokenizers,
 )
 from keras_transformer.export.saved_model.verification import CHUNK_SIZE, IDS, verify
+from keras_transformer.files import file_digests
 from keras_transformer.inputs import length_buckets
 
 _TEXT = {"text": ("string", 1)}

@@ -23,10 +23,10 @@ from keras_transformer.export.engine import (
     in_batches,
     with_alternatives,
 )
-from keras_transformer.export.manifest import check_files, read_manifest
+from keras_transformer.export.manifest import read_manifest
 from keras_transformer.export.saved_model import IDS, operations_in
-from keras_transformer.files import MANIFEST
 from keras_transformer.inputs import check_positive, one_for_each
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import CONTINUATION
 
@@ -258,7 +258,7 @@ def _checked_manifest(folder):
     kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
     if not all(kinds):
         raise InputError(f"{expected} Received: a {MANIFEST} with values of other types.")
-    check_files(folder, manifest["files"])
+    OwnedFolder(folder).check_digests(manifest["files"])
     return manifest
 
 

@@ -21,12 +21,12 @@ from keras_transformer.export.litert.verification import verify_litert
 from keras_transformer.export.manifest import (
     ExportReport,
     common_fields,
-    file_digests,
     phase,
     staged_export,
     write_tokenizers,
 )
 from keras_transformer.export.verification import sample_texts
+from keras_transformer.files import file_digests
 
 SOURCE_LENGTHS = (32, 96)
 """Tokens of a source that signatures are made for, where nothing else is asked for.

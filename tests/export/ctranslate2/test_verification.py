@@ -8,7 +8,7 @@ from keras_transformer.errors import VerificationError
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.ctranslate2 import verification
 from keras_transformer.export.ctranslate2.verification import verify_ctranslate2
-from keras_transformer.export.manifest import file_digests
+from keras_transformer.files import file_digests
 
 pytestmark = pytest.mark.tensorflow
 

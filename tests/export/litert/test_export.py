@@ -106,7 +106,7 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
         ({"source_lengths": [True]}, "source_lengths=[True]"),
         ({"beam_size": 0}, "`beam_size` must be a positive integer"),
         ({"n_best": 5}, "at most `beam_size`"),
-        ({"length_penalty": -1.0}, "`length_penalty` must be a number, 0 or more"),
+        ({"length_penalty": -1.0}, "`length_penalty` must be a number of at least 0"),
     ],
 )
 def test_a_wrong_option_is_a_users_mistake(engine, tmp_path, options, expected):

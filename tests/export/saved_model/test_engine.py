@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_transformer import Translator, pipeline
+from keras_transformer import Translator
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.export import SavedModelEngine
 from keras_transformer.export.saved_model import engine as module
+from keras_transformer.training.evaluate import evaluate_model
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
@@ -89,11 +90,11 @@ def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
     monkeypatch.setattr(Translator, "load", lambda path: Translator(exported))
     pairs, options = tmp_path / "pairs.tsv", {"of_references": True}
     pairs.write_text("a man\tthe girl\na girl\ta man #\n", encoding="utf-8")
-    assert pipeline.evaluate_model("any", pairs, **options)["unknown_word_share"] == 0.2
+    assert evaluate_model("any", pairs, **options)["unknown_word_share"] == 0.2
     assert len(tokenizer.tokenize("two dogs " * 9, add_eos=True)) > exported.max_target_length == 17
     pairs.write_text(f"a man\t{'two dogs ' * 9}\n", encoding="utf-8")
     with pytest.raises(InputError, match="`references` must have at most 17 tokens.*text 1: 'two"):
-        pipeline.evaluate_model("any", pairs, **options)
+        evaluate_model("any", pairs, **options)
 
 
 def test_the_translator_reaches_it(report, exported, texts, monkeypatch):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import MANIFEST, staged_folder
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 
 
 def make(output, content="new", overwrite=False):
-    with staged_folder(output, overwrite) as folder:
+    with OwnedFolder(output).staged(overwrite) as folder:
         (folder / MANIFEST).write_text(content)
 
 
 def test_the_folder_appears_when_the_block_has_succeeded(tmp_path):
-    with staged_folder(tmp_path / "a" / "model") as folder:
+    with OwnedFolder(tmp_path / "a" / "model").staged() as folder:
         assert folder.parent == tmp_path / "a" and folder.name.startswith(".model.partial-")
         (folder / MANIFEST).write_text("{}")
         assert not (tmp_path / "a" / "model").exists()
@@ -31,7 +31,7 @@ def test_a_failure_leaves_what_was_there(tmp_path, error, before):
     output = tmp_path / "model"
     if before:
         make(output, before)
-    with pytest.raises(error), staged_folder(output, overwrite=True) as folder:
+    with pytest.raises(error), OwnedFolder(output).staged(overwrite=True) as folder:
         (folder / "half").write_text("half")
         raise error
     assert os.listdir(tmp_path) == (["model"] if before else [])
@@ -86,13 +86,13 @@ def test_nothing_but_an_export_is_replaced(tmp_path):
 def test_an_output_with_a_marker_of_its_own_is_replaced(tmp_path):
     report = tmp_path / "seen" / "report.json"
     for page in ("old.html", "new.html"):
-        with staged_folder(tmp_path / "seen", overwrite=True, marker=report.name) as folder:
+        with OwnedFolder(tmp_path / "seen", report.name).staged(overwrite=True) as folder:
             (folder / page).write_text("")
             (folder / report.name).write_text(json.dumps({"files": [page, report.name]}))
         assert sorted(os.listdir(tmp_path / "seen")) == [page, report.name]
     (tmp_path / "seen" / MANIFEST).write_text("{}")
     with pytest.raises(InputError, match=f"did not make: {MANIFEST}"):
-        with staged_folder(tmp_path / "seen", overwrite=True, marker=report.name):
+        with OwnedFolder(tmp_path / "seen", report.name).staged(overwrite=True):
             pass
 
 
@@ -135,7 +135,7 @@ def test_a_link_in_an_export_is_none_of_its_files(tmp_path):
 def test_what_came_into_the_folder_meanwhile_is_left_alone(tmp_path):
     output = tmp_path / "model"
     make(output, "old")
-    with pytest.raises(InputError, match="thesis"), staged_folder(output, overwrite=True):
+    with pytest.raises(InputError, match="thesis"), OwnedFolder(output).staged(overwrite=True):
         (output / "thesis.txt").write_text("years of work")
     assert tree(tmp_path) == {
         "model": None,
@@ -153,7 +153,7 @@ def test_an_empty_folder_is_filled_and_stays_itself(tmp_path, linked):
         (tmp_path / "link").symlink_to(output)
     # What an interrupted export left behind is no content.
     (output / ".model.partial-1-00").mkdir()
-    with staged_folder(tmp_path / "link" if linked else output) as folder:
+    with OwnedFolder(tmp_path / "link" if linked else output).staged() as folder:
         (folder / MANIFEST).write_text("new")
         (folder / "variables").mkdir()
         (folder / "variables" / "weights").write_text("0")
@@ -204,8 +204,7 @@ def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted, monkeypatc
 
 KILLED = """
 import os, signal, sys
-sys.argv[0] = "keras-transformer"  # Without Keras, which takes seconds.
-from keras_transformer.files import MANIFEST, staged_folder
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 output, renames, mounted = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
 rename, ismount = os.rename, os.path.ismount
 os.path.ismount = lambda path: mounted and str(path) == output or ismount(path)
@@ -218,7 +217,7 @@ def killed(source, target):
     rename(source, target)
 
 os.rename = killed
-with staged_folder(output, overwrite=True) as folder:
+with OwnedFolder(output).staged(overwrite=True) as folder:
     for name in (MANIFEST, "README.md"):
         (folder / name).write_text("new")
     print(folder, flush=True)

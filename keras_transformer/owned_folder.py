@@ -1,0 +1,287 @@
+"""Folders that a command owns: staged, replaced and emptied only where it made every file."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import file_digests, sync
+
+MANIFEST = "export.json"
+"""The file that marks a folder as an export; without it no folder is replaced."""
+
+# What exports have beside the files that their manifests list.
+_OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "config.json"} | {
+    f"{side}{name}"
+    for side in ("", "source_", "target_", "shared_")
+    for name in ("tokenizer.model", "vocabulary.json")
+}
+
+
+class OwnedFolder:
+    """A folder, and the rule that tells the files of the command that made it from others.
+
+    Args:
+        path: Path of the folder, which need not exist.
+        marker: Path in the folder of the file that marks it as whole. It is written last and
+            removed first.
+        owns: Takes a file's path in the folder, `/` between names; True where the command made it.
+            By default the marker is JSON whose `files` names them.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        marker: str = MANIFEST,
+        owns: Callable[[str], bool] | None = None,
+    ):
+        # Resolved: replacing a link would leave the folder that it points to behind.
+        self.path = Path(os.path.realpath(path))
+        self.marker = marker
+        self._named = os.fspath(path)
+        self._owns = owns
+        self._partial, self._replaced = (
+            f".{self.path.name}.{state}-" for state in ("partial", "replaced")
+        )
+
+    def owner(self) -> Callable[[str], bool]:
+        """Returns the rule for the folder as it is now, with the remains of earlier processes."""
+        if self._owns is not None:
+            return self._owns
+        try:
+            known = set(json.loads((self.path / self.marker).read_text(encoding="utf-8"))["files"])
+        except (OSError, ValueError, TypeError, KeyError):
+            known = set()
+        if self.marker == MANIFEST:
+            known |= _OF_AN_EXPORT
+        return lambda path: path in known or path.startswith((self._partial, self._replaced))
+
+    def check(self) -> None:
+        """Raises `InputError` for the first file that another program made."""
+        owns = self.owner()
+        for path in _files_and_folders(self.path)[0]:
+            if not owns(path):
+                raise InputError(
+                    f"{self._named}: is not overwritten, because there is a file that this command "
+                    f"did not make: {path}. Remove it, or give another output."
+                )
+
+    def clear(self) -> None:
+        """Removes all files, the marker first, or none; the folder stays: it may be a mount.
+
+        Raises:
+            InputError: Another program made one of the files.
+        """
+        self.check()
+        files, folders = _files_and_folders(self.path)
+        for path in sorted(files, key=lambda path: path != self.marker):
+            (self.path / path).unlink()
+        for path in reversed(folders):
+            (self.path / path).rmdir()
+
+    def check_digests(self, digests: dict[str, str]) -> None:
+        """Raises `InputError` for a file that is missing or has another SHA-256 than `digests`.
+
+        Weights of another model have the same names and shapes: nothing else would notice them.
+        """
+        try:
+            found = file_digests(self.path, (self.path / name for name in digests))
+        except OSError as error:
+            raise InputError(f"{self._named}: cannot be read: {error.strerror}.") from None
+        for name, digest in digests.items():
+            if found.get(name) != digest:
+                state = "is missing" if name not in found else "is not the file that was exported"
+                raise InputError(
+                    f"{self._named}: the export is incomplete or damaged. Received: {name} {state}."
+                )
+
+    @contextlib.contextmanager
+    def staged(self, overwrite: bool = False) -> Iterator[Path]:
+        """Gives a temporary folder that takes this folder's name when the block succeeds.
+
+        All that the block wrote is synced before the folder is renamed. Any exception,
+        `KeyboardInterrupt` too, removes the temporary folder and leaves the output as it was. After
+        a kill the next call removes the temporary folder, and brings an earlier output back that
+        was just being replaced.
+
+        A folder that is empty, or where something is mounted, stays itself: the temporary folder is
+        made in it, and its content then moves up, the marker last. An earlier output in such a
+        mounted folder is removed before, as two cannot be exchanged there.
+
+        Args:
+            overwrite: Whether an earlier output may be replaced, if it holds no other file.
+
+        Raises:
+            InputError: The folder exists and may not be replaced, or cannot be written.
+        """
+        output = self.path
+        self._restore()
+        self._check_replaceable(overwrite)
+        stays = output.is_dir() and (os.path.ismount(output) or not self._content())
+        # Elsewhere beside the output, because a rename is atomic within one file system only.
+        parent = output if stays else output.parent
+        with contextlib.ExitStack() as stack:
+            try:
+                staging = stack.enter_context(held_folder(parent / self._partial))
+            except OSError as error:
+                raise InputError(f"{output}: cannot be written: {error.strerror}.") from None
+            yield staging
+            for path in [*staging.rglob("*"), staging]:
+                sync(path)
+            self._check_replaceable(overwrite)  # Again: the block may have taken hours.
+            replaced = _unique(parent / self._replaced)
+            held = _make_and_hold(replaced)
+            if stays:
+                # A reader that looks for the marker never sees half an output.
+                old = sorted(self._content(), key=lambda path: path.name != self.marker)
+                new = sorted(staging.iterdir(), key=lambda path: path.name == self.marker)
+                moves = [(path, output / path.name) for path in new]
+            else:
+                # Without `overwrite` the rename fails where another process has been faster.
+                old, moves = [output] * (overwrite and output.exists()), [(staging, output)]
+            try:
+                _rename_all([(path, replaced / path.name) for path in old] + moves)
+                sync(parent)
+                os.rename(replaced, staging)  # whose name is free, and which is removed
+            finally:
+                with contextlib.suppress(OSError):
+                    replaced.rmdir()  # Empty after a failure; never what was there before.
+                os.close(held)
+
+    def _restore(self):
+        """Removes what killed processes left; an output that was being replaced comes back."""
+        output, marker = self.path, self.marker
+        for parent in (output.parent, output):
+            for folder in _left_behind(parent, re.escape(self._replaced)):
+                earlier = [] if (output / marker).exists() else folder.iterdir()
+                for path in sorted(earlier, key=lambda path: path.name == marker):  # It comes last.
+                    if parent == output and (half := output / path.name).is_dir():
+                        shutil.rmtree(half)  # of what was to replace it, as a file of that name is
+                    with contextlib.suppress(OSError):  # There is another folder now.
+                        os.rename(path, parent / path.name)
+                if (output / marker).exists():
+                    shutil.rmtree(folder, ignore_errors=True)
+            for folder in _left_behind(parent, re.escape(self._partial)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _check_replaceable(self, overwrite):
+        output = self.path
+        if not os.path.lexists(output):
+            return
+        if not output.is_dir():
+            raise InputError(f"{output}: the output must be a folder. Received: a file.")
+        if not self._content():
+            return
+        if not overwrite:
+            raise InputError(
+                f"{output}: the output must not exist or be empty, unless it is to be overwritten. "
+                "Received: a folder with files."
+            )
+        # A slip of the keyboard must not cost a run folder or a home directory.
+        if not (output / self.marker).is_file():
+            raise InputError(
+                f"{output}: only an earlier output of this command is overwritten. "
+                f"Received: a folder without {self.marker}."
+            )
+        self.check()
+
+    def _content(self):
+        """Paths in the folder, without the remains of an interrupted `staged`."""
+        names = self._partial, self._replaced
+        return [path for path in self.path.iterdir() if not path.name.startswith(names)]
+
+
+@contextlib.contextmanager
+def held_folder(start: str | os.PathLike, mode: int = 0o777) -> Iterator[Path]:
+    """Makes a folder whose path begins with `start`, and removes it at the end.
+
+    A lock says that this process lives. Folders with an equal `start` that killed processes left
+    are removed first.
+    """
+    for path in _left_behind(Path(start).parent, re.escape(Path(start).name)):
+        shutil.rmtree(path, ignore_errors=True)
+    path = _unique(start)
+    held = _make_and_hold(path, mode)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(held)
+
+
+def remove_left_behind(parent: Path) -> None:
+    """Removes the temporary folders of `OwnedFolder.staged` whose processes have died."""
+    for path in _left_behind(parent, r"\..+\.partial-"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _files_and_folders(folder):
+    """Paths below a folder, outer ones first; a link is a file, wherever it points."""
+    files, folders = [], []
+    for base, names, others in os.walk(folder):
+        names.sort()
+        links = [name for name in names if os.path.islink(os.path.join(base, name))]
+        base = Path(base).relative_to(folder)
+        files += [(base / name).as_posix() for name in sorted([*others, *links])]
+        folders += [(base / name).as_posix() for name in names if name not in links]
+    return files, folders
+
+
+def _unique(start):
+    return Path(f"{os.fspath(start)}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def _make_and_hold(path, mode=0o777):
+    """Makes a folder and its parents; gives a descriptor that holds a lock on it."""
+    while True:
+        path.mkdir(mode, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            held = os.open(path, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # Without locks the folder stays.
+                fcntl.flock(held, fcntl.LOCK_EX)
+            if path.exists():
+                return held
+            os.close(held)  # It was removed before it was held.
+
+
+def _left_behind(parent, beginning):
+    """Yields the temporary folders whose processes have ended, each while it is held.
+
+    `beginning` is a regular expression for the start of their names.
+    """
+    ours = re.compile(beginning + r"\d+-[0-9a-f]{8}")
+    found = []
+    with contextlib.suppress(OSError):
+        found = [path for path in parent.iterdir() if ours.fullmatch(path.name)]
+    for path in found:
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        except OSError:
+            pass
+        finally:
+            os.close(held)
+
+
+def _rename_all(moves):
+    """Renames each path, or none: after an exception every renamed path gets its name back."""
+    done = []
+    try:
+        for source, target in moves:
+            done.append((source, target))
+            os.rename(source, target)
+    except BaseException:
+        for source, target in reversed(done):
+            if not os.path.lexists(source):
+                os.rename(target, source)
+        raise
