@@ -88,7 +88,7 @@ def export_web(
 
 
 def _is_classifier(run):
-    return RunFolder.existing(run).recipe().kind == "classifier"
+    return RunFolder.existing(run).recipe().gives_labels
 
 
 def _exported(export, run, output, verify_with, overwrite, options):
@@ -179,7 +179,7 @@ def _read_run(run, verify_with):
     recipe = folder.recipe()
     decoding = recipe.decoding
     search = {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty}
-    if recipe.kind == "classifier":
+    if recipe.gives_labels:
         search = {}  # None is made.
     return folder, _verification_texts(recipe, verify_with), search
 

@@ -82,7 +82,7 @@ class Translator:
             folder = RunFolder(path)
             recipe = folder.recipe()
             search = {key: getattr(recipe.decoding, key) for key in ("beam_size", "length_penalty")}
-            return cls(folder.engine(), None if recipe.kind == "classifier" else search)
+            return cls(folder.engine(), None if recipe.gives_labels else search)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
             "(model_ids.tflite) nor a CTranslate2 export (model.bin)."

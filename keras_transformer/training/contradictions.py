@@ -28,7 +28,7 @@ def contradiction(recipe: Any, trained: bool) -> str | None:
     for name in [name for name, is_given in given.items() if is_given]:
         if not recipe.with_sources:
             return f"`{name}` needs a source and a target, which a language model has none of."
-        if recipe.kind == "classifier" and name in _NOT_OF_A_CLASSIFIER:
+        if recipe.gives_labels and name in _NOT_OF_A_CLASSIFIER:
             return f"`{name}` {_NOT_OF_A_CLASSIFIER[name]}"
     if data.hold_out_every and data.validation.source:
         return "`data.hold_out_every` and `data.validation` are two validation sets: give one."

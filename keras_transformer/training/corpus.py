@@ -59,7 +59,7 @@ def _pairs(recipe, source, target):
     if not recipe.with_sources:
         return (("", line) for line in iterate_lines(source))
     pairs = iterate_pairs(source, target)
-    if recipe.kind == "classifier" and target is None:
+    if recipe.gives_labels and target is None:
         return ((text, label) for label, text in pairs)
     return pairs if recipe.turns is None else _joined(pairs, recipe.turns, target or source)
 
@@ -102,7 +102,7 @@ def train_tokenizers(recipe: Recipe) -> Tokenizers:
         return Tokenizer.train_from_texts(_sample(lines, text.sample_sentences), size, **options)
 
     sources, targets = _side(recipe, 0), _side(recipe, 1)
-    if recipe.kind == "classifier":
+    if recipe.gives_labels:
         return learned(sources), Labels.of_texts(targets)
     if text.joint:
         joint = learned(itertools.chain(sources, targets))
@@ -150,7 +150,7 @@ def make_datasets(
     every = data.hold_out_every
     if data.cache is not None:
         known_digests = known_digests or text_digests(recipe)
-    is_classifier = recipe.kind == "classifier"
+    is_classifier = recipe.gives_labels
     labels = tokenizers[1] if is_classifier else None
     for part in ("train", "validation"):
         is_training, files = part == "train", text_files(recipe, part)
