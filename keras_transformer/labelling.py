@@ -1,4 +1,4 @@
-"""Text to label: what all classifiers share, whatever they come in."""
+"""The base of all engines that give texts labels."""
 
 import abc
 import dataclasses
@@ -13,7 +13,7 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.translation import Translation
 
-# What other engines may be asked for, where it means nothing here.
+# Options of other engines at values without an effect.
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 
@@ -29,12 +29,12 @@ class LabelEngine(Engine):
     def probabilities(
         self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
     ) -> np.ndarray:
-        """Of each text the probability of each label, float32 `(texts, labels)`; of a blank one 0.
+        """Returns the probability of each label of each text, float32 `(texts, labels)`; blank: 0.
 
         Args:
             texts: Strings.
             batch_size: Most texts in one call of the compiled model.
-            long_input: One of `long_inputs`: what happens to a text of too many tokens.
+            long_input: One of `long_inputs`, for a text of too many tokens.
         """
 
     def translate(
@@ -50,8 +50,8 @@ class LabelEngine(Engine):
         Args:
             texts: Strings. A blank one has the label "".
             n_best: Labels of each text; those after the best one are its `alternatives`.
-            batch_size: As for `probabilities`, like `long_input`.
-            **options: None that means anything: no search is made.
+            batch_size: See `probabilities`, like `long_input`.
+            **options: Options of a search are refused, for no search is made.
 
         Raises:
             InputError: An option is out of range or means nothing here, or a text is too long.

@@ -73,7 +73,7 @@ class ModelConfig:
         """Inverse of `to_dict`; an unknown field is a `ValueError`."""
         known = {field.name for field in dataclasses.fields(cls)}
         fields = with_sliding_window(fields)
-        # Before 0.2 every kind had the fields of all kinds, those of others at these values.
+        # Before 0.2 every kind had the fields of all kinds, unused ones at these values.
         return cls(**{k: v for k, v in fields.items() if k in known or v not in (None, 0, "none")})
 
 

@@ -159,7 +159,7 @@ class BlockFields(ModelConfig):
         both_sides = 2 * self._pairs(source) - source
         encoder = self._stack(self.encoder_and_turn_heads, source, both_sides)
         decoder = self._stack(self.heads_of("decoder"), target, self._pairs(target))
-        # Of cross-attention the query and the output, and the keys and values of the source.
+        # Cross-attention projects query and output, and the keys and values of the source.
         features = self.key_dim * sum(self.heads_of("cross"))
         decoder = decoder + features * (
             target * 2 * (width + source) + source * 2 * self._shared_width
