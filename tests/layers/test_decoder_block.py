@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import reference
 from keras import ops
-from keras.src import testing
 from pairwise import POLICIES, pairwise
 from reference import float64
 
@@ -273,33 +272,3 @@ def test_an_encoder_sequence_may_not_come_and_go(target, source, randomize, with
     built_how, given = ("with", "none") if with_encoder else ("without", "one")
     with pytest.raises(ValueError, match=f"built {built_how} .* called with {given}"):
         block(target, None if with_encoder else source)
-
-
-class KerasHarness(testing.TestCase):
-    def test_keras_own_layer_checks_pass_with_an_encoder(self):
-        self.run_layer_test(
-            DecoderBlock,
-            init_kwargs={"intermediate_dim": INNER, "num_heads": HEADS, "dropout": 0.1},
-            input_shape={
-                "decoder_sequence_shape": (BATCH, TARGET, WIDTH),
-                "encoder_sequence_shape": (BATCH, SOURCE, SOURCE_WIDTH),
-            },
-            expected_output_shape=(BATCH, TARGET, WIDTH),
-            expected_num_trainable_weights=2 * 8 + 4 + 3 * 2,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=1,
-            supports_masking=True,
-            run_training_check=False,  # It feeds one input.
-        )
-
-    def test_keras_own_layer_checks_pass_without_an_encoder(self):
-        self.run_layer_test(
-            DecoderBlock,
-            init_kwargs={"intermediate_dim": INNER, "num_heads": HEADS, "dropout": 0.1},
-            input_shape=(BATCH, TARGET, WIDTH),
-            expected_output_shape=(BATCH, TARGET, WIDTH),
-            expected_num_trainable_weights=8 + 4 + 2 * 2,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=1,
-            supports_masking=True,
-        )
