@@ -1,4 +1,4 @@
-"""What dynamic batching gains: one server with it and one without, loaded in turns.
+"""Gain of dynamic batching: one server with it and one without, loaded in turns.
 
     python -m benchmarks.batching_gain --model DIR --text FILE --signature greedy
 

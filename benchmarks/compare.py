@@ -36,7 +36,7 @@ def groups_of(sources, edges):
 
 
 def of_training(run):
-    """What a run folder says of its size and its training."""
+    """Returns the size and the training of a run from its folder."""
     folder = RunFolder.existing(run)
     history, metrics = folder.history(), folder.metrics()
     return {

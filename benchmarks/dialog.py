@@ -1,4 +1,4 @@
-"""What context is worth to a chatbot: perplexity of responses after 1, 2, 3 and all last turns.
+"""Worth of context to a chatbot: perplexity of responses after 1, 2, 3 and all last turns.
 
     python -m benchmarks.dialog --data PATH/TO/dialog/valid.tsv --model runs/dialog_multi …
 
@@ -30,7 +30,7 @@ def responses_after(translator, contexts, responses, turns):
 
 
 def after_each(translator, contexts, responses):
-    """The same for each of `LENGTHS`."""
+    """Returns the figures for all of `LENGTHS`."""
     return {
         str(turns or "all"): responses_after(translator, contexts, responses, turns)
         for turns in LENGTHS

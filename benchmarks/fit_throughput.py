@@ -1,4 +1,4 @@
-"""What `model.fit` costs beside the bare compiled step, in real tokens per second.
+"""Cost of `model.fit` beside the bare compiled step, in real tokens per second.
 
     python -m benchmarks.fit_throughput PATH/TO/multi30k
 

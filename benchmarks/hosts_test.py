@@ -143,7 +143,7 @@ def hosts_test(folder, epochs=12, pairs=430, victims=(0, 1)):
 
 
 def holds(report):
-    """Whether the report is what is promised."""
+    """Returns True where the report keeps the promise."""
     differences = [report["two_hosts"], *(each["resumed"] for each in report["killed"])]
     ended = all(
         each["said"] and each["exit_code"] not in (0, None) and each["seconds"] < MINUTE

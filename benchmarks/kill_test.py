@@ -121,7 +121,7 @@ def arrays(file):
 
 
 def what_is_left(run):
-    """What must be equal."""
+    """Returns everything that must be equal: weights, the last checkpoint, the history."""
     folder = RunFolder(run)
     with open(folder.history_file, newline="", encoding="utf-8") as file:
         history = list(csv.DictReader(file))  # as text

@@ -21,7 +21,7 @@ import time
 import numpy as np
 
 from keras_transformer.training import Recipe
-from keras_transformer.training.corpus import make_datasets, train_tokenizers
+from keras_transformer.training.corpus import Corpus
 
 _WORDS = 20_000
 _CHUNK = 100_000
@@ -92,9 +92,10 @@ def measure(folder, lines, batches):
         return time.perf_counter()
 
     begin = time.perf_counter()
-    tokenizers = train_tokenizers(recipe)
+    corpus = Corpus(recipe)
+    tokenizers = corpus.tokenizers()
     begin = note("vocabulary", begin)
-    datasets, reports = make_datasets(recipe, tokenizers)
+    datasets, reports = corpus.datasets(tokenizers)
     begin = note("ids", begin)
     dataset = datasets["train"]
     for epoch in range(2):

@@ -1,4 +1,4 @@
-"""What trains where: backend, devices, precision, with XLA or without; tried, and not believed.
+"""Table of what trains where: backend, devices, precision, with XLA or without, all tried.
 
     python -m benchmarks.support_table
 

@@ -116,7 +116,7 @@ def _clear(folder):
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     owners = {
         "data": data.__contains__,
-        "run": RunFolder(folder / "run").owner(),
+        "run": RunFolder(folder / "run").owned().owner(),
         "export": OwnedFolder(folder / "export").owner(),
     }
 

@@ -8,7 +8,7 @@ from keras_transformer.config import check_transformer
 from keras_transformer.data import read_pairs
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.training import RunFolder
-from keras_transformer.training.corpus import text_files, texts_of
+from keras_transformer.training.corpus import Corpus
 
 FilePath = str | os.PathLike
 
@@ -63,8 +63,9 @@ def inspect_run(
         inputs["other"] = RunFolder.existing(other_positions).model()
     if corpus is not None:
         inputs["pairs"] = read_pairs(*corpus)
-    elif all(map(os.path.isfile, filter(None, text_files(recipe, "validation")))):
-        inputs["pairs"] = tuple(map(list, zip(*texts_of(recipe, "validation"), strict=True)))
+    elif all(map(os.path.isfile, filter(None, Corpus(recipe).files("validation")))):
+        pairs = Corpus(recipe).pairs("validation")
+        inputs["pairs"] = tuple(map(list, zip(*pairs, strict=True)))
     search: dict[str, Any] = {"beam_size": beam_size or recipe.decoding.beam_size}
     search["length_penalty"] = recipe.decoding.length_penalty
     model = folder.model()

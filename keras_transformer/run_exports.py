@@ -12,7 +12,7 @@ from keras_transformer.files import write_whole
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.training import RunFolder
-from keras_transformer.training.corpus import text_files, texts_of
+from keras_transformer.training.corpus import Corpus
 
 _VERIFICATION_SENTENCES = 300
 FilePath = str | os.PathLike
@@ -187,6 +187,7 @@ def _read_run(run, verify_with):
 def _verification_texts(recipe, verify_with):
     if verify_with is not None:
         return read_lines(verify_with)[:_VERIFICATION_SENTENCES]
-    if not text_files(recipe, "validation")[0].is_file():
+    corpus = Corpus(recipe)
+    if not corpus.files("validation")[0].is_file():
         return None  # the export then makes texts up from the vocabulary
-    return [source for source, _ in texts_of(recipe, "validation")][:_VERIFICATION_SENTENCES]
+    return [source for source, _ in corpus.pairs("validation")][:_VERIFICATION_SENTENCES]

@@ -36,8 +36,8 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.files import write_whole
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
-from keras_transformer.training.callbacks import save_without_optimizer
-from keras_transformer.training.corpus import make_datasets
+from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.run_folder import save_without_optimizer
 
 _ONE_BY_ONE = 200  # sentences that are timed at least
 
@@ -117,7 +117,7 @@ def write_pruned(folder, model, names, epochs, output):
     recipe = folder.recipe()
     pruned = prune_heads(model, names)
     if epochs:
-        datasets, _ = make_datasets(recipe, folder.tokenizers())
+        datasets, _ = Corpus(recipe).datasets(folder.tokenizers())
         dataset = datasets["train"]
         on_tensorflow = keras.backend.backend() == "tensorflow"
         # No average of the weights: at its end the rate is nothing, and they stand still.
@@ -136,7 +136,7 @@ def write_pruned(folder, model, names, epochs, output):
     heads = {name: heads for name, heads in counts.items() if heads}
     recipe = dataclasses.replace(recipe, model={**recipe.model, **heads})
     new = RunFolder(output)
-    new.create(recipe, folder.tokenizers(), folder.digests() or {})
+    new.create(recipe, folder.tokenizers(), folder.digests())
     save_without_optimizer(pruned, new.model_file)
     return {"heads": heads, "parameters": [model.count_params(), pruned.count_params()]}
 
@@ -200,7 +200,7 @@ def main():
         rows = json.loads(pathlib.Path(options.order).read_text(encoding="utf-8"))
         order = [name for row in rows for name in row["without"]]
     else:
-        datasets, _ = make_datasets(recipe, folder.tokenizers())
+        datasets, _ = Corpus(recipe).datasets(folder.tokenizers())
         order = removal_order(engine.model, datasets["validation"], options.at_once)
     if options.output is None:
         result = curve(engine, order, options.at_once, sources, references, search)

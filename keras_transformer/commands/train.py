@@ -47,10 +47,10 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     group.add_argument(
         "--hosts",
         metavar="HOST:PORT,…",
-        help="all of them, in the same order on each; auto: as the launcher says (Slurm, Open MPI, "
+        help="all of them, in the same order on each; auto: from the launcher (Slurm, Open MPI, "
         "Kubernetes)",
     )
-    group.add_argument("--host-index", type=int, metavar="I", help="which one this is, from 0")
+    group.add_argument("--host-index", type=int, metavar="I", help="its place in --hosts, from 0")
     group.add_argument(
         "--model-devices",
         type=int,
@@ -69,9 +69,9 @@ def _demo(options):
 
 def _train(options):
     from keras_transformer.training import Recipe, train
-    from keras_transformer.training.hosts import ALONE, join_hosts
+    from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
 
-    host = ALONE
+    host = SINGLE_HOST
     if options.hosts is not None or options.model_devices != 1:
         host = join_hosts(options.hosts, options.host_index, options.model_devices)
     elif options.host_index is not None:

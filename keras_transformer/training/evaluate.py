@@ -31,28 +31,25 @@ def evaluate_model(
     of_references: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates a file and scores the translations; or says how probable the references are.
-
-    A classifier's labels are counted instead.
+    """Translates a file and scores the translations, labels its texts, or gives the perplexity.
 
     Args:
-        model: FilePath of a run folder or an export.
-        source: FilePath of the source text, UTF-8, plain or `.gz`; None for a language model,
+        model: Path of a run folder or an export.
+        source: Path of the source text, UTF-8, plain or `.gz`; None for a language model,
             whose texts are in `reference`.
-        reference: FilePath of its translation (or labels), aligned line by line; by default
+        reference: Path of its translation (or labels), aligned line by line; by default
             `source` has both, as a recipe's file without `target`.
-        save: FilePath to write the translations to.
-        tokenize: As for `evaluate`.
-        of_references: Whether the references' perplexity is given, not BLEU; without `source` it
-            always is.
-        **options: As `Translator.translate`, or `Translator.score`.
+        save: Path to write the translations to.
+        tokenize: Tokenization of BLEU; see `evaluate`.
+        of_references: Gives the references' perplexity instead of BLEU, as always without `source`.
+        **options: Options of `Translator.translate`, or of `Translator.score` for perplexity.
 
     Returns:
         The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
 
     Raises:
         InputError: A file or the model is not what it must be.
-        NotSavedError: `save` cannot be written any more; `result` is what would be returned.
+        NotSavedError: `save` cannot be written any more; its `result` has the scores.
     """
     if save is not None:
         check_writable(save)
@@ -88,7 +85,7 @@ def _perplexity(translator, sources, references, options):
 
 
 def _texts_to_evaluate(translator, model, source, reference):
-    """Sources and references, whatever a model reads of them."""
+    """Reads sources and references for a model of any kind."""
     if translator.labels is not None:
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
@@ -106,11 +103,11 @@ def _texts_to_evaluate(translator, model, source, reference):
 
 
 def evaluate_labels(found: list[str], references: list[str]) -> dict:
-    """How often a classifier is right, and where it is not.
+    """Scores a classifier: accuracy, and precision, recall and F1 of each label.
 
     Args:
-        found: The labels that it gave; "", of a blank text, is wrong, and no label of its own.
-        references: The right ones, as many.
+        found: The labels that it gave. "", for a blank text, is wrong, and no label of its own.
+        references: The right labels, as many.
 
     Returns:
         A dict fit for JSON, shares in [0, 1]: `texts`; `accuracy`; `macro_f1`, the mean of the
@@ -150,8 +147,8 @@ def evaluate(
     Args:
         hypotheses: List of strings.
         references: List of strings, as many.
-        tokenize: How BLEU takes texts apart: as sacreBLEU does it by default, or `"none"`, at
-            spaces alone, for texts that are tokenized already.
+        tokenize: Tokenization of BLEU: sacreBLEU's default, or `"none"`, spaces alone, for texts
+            that are tokenized already.
 
     Returns:
         A dict fit for JSON: `bleu`, `chrf`, `bleu_lowercase`, `chrf_lowercase`, in 0 … 100;
@@ -184,19 +181,19 @@ def evaluate(
 def score_in_windows(
     engine: ModelEngine, texts: Sequence[str], **options: Any
 ) -> list[Translation]:
-    """Scores texts with a language model, those of too many tokens in windows, with a warning.
+    """Scores texts with a language model, too long ones in windows, with a warning.
 
-    A window has `engine.max_target_length` tokens, is read as a text of its own, and overlaps the
-    one before by half. The overlap is context alone: each token of a text is scored once, after at
+    A window has `engine.max_target_length` tokens, is read by itself, and overlaps the window
+    before by half. The overlap is context alone: each token of a text is scored once, after at
     least half a window or all tokens before it.
 
     Args:
-        engine: Of a language model.
+        engine: Engine of a language model.
         texts: Strings.
-        **options: As `ModelEngine.score`.
+        **options: Options of `ModelEngine.score`.
 
     Returns:
-        A `Translation` for each text; one that was scored in windows has them as its `parts`.
+        A `Translation` for each text; its `parts` are the windows, if there are several.
     """
     window = engine.max_target_length
     overlap = window // 2
@@ -230,11 +227,11 @@ def _of_windows(text, windows, overlap):
 
 
 def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """How many words, all as probable, a model hesitates between on average.
+    """Returns the perplexity a word, and a token where the scores have tokens.
 
     Args:
-        scored: Texts as `Translator.score` or `score_in_windows` gives them.
-        tokenizer: Of the texts.
+        scored: Texts, scored by `Translator.score` or `score_in_windows`.
+        tokenizer: Tokenizer of the texts.
 
     Returns:
         A dict fit for JSON: `perplexity_per_word`, over what stands between spaces and one end a

@@ -1,12 +1,11 @@
-"""What a training will take, before its first step: lengths, batches, operations, time, memory."""
+"""Forecast of a training before its first step: lengths, batches, operations, time, memory."""
 
 import time
-from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.config import RecurrentConfig, TransformerConfig
 from keras_transformer.data import ParallelDataset
 from keras_transformer.training.recipe import TrainingSection
 
@@ -16,70 +15,45 @@ _MATRIX_SIZE = 1024
 _SLOWEST_SHARE = 3
 
 
-def forecast(
-    config: TransformerConfig | RecurrentConfig,
-    parameters: int,
-    dataset: ParallelDataset,
-    training: TrainingSection,
-) -> dict[str, Any]:
-    """The size of a training, as a dict fit for JSON.
+def forecast(model: keras.Model, dataset: ParallelDataset, training: TrainingSection) -> list[str]:
+    """Returns the size of a training as lines of text, a histogram of the lengths first.
 
-    Args:
-        config: The model's sizes.
-        parameters: Its numbers.
-        dataset: The training pairs in batches.
-        training: The recipe's `training`.
+    Operations are those of the matrix products to the end of the training, padding not counted. The
+    time follows from this machine's rate of one large float32 product, measured now. Memory is that
+    of weights, gradients, the optimizer's state and the largest batch's activations, roughly.
+    """
+    config, parameters = model.config, model.count_params()
+    operations, rate = count_operations(config, dataset, training), _matrix_product_rate()
+    least = operations / rate / 60
+    gib = _memory(config, parameters, dataset, training) / 2**30
+    return [
+        *_histogram(dataset),
+        f"{parameters:,} parameters, {training.epochs} epochs of {dataset.steps_per_epoch:,} "
+        f"steps, {dataset.real_token_share:.1%} real tokens",
+        f"{operations:.2e} floating-point operations: {least:.1f} to {_SLOWEST_SHARE * least:.1f} "
+        f"minutes at this machine's {rate / 1e9:,.0f} GFLOP/s",
+        f"about {gib:.1f} GiB of memory",
+    ]
 
-    Returns:
-        `pairs_by_length`: pairs that each batch shape is for, `(rows, length)` beside them;
-        `real_token_share`; `parameters`; `floating_point_operations` of the matrix products to the
-        end of the training, forwards and backwards, padding not counted (three passes forwards, as
-        in the paper's table 2); `matrix_product_gflops`: the machine's rate now, in float32;
-        `minutes`: the least and the most that follow from it; `memory_gib`: weights, gradients and
-        the optimizer's state with the largest batch's activations, roughly.
+
+def count_operations(config, dataset: ParallelDataset, training: TrainingSection) -> float:
+    """Counts the floating-point operations of all epochs: three forward passes a step.
+
+    Reference: Vaswani et al. 2017, table 2.
     """
     lengths = dataset.pairs.source_lengths, dataset.pairs.target_lengths + 1
     each = config.multiply_adds(*(side.astype("float64") for side in lengths))
-    passes = dataset.copies * training.epochs
-    operations = 3 * 2 * float(np.sum(each)) * passes
-    rate = _matrix_product_rate()
-    least = operations / rate / 60
-    counts = np.bincount(
-        np.searchsorted([length for _, length in dataset.shapes], np.maximum(*lengths)),
-        minlength=len(dataset.shapes),
-    )
-    return {
-        "pairs_by_length": [
-            {"rows": rows, "length": length, "pairs": int(count)}
-            for (rows, length), count in zip(dataset.shapes, counts, strict=True)
-        ],
-        "steps_per_epoch": dataset.steps_per_epoch,
-        "epochs": training.epochs,
-        "real_token_share": round(dataset.real_token_share, 4),
-        "parameters": parameters,
-        "floating_point_operations": float(f"{operations:.3g}"),
-        "matrix_product_gflops": round(rate / 1e9),
-        "minutes": [round(least, 1), round(_SLOWEST_SHARE * least, 1)],
-        "memory_gib": round(_memory(config, parameters, dataset, training) / 2**30, 1),
-    }
+    return 3 * 2 * float(np.sum(each)) * dataset.copies * training.epochs
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """The same for people, with a histogram of the lengths."""
-    most = max(row["pairs"] for row in found["pairs_by_length"])
-    histogram = [
-        f"  up to {row['length']:4d} tokens: {row['pairs']:9,d} pairs, {row['rows']:5d} a batch "
-        + "#" * round(_BAR * row["pairs"] / most)
-        for row in found["pairs_by_length"]
-    ]
-    least, largest = found["minutes"]
+def _histogram(dataset):
+    lengths = np.maximum(dataset.pairs.source_lengths, dataset.pairs.target_lengths + 1)
+    shapes = np.searchsorted([length for _, length in dataset.shapes], lengths)
+    counts = np.bincount(shapes, minlength=len(dataset.shapes))
     return [
-        *histogram,
-        f"{found['parameters']:,} parameters, {found['epochs']} epochs of "
-        f"{found['steps_per_epoch']:,} steps, {found['real_token_share']:.1%} real tokens",
-        f"{found['floating_point_operations']:.2e} floating-point operations: {least:g} to "
-        f"{largest:g} minutes at this machine's {found['matrix_product_gflops']:,} GFLOP/s",
-        f"about {found['memory_gib']:g} GiB of memory",
+        f"  up to {length:4d} tokens: {count:9,d} pairs, {rows:5d} a batch "
+        + "#" * round(_BAR * count / max(counts))
+        for (rows, length), count in zip(dataset.shapes, counts, strict=True)
     ]
 
 

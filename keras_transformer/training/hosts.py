@@ -1,8 +1,8 @@
 """Training on several hosts at once through `keras.distribution`, each with its rows of a batch.
 
 On Keras' JAX backend alone: TensorFlow's `MultiWorkerMirroredStrategy` does not go with `fit` in
-Keras 3. All hosts do the same on the same global batches; the first one's run folder is the run,
-the others have one of their own that is removed in the end.
+Keras 3. All hosts compute the same steps on the same global batches. The first one's run folder
+is the run; the others write to temporary folders.
 """
 
 import atexit
@@ -31,11 +31,11 @@ _GOODBYE_SECONDS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """One of the hosts of a training, by default the only one.
+    """This host among those of a training, by default the only one.
 
     Args:
         index: From 0; the first one writes the run folder.
-        count: Of all hosts.
+        count: Number of hosts.
         shards: Parts of a batch's rows, over all hosts: one a device that computes by itself.
     """
 
@@ -44,7 +44,7 @@ class Host:
     shards: int = 1
 
     def folder(self, output: str | os.PathLike, resume: bool) -> pathlib.Path:
-        """Where this host writes: `output`, or a copy of its own of what is there to resume."""
+        """Returns the folder to write: `output`, or a temporary copy on all but the first host."""
         path = pathlib.Path(output)
         if self.index:
             own = tempfile.mkdtemp(prefix="keras_transformer_host")
@@ -60,7 +60,7 @@ class Host:
         return path
 
     def agree(self, number: int) -> int:
-        """The first host's number, for what all must do at the same step; all wait for it."""
+        """Returns the first host's number, so that all act at one step; all wait for it."""
         if self.count == 1:
             return number
         from jax.experimental import multihost_utils
@@ -68,16 +68,16 @@ class Host:
         return int(multihost_utils.broadcast_one_to_all(np.array(number)))
 
     def engine(self, model: keras.Model, *tokenizers: Any, **options: Any) -> Any:
-        """What translates, or classifies, with a model in training, for this host alone."""
+        """Returns an engine around a model in training that computes on this host alone."""
         is_whole = keras.distribution.distribution() is None
         return (engine_of if is_whole else _OwnEngine)(model, *tokenizers, **options)
 
     @contextlib.contextmanager
-    def errors_of_others(self):
-        """Says that another host has ended, where that is why a step cannot be made.
+    def translate_peer_failures(self):
+        """Translates JAX's errors about a host that has ended.
 
         Raises:
-            TrainingError: Instead of what JAX raises.
+            TrainingError: Another host has ended, or cannot be reached.
         """
         if self.count == 1:
             yield
@@ -88,7 +88,7 @@ class Host:
             yield
             self._leave()
         except (jax.errors.JaxRuntimeError, ValueError) as error:
-            # What the connection says comes as either, by where JAX met it.
+            # The connection's errors come as either, by where JAX met them.
             if isinstance(error, ValueError) and not _CONNECTION.search(str(error)):
                 raise
             raise TrainingError(
@@ -98,7 +98,7 @@ class Host:
             ) from None
 
     def _leave(self):
-        """Ends the connection: the first host's ends the others', so it goes last."""
+        """Ends the connection, the first host last: its end is the others' end."""
         import jax
         from jax.experimental import multihost_utils
 
@@ -109,7 +109,7 @@ class Host:
             time.sleep(_GOODBYE_SECONDS)
 
 
-ALONE = Host()
+SINGLE_HOST = Host()
 
 
 class _OwnEngine:
@@ -139,14 +139,13 @@ def _on_this_host():
 
 
 def join_hosts(hosts: str | None, index: int | None = None, model_devices: int = 1) -> Host:
-    """Connects this process with the others of a training; before anything is computed.
+    """Connects this process with the others of a training, before anything is computed.
 
     All devices of all hosts take part, each with its rows of a batch.
 
     Args:
-        hosts: `host:port,host:port,…`, the same on all of them; the first one is where all meet.
-            `auto`: as the launcher's environment says (Slurm, Open MPI, Kubernetes, Cloud TPU).
-            None: this one alone.
+        hosts: `host:port,host:port,…`, equal on all of them; they meet at the first one. `auto`:
+            from the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU). None: one host.
         index: This one's place in `hosts`, from 0. None with `auto`.
         model_devices: More than 1 splits the weights over so many devices (`model_parallel`), on
             one host.
@@ -173,7 +172,7 @@ def join_hosts(hosts: str | None, index: int | None = None, model_devices: int =
     else:
         raise InputError(f"--model-devices is for one host. Received: --hosts {hosts}.")
     keras.distribution.set_distribution(distribution)
-    # What is made at random before a checkpoint is read into it must be the same on all hosts.
+    # Random weights, before a checkpoint is read into them, must be equal on all hosts.
     keras.utils.set_random_seed(1)
     shards = jax.device_count() // model_devices
     return Host(jax.process_index(), jax.process_count(), shards)
@@ -182,7 +181,7 @@ def join_hosts(hosts: str | None, index: int | None = None, model_devices: int =
 def _meet(hosts, options):
     import jax
 
-    # It would swallow SIGTERM: a training that is told to end has its checkpoints, and ends.
+    # It would swallow SIGTERM, after which a training may end: it has its checkpoints.
     jax.config.update("jax_enable_preemption_service", False)
     # It would abort this process when another one ends, before a word of ours.
     jax.config.update("jax_enable_recoverability", True)

@@ -1,4 +1,4 @@
-"""What a training run leaves on disk, and how it is read again.
+"""Folder of a training run, written and read.
 
 recipe.yaml         the recipe with every default written out
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
@@ -8,7 +8,6 @@ model.keras         the best model, or the average of some epochs where that is 
 checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
 history.csv         a line an epoch
 samples.txt         sample translations, each epoch
-report.html         curves, the best epochs, samples and recipe on one page
 bad_batch.json      where the loss was no number, if it was
 metrics.json        the best epoch, minutes, what was dropped from the data
 tensorboard/        event files
@@ -25,7 +24,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
 import keras
 
@@ -38,13 +37,14 @@ from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
-# Each also under the name that it has while it is written.
+# Files of a run, `report.html` of earlier versions among them.
 _MADE = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
     r"|samples\.txt|report\.html|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
+# Their names while they are written.
 _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
 
@@ -61,15 +61,14 @@ class RunFolder:
         self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
         self.bad_batch_file = self.path / "bad_batch.json"
-        self.report_file = self.path / "report.html"
         self.tensorboard = self.path / "tensorboard"
 
     @classmethod
     def existing(cls, path: str | os.PathLike) -> "RunFolder":
-        """A folder that holds a run.
+        """Returns a folder that holds a run.
 
         Raises:
-            InputError: There is none.
+            InputError: There is no run.
         """
         folder = cls(path)
         if not folder.path.is_dir():
@@ -80,22 +79,42 @@ class RunFolder:
 
     def owned(self) -> OwnedFolder:
         """Returns the folder as one that a run made; its `check` and `clear` spare other files."""
-        return OwnedFolder(self.path, self.recipe_file.name, self.owner())
-
-    def owner(self) -> Callable[[str], bool]:
-        """Returns the rule that tells a run's files from others, by their paths in the folder."""
         # A `recipe.yaml` alone can be anybody's.
-        if not any(self.path.glob("*tokenizer*.model")):
-            return lambda path: False
-        return lambda path: bool(_MADE.fullmatch(_PARTIAL.sub(r"\1\2\3", path)))
+        is_run = any(self.path.glob("*tokenizer*.model"))
 
-    def clear(self) -> None:
-        """Removes what a run made.
+        def owns(path):
+            return is_run and bool(_MADE.fullmatch(_PARTIAL.sub(r"\1\2\3", path)))
+
+        return OwnedFolder(self.path, self.recipe_file.name, owns)
+
+    def check_replaceable(
+        self, overwrite: bool, inputs: Mapping[str, str | os.PathLike | None]
+    ) -> None:
+        """Checks that a new run may take the folder: it is missing or empty, or may be overwritten.
+
+        Args:
+            overwrite: Replace a run that is there, if nothing else is in its folder.
+            inputs: Files that the new run is made from, by their names in messages.
 
         Raises:
-            InputError: There is something else in the folder; nothing was removed.
+            InputError: The folder is not replaced.
         """
-        self.owned().clear()
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: the output must be a folder. Received: a file.")
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        if not overwrite:
+            raise InputError(
+                f"{self.path}: exists already. Give --resume to go on with it, --overwrite to "
+                "replace it, or another --output."
+            )
+        for name, file in inputs.items():
+            if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):
+                raise InputError(
+                    f"{self.path}: is not overwritten, because {name} is in it: {file}. "
+                    "Give another --output."
+                )
+        self.owned().check()
 
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict
@@ -128,7 +147,7 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The run's `Recipe`."""
-        return Recipe.load(self.recipe_file, trained=True)
+        return Recipe.load(self.recipe_file)
 
     def _target_file(self, recipe):
         is_classifier = recipe.gives_labels
@@ -156,7 +175,7 @@ class RunFolder:
         return load_model(self.model_file, compile=False)
 
     def engine(self) -> ModelEngine | ClassifierEngine:
-        """What translates, or classifies, with the run's model, tokenizers and limits."""
+        """Returns the engine with the run's model, tokenizers and limits."""
         options, model = self.recipe().engine_options, self.model()
         try:
             return engine_of(model, *self.tokenizers(), frozen=True, **options)
@@ -227,13 +246,11 @@ class RunFolder:
         for old in self.checkpoint_epochs()[: -training.keep_checkpoints]:
             self.checkpoint_file(old).unlink()
 
-    def digests(self) -> dict | None:
-        """What `create` got, or None: version 0.1 wrote none."""
+    def digests(self) -> dict[str, dict[str, str]]:
+        """Returns the digests of the texts that the run was begun with."""
         try:
             return json.loads(self.digests_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError:
+        except (OSError, ValueError):
             raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
 
     def samples(self) -> str:
@@ -263,7 +280,7 @@ class RunFolder:
         return [row | {"epoch": int(row["epoch"])} for row in rows]
 
     def metrics(self) -> dict:
-        """What `metrics.json` holds, empty without it."""
+        """Returns the content of `metrics.json`, empty without it."""
         try:
             return json.loads(self.metrics_file.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -324,3 +341,10 @@ def save_model(model: keras.Model, path: str | os.PathLike) -> None:
     """Saves a model so that `path` is never half a file."""
     with replaced_file(path) as temporary:
         model.save(temporary)
+
+
+def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
+    """Saves a copy of a model: the optimizer's state is three times as large as the weights."""
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    save_model(copy, path)

@@ -1,83 +1,123 @@
-"""What TensorBoard shows of a run."""
+"""TensorBoard of a run: curves, the recipe, histograms of weights, pictures of attention."""
 
+import importlib.util
+import struct
 import time
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import RunFolder
+from keras_transformer.analysis import attention, plots
+from keras_transformer.config import BOS_ID
+from keras_transformer.errors import InputError
+from keras_transformer.training.callbacks import RunCallback
+from keras_transformer.training.optimizer import averaged_weights
+
+if TYPE_CHECKING:
+    from keras_transformer.training.train import Run
+
+# Most tokens of a text in a picture that can be read.
+_LONGEST = 64
 
 
-class TensorBoard(keras.callbacks.Callback):
-    """Writes every number of an epoch's logs, one event file a run.
+def check_plots() -> None:
+    """Raises `InputError` where pictures cannot be made."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError(
+            '`training.attention_images` needs: pip install "keras_transformer[plots]".'
+        )
+
+
+class TensorBoard(RunCallback):
+    """Writes every number of an epoch's logs, and what the recipe asks for, one event file a run.
 
     Keras' own callback would trace the graph and write weights; this writes what a person looks
     at: `train/` and `validation/` curves of loss, accuracy, perplexity and BLEU, learning rate,
-    gradient norm, tokens per second, share of padding; the recipe; histograms of the weights, where
-    `training.weight_histograms` asks for them. A resumed run writes the curves anew from the
-    history, `rows`: an epoch is in them once.
+    gradient norm, tokens per second, share of padding; the recipe; with
+    `training.weight_histograms` a histogram of each weight; with `training.attention_images`
+    heat maps of all layers and heads on the first validation pair, every so many epochs. A resumed
+    run writes the curves anew from its history, so that an epoch is in them once.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        recipe: Recipe,
-        padding_share: float,
-        rows: Sequence[dict[str, float]] = (),
-    ):
-        super().__init__()
-        self.folder, self.recipe, self.padding_share = folder, recipe, padding_share
-        self.rows = list(rows)
+    def __init__(self, run: "Run"):
+        super().__init__(run)
         self._writers: dict[str, Any] = {}
+
+    def on_train_begin(self, logs=None):
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
+        folder, rows = self.run.folder, self.run.history
+        for part in ("train", "validation"):
+            for file in folder.tensorboard.glob(f"{part}/events.out.tfevents.*"):
+                file.unlink()
+        text = folder.recipe_file.read_text(encoding="utf-8")
+        indented = "".join(f"    {line}\n" for line in text.splitlines())  # code, in Markdown
+        self._add("train", text_pb("recipe", indented), 0)
+        # Times as if this run had followed the earlier ones at once.
+        ends = time.time() - np.cumsum([0.0, *(row["seconds"] for row in rows[:0:-1])])[::-1]
+        for row, end in zip(rows, ends, strict=False):
+            values = {key: value for key, value in row.items() if key != "epoch"}
+            self._add_curves(int(row["epoch"]), values, end)
+
+    def on_epoch_end(self, epoch, logs=None):
+        training = self.run.recipe.training
+        if training.weight_histograms:
+            from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+
+            for weight in self.model.trainable_variables:
+                values = keras.ops.convert_to_numpy(weight)
+                self._add("train", histogram_pb(f"weights/{weight.path}", values), epoch + 1)
+        if training.attention_images and (epoch + 1) % training.attention_images == 0:
+            self._add("attention", self._heat_maps(), epoch + 1)
+        self._add_curves(epoch + 1, logs)
+
+    def on_train_end(self, logs=None):
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
 
     def _add(self, name, summary, epoch, wall_time=None):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         if name not in self._writers:
-            self._writers[name] = EventFileWriter(str(self.folder.tensorboard / name))
+            self._writers[name] = EventFileWriter(str(self.run.folder.tensorboard / name))
         wall_time = time.time() if wall_time is None else wall_time
         event = Event(wall_time=wall_time, step=epoch, summary=summary)
         self._writers[name].add_event(event)
 
-    def on_train_begin(self, logs=None):
-        for part in ("train", "validation"):
-            for file in self.folder.tensorboard.glob(f"{part}/events.out.tfevents.*"):
-                file.unlink()
-        from tensorboard.plugins.text.summary_v2 import text_pb
-
-        text = self.folder.recipe_file.read_text(encoding="utf-8")
-        indented = "".join(f"    {line}\n" for line in text.splitlines())  # code, in Markdown
-        self._add("train", text_pb("recipe", indented), 0)
-        # As if this run had followed the others at once.
-        ends = time.time() - np.cumsum([0.0, *(row["seconds"] for row in self.rows[:0:-1])])[::-1]
-        for row, end in zip(self.rows, ends, strict=False):
-            values = {key: value for key, value in row.items() if key != "epoch"}
-            self._write(int(row["epoch"]), values, end)
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self.recipe.training.weight_histograms:
-            from tensorboard.plugins.histogram.summary_v2 import histogram_pb
-
-            for weight in self.model.trainable_variables:
-                values = keras.ops.convert_to_numpy(weight)
-                self._add("train", histogram_pb(f"weights/{weight.path}", values), epoch + 1)
-        self._write(epoch + 1, logs)
-
-    def _write(self, epoch, values, wall_time=None):
+    def _add_curves(self, epoch, values, wall_time=None):
         from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-        for key, value in {**values, "padding_share": self.padding_share}.items():
+        padding_share = 1 - self.run.datasets["train"].real_token_share
+        for key, value in {**values, "padding_share": padding_share}.items():
             name = "validation" if key.startswith("val_") else "train"
             summary = scalar_pb(key.removeprefix("val_"), float(value))
             self._add(name, summary, epoch, wall_time)
         for writer in self._writers.values():
             writer.flush()
 
-    def on_train_end(self, logs=None):
-        for writer in self._writers.values():
-            writer.close()
-        self._writers = {}
+    def _heat_maps(self):
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        tokenizers = self.run.tokenizers
+        source, target = (
+            tokenizer.tokenize(text, add_eos=True)[:_LONGEST]
+            for tokenizer, text in zip(tokenizers, self.run.validation[0], strict=True)
+        )
+        tokens = [
+            tokenizer.pieces_of(ids)
+            for tokenizer, ids in zip(tokenizers, (source, target), strict=True)
+        ]
+        with averaged_weights(self.model):
+            found = attention(self.model, source, [BOS_ID, *target[:-1]])
+        summary = Summary()
+        for kind, figure in plots.plot_pair(found, *tokens).items():
+            encoded = plots.png(figure, 80)
+            width, height = struct.unpack(">II", encoded[16:24])  # the sizes in a PNG's header
+            image = Summary.Image(
+                encoded_image_string=encoded, width=width, height=height, colorspace=4
+            )
+            summary.value.add(tag=f"attention/{kind}", image=image)
+        return summary

@@ -6,7 +6,7 @@ from small_corpus import recipe_values, write_recipe
 from keras_transformer import demo, training
 from keras_transformer.cli import run
 from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.training.hosts import ALONE
+from keras_transformer.training.hosts import SINGLE_HOST
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_recipe_and_the_options_reach_the_library(recipe, asked, given, caps
         "overwrite": "--overwrite" in given,
         "recipe_file": str(recipe),
         "dry_run": "--dry-run" in given,
-        "host": ALONE,
+        "host": SINGLE_HOST,
     }
     assert capsys.readouterr().out == ("" if options["dry_run"] else "new, as it was made\n")
 

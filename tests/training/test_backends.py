@@ -21,19 +21,20 @@ class NoTensorFlow:
         if name.split(".")[0] in ("tensorflow", "tensorflow_text"):
             raise ImportError(name)
 sys.meta_path.insert(0, NoTensorFlow())
-from keras_transformer.training import Recipe, RunFolder, train, within_epoch
-recipe, save = Recipe.from_dict(json.loads(sys.argv[1])), within_epoch.save_model
+from keras_transformer.training import Recipe, RunFolder, callbacks, train
+recipe, save = Recipe.from_dict(json.loads(sys.argv[1])), callbacks.save_model
 class Stopped(Exception):
     pass
-def save_and_stop(*arguments):
-    save(*arguments)
-    raise Stopped
-within_epoch.save_model = save_and_stop
+def save_and_stop(model, file):
+    save(model, file)
+    if file.name.startswith("step"):
+        raise Stopped
+callbacks.save_model = save_and_stop
 try:
     train(recipe, sys.argv[2], resume=True)
 except Stopped:
     assert len(RunFolder(sys.argv[2]).step_files()) == 1
-within_epoch.save_model = save
+callbacks.save_model = save
 train(recipe, sys.argv[2], resume=True)
 assert "tensorflow" not in sys.modules
 """

@@ -5,8 +5,8 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer import Tokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.text import Labels
-from keras_transformer.training import Recipe
-from keras_transformer.training.corpus import make_datasets, texts_of, train_tokenizers
+from keras_transformer.training import Recipe, corpus
+from keras_transformer.training.corpus import Corpus
 
 
 @pytest.fixture
@@ -15,29 +15,29 @@ def values(tmp_path):
 
 
 def test_the_pairs_are_those_of_the_files(values):
-    assert list(texts_of(Recipe.from_dict(values), "train")) == PAIRS
+    assert list(Corpus(Recipe.from_dict(values)).pairs("train")) == PAIRS
 
 
 @pytest.mark.parametrize("sample", [None, 1000])
 def test_a_joint_vocabulary_is_learned_from_both_sides(values, tmp_path, sample):
     values["text"]["sample_sentences"] = sample
-    source, target = train_tokenizers(Recipe.from_dict(values))
+    source, target = Corpus(Recipe.from_dict(values)).tokenizers()
     assert source is target
     assert source == Tokenizer.train([tmp_path / "train.en", tmp_path / "train.de"], 150)
 
 
 def test_a_vocabulary_a_side_is_learned_from_its_side(values, tmp_path):
     values["text"].update(joint=False, vocabulary_size=100, target_vocabulary_size=120)
-    source, target = train_tokenizers(Recipe.from_dict(values))
+    source, target = Corpus(Recipe.from_dict(values)).tokenizers()
     assert source == Tokenizer.train(tmp_path / "train.en", 100)
     assert target == Tokenizer.train(tmp_path / "train.de", 120)
 
 
 def test_a_sample_is_of_lines_of_all_the_text_and_always_the_same(values):
     values["text"].update(vocabulary_size=60, sample_sentences=20)
-    one, again = (train_tokenizers(Recipe.from_dict(values))[0] for _ in range(2))
+    one, again = (Corpus(Recipe.from_dict(values)).tokenizers()[0] for _ in range(2))
     values["text"]["sample_sentences"] = None
-    assert one == again != train_tokenizers(Recipe.from_dict(values))[0]
+    assert one == again != Corpus(Recipe.from_dict(values)).tokenizers()[0]
 
 
 def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
@@ -47,7 +47,7 @@ def test_a_language_models_sample_is_of_its_lines_alone(values, tmp_path):
     values["text"] |= {"vocabulary_size": 120, "sample_sentences": len(PAIRS)}
     values["model"] = {"kind": "language_model"}
     expected = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
-    assert train_tokenizers(Recipe.from_dict(values))[0] == expected
+    assert Corpus(Recipe.from_dict(values)).tokenizers()[0] == expected
 
 
 def test_every_third_pair_is_held_out_where_that_is_asked_for(values):
@@ -56,8 +56,8 @@ def test_every_third_pair_is_held_out_where_that_is_asked_for(values):
         Recipe.from_dict(values)
     values["data"]["hold_out_every"] = 3
     recipe = Recipe.from_dict(values)
-    assert list(texts_of(recipe, "validation")) == PAIRS[2::3]
-    assert set(texts_of(recipe, "train")) == set(PAIRS) - set(PAIRS[2::3])
+    assert list(Corpus(recipe).pairs("validation")) == PAIRS[2::3]
+    assert set(Corpus(recipe).pairs("train")) == set(PAIRS) - set(PAIRS[2::3])
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -73,9 +73,9 @@ def test_lines_are_those_of_the_files_and_no_held_out_pair_is_trained_on(
     cache = str(tmp_path / "cache") if cached else None
     values["data"] |= {"hold_out_every": 3, "cache": cache}
     recipe = Recipe.from_dict(values)
-    tokenizers = train_tokenizers(recipe)
+    tokenizers = Corpus(recipe).tokenizers()
     for _ in range(1 + cached):
-        datasets, reports = make_datasets(recipe, tokenizers)
+        datasets, reports = Corpus(recipe).datasets(tokenizers)
         dropped = {"empty side": (8, 11), "equal to a held-out pair": (4,)}
         found = reports["train"].dropped
         assert {why: drop.first_lines for why, drop in found.items()} == dropped
@@ -99,7 +99,7 @@ def test_the_cache_of_other_lines_is_another_one(values, tmp_path):
         for side, name in enumerate(("train.en", "train.de")):
             (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in pairs), "utf-8")
         values["data"]["hold_out_every"] = every
-        datasets, _ = make_datasets(Recipe.from_dict(values), (tokenizer, tokenizer))
+        datasets, _ = Corpus(Recipe.from_dict(values)).datasets((tokenizer, tokenizer))
         assert datasets["train"].lines(0, 0) == expected
         assert datasets["validation"].lines(0, 0) == [every]
 
@@ -117,8 +117,8 @@ def labelled(values, tmp_path):
 
 
 def test_a_classifiers_labels_come_first_and_are_strings_of_their_own(labelled):
-    assert next(texts_of(labelled, "train")) == (PAIRS[0][0], "0")
-    texts, labels = train_tokenizers(labelled)
+    assert next(Corpus(labelled).pairs("train")) == (PAIRS[0][0], "0")
+    texts, labels = Corpus(labelled).tokenizers()
     assert labels.names == ["0", "1", "2"]
     assert texts == Tokenizer.train_from_texts([text for text, _ in PAIRS], 100)
 
@@ -128,7 +128,7 @@ def test_tokens_are_those_that_a_language_model_reads(values):
     values["model"] = {"kind": "language_model", "model_dim": 16, "num_heads": 2}
     values["text"]["vocabulary_size"] = 100
     recipe = Recipe.from_dict(values)
-    datasets, _ = make_datasets(recipe, train_tokenizers(recipe))
+    datasets, _ = Corpus(recipe).datasets(Corpus(recipe).tokenizers())
     for dataset in datasets.values():
         labels = [labels for _, labels in dataset.batches(0)]
         tokens = sum(np.count_nonzero(each) for each in labels)
@@ -138,7 +138,7 @@ def test_tokens_are_those_that_a_language_model_reads(values):
 
 def test_a_label_that_was_not_trained_on_is_one_line(labelled):
     with pytest.raises(InputError) as error:
-        make_datasets(labelled, train_tokenizers(labelled))
+        Corpus(labelled).datasets(Corpus(labelled).tokenizers())
     assert str(error.value).endswith(
         "validation.tsv, line 33: expected a label that was trained on (0, 1, 2). Received: '3'."
     )
@@ -151,9 +151,9 @@ def test_labels_of_the_training_texts_are_checked_against_those_of_another_run(
     if other != "2":
         text = (tmp_path / "train.tsv").read_text("utf-8")
         (tmp_path / "train.tsv").write_text(other + text[1:], encoding="utf-8")
-    texts, _ = train_tokenizers(labelled)
+    texts, _ = Corpus(labelled).tokenizers()
     with pytest.raises(InputError) as error:
-        make_datasets(labelled, (texts, Labels(["0", "1"])))
+        Corpus(labelled).datasets((texts, Labels(["0", "1"])))
     place = f"train.tsv, line {line}: expected a label that was trained on (0, 1)."
     assert str(error.value).endswith(f"{place} Received: {other!r}.")
 
@@ -164,3 +164,17 @@ def test_what_a_classifier_cannot_do_in_training_is_an_error(labelled, option):
     values["training"] |= option
     with pytest.raises(InputError, match=f"`training.{next(iter(option))}"):
         Recipe.from_dict(values)
+
+
+@pytest.mark.parametrize(("sample", "times"), [(None, 1), (20, 4)])
+def test_a_text_is_read_once_unless_it_may_not_fit_in_memory(values, monkeypatch, sample, times):
+    read, iterate_pairs = [], corpus.iterate_pairs
+    monkeypatch.setattr(corpus, "iterate_pairs", lambda *f: (read.append(f), iterate_pairs(*f))[1])
+    del values["data"]["validation"]
+    values["data"]["hold_out_every"] = 3
+    values["text"] |= {"sample_sentences": sample, "vocabulary_size": 60}
+    made = Corpus(Recipe.from_dict(values))
+    assert set(made.digests) == {"train", "validation"}
+    datasets, _ = made.datasets(made.tokenizers())
+    assert (len(read) == times) if sample is None else (len(read) >= times)
+    assert len(datasets["validation"].pairs) == len(PAIRS) // 3

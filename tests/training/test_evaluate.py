@@ -112,7 +112,7 @@ WINDOW, OVERLAP = 7, 3
 
 
 def log_probability(model, ids):
-    """Of a text's tokens one by one, each after what its window has before it."""
+    """Sums the log-probabilities of a text's tokens, each after the start of its window."""
     total = 0.0
     for place, token in enumerate(ids):
         # The first of the windows 0 … 7, 4 … 11, 8 … 15, … that it is in.

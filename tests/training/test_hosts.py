@@ -1,4 +1,4 @@
-"""What is asked of several hosts wrongly is refused."""
+"""Wrong options of several hosts are refused."""
 
 import os
 

@@ -11,8 +11,8 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer import Transformer, Translation
 from keras_transformer.analysis import heads_off
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.callbacks import save_without_optimizer
-from keras_transformer.training.corpus import make_datasets, train_tokenizers
+from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.run_folder import save_without_optimizer
 
 pytestmark = pytest.mark.tensorflow
 
@@ -26,7 +26,7 @@ def program(load_program):
 def folder(tmp_path, randomize):
     """A run of random weights with six heads, two in each of three layers."""
     recipe = Recipe.from_dict(recipe_values(write_corpus(tmp_path / "corpus")))
-    folder, tokenizers = RunFolder(tmp_path / "run"), train_tokenizers(recipe)
+    folder, tokenizers = RunFolder(tmp_path / "run"), Corpus(recipe).tokenizers()
     folder.create(recipe, tokenizers, {})
     model = Transformer(recipe.model_config(tokenizers[0].vocabulary_size))
     save_without_optimizer(randomize(model), folder.model_file)
@@ -35,7 +35,7 @@ def folder(tmp_path, randomize):
 
 def test_the_least_important_heads_go_first_and_each_layer_keeps_one(program, folder):
     model = folder.model()
-    datasets, _ = make_datasets(folder.recipe(), folder.tokenizers())
+    datasets, _ = Corpus(folder.recipe()).datasets(folder.tokenizers())
     with heads_off(model, ["decoder.0.1"]):  # It gives nothing: its importance is 0.
         order = program.removal_order(model, datasets["validation"], at_once=1)
     assert order[0] == "decoder.0.1"

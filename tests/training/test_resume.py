@@ -15,11 +15,11 @@ from benchmarks.kill_test import what_is_left
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.training import Recipe, RunFolder, train
+from keras_transformer.training.train import Run
 
 pytestmark = pytest.mark.tensorflow
 
 hosts_module = importlib.import_module("keras_transformer.training.hosts")
-train_module = importlib.import_module("keras_transformer.training.train")
 
 
 class Trainer:
@@ -32,7 +32,7 @@ class Trainer:
     def __init__(self, folder):
         self.corpus = write_corpus(folder)
         self.model = None
-        self._model = train_module._model
+        self._model_and_start = Run._model_and_start
 
     def recipe(self, **training):
         # So large a rate that not every epoch is better than those before.
@@ -44,23 +44,23 @@ class Trainer:
 
     def train(self, path, resume=False, overwrite=False, **training):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(train_module, "_model", self._shared_model)
+            patch.setattr(Run, "_model_and_start", lambda run: self._shared_model(run))
             patch.setattr(hosts_module, "engine_of", self._engine)
             return train(self.recipe(**training), path, resume=resume, overwrite=overwrite)
 
     def resume(self, path, **training):
         return self.train(path, resume=True, **training)
 
-    def _shared_model(self, *arguments):
-        model, *rest = self._model(*arguments)
+    def _shared_model(self, run):
+        model, start = self._model_and_start(run)
         if self.model is None:
             self.model = model
-            return model, *rest
+            return model, start
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         for mine, read in zip(state(self.model), state(model), strict=True):
             mine.assign(read)
-        return self.model, *rest
+        return self.model, start
 
     def _engine(self, model, *arguments, **options):
         def translate(texts, **options):
@@ -201,19 +201,6 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         assert found == expected
 
 
-def test_a_run_of_version_0_1_goes_on(trainer, unbroken, ended, results, capsys):
-    # No digests, and a kill could leave a checkpoint whose epoch was not in the history yet.
-    ended.digests_file.unlink()
-    ended.write_history(ended.history()[:-1])
-    trainer.resume(ended.path)
-    found, expected = results(ended), results(unbroken[0])
-    assert expected["files"] - found["files"] == {"data.json"}
-    assert found | {"files": None} == expected | {"files": None}
-    message = capsys.readouterr().err
-    assert "whether they have changed is not checked" in message
-    assert "its epoch is not in history.csv" in message
-
-
 def test_texts_may_be_moved(trainer, unbroken, ended, results, monkeypatch, tmp_path):
     monkeypatch.setattr(trainer, "corpus", write_corpus(tmp_path / "moved"))
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
@@ -227,7 +214,7 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path):
     options = dict(batch_tokens=64, checkpoint_every_minutes=1e-9, epochs=2)
     options |= dict(average_epochs=2, average_of="best")
     expected = results(trainer.train(tmp_path / "unbroken", **options))
-    usual = train_module._callbacks
+    usual = Run.callbacks
 
     class Kill(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -238,7 +225,7 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path):
                 raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_module, "_callbacks", lambda *given: [*usual(*given), Kill()])
+        patch.setattr(Run, "callbacks", lambda run: [*usual(run), Kill()])
         with pytest.raises(Killed):
             trainer.train(tmp_path / "run", **options)
     folder = RunFolder(tmp_path / "run")
@@ -253,7 +240,7 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path):
 
     for each in (folder, damaged):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(train_module, "_callbacks", lambda *given: [*usual(*given), Begun()])
+            patch.setattr(Run, "callbacks", lambda run: [*usual(run), Begun()])
             trainer.resume(each.path, **options)
         assert results(each) == expected
         assert not each.step_files()
@@ -265,7 +252,7 @@ def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])
     folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))
     before = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
-    usual = train_module._callbacks
+    usual = Run.callbacks
 
     class Diverging(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -274,15 +261,12 @@ def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results
                     np.full(trainer.model.trainable_variables[0].shape, np.nan)
                 )
 
-    def callbacks(*arguments):
-        return [*usual(*arguments), Diverging()]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_module, "_callbacks", callbacks)
+        patch.setattr(Run, "callbacks", lambda run: [*usual(run), Diverging()])
         with pytest.raises(TrainingError, match="the loss is nan in epoch 3, step 2"):
             trainer.resume(folder.path)
     after = sorted((p, p.read_bytes()) for p in folder.path.rglob("*.keras"))
     assert [name for name, _ in after] and dict(after).items() <= dict(before).items()
     assert not folder.metrics_file.exists() and len(folder.history()) == 2
-    # The same epochs, once they do not diverge.
+    # Equal epochs, once they do not diverge.
     assert results(trainer.resume(folder.path)) == results(unbroken[0])

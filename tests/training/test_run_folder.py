@@ -149,17 +149,17 @@ def test_only_what_a_run_makes_is_removed(run):
         (run.path / name).write_text("")
     before = sorted(run.path.rglob("*"))
     with pytest.raises(InputError, match="did not make: tensorboard/validation/x"):
-        run.clear()
+        run.owned().clear()
     assert sorted(run.path.rglob("*")) == before
     (run.path / "tensorboard" / "validation" / "x").unlink()
-    run.clear()
+    run.owned().clear()
     assert not list(run.path.iterdir())
 
 
 def test_a_recipe_alone_is_no_run(tmp_path):
     (tmp_path / "recipe.yaml").write_text("data: {}")
     with pytest.raises(InputError, match="did not make: recipe.yaml"):
-        RunFolder(tmp_path).clear()
+        RunFolder(tmp_path).owned().clear()
     assert (tmp_path / "recipe.yaml").exists()
 
 

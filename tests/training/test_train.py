@@ -4,25 +4,15 @@ import math
 import shutil
 import sys
 
-import keras
 import numpy as np
 import pytest
-from reference import perplexity, smoothed_loss
 from small_corpus import PAIRS, recipe_values, write_corpus
 
-from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.config import ClassifierConfig
-from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
-from keras_transformer.models import Classifier
 from keras_transformer.training import Recipe, compile_model, train
-from keras_transformer.training.corpus import make_datasets
-from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.corpus import Corpus
 
 pytestmark = pytest.mark.tensorflow
-
-# The package's `train` is the function of this module.
-train_module = importlib.import_module("keras_transformer.training.train")
 
 
 @pytest.fixture
@@ -60,7 +50,6 @@ def test_a_run_folder_holds_what_the_readme_says(finished):
         "checkpoints",
         "history.csv",
         "metrics.json",
-        "report.html",
         "samples.txt",
         "tensorboard",
     }
@@ -99,8 +88,8 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
     best = min(finished.history(), key=lambda row: row["val_loss"])
     assert metrics(finished)["best_epoch"] == best["epoch"]
     model = finished.model()
-    train_module.compile_model(model, finished.recipe().training)
-    datasets, _ = make_datasets(finished.recipe(), finished.tokenizers())
+    compile_model(model, finished.recipe().training)
+    datasets, _ = Corpus(finished.recipe()).datasets(finished.tokenizers())
     loss = model.evaluate(datasets["validation"].to_tf_dataset(), verbose=0, return_dict=True)[
         "loss"
     ]
@@ -169,11 +158,22 @@ def test_the_recipe_in_the_folder_repeats_the_run(finished):
     assert finished.recipe().training.keep_checkpoints == 2
 
 
-def test_an_existing_run_is_not_overwritten_without_being_asked(finished):
-    before = finished.model_file.read_bytes()
+def test_a_run_is_not_replaced_unasked_nor_by_what_is_made_of_its_own_files(finished, tmp_path):
+    before = sorted((path, path.stat().st_mtime_ns) for path in finished.path.rglob("*"))
     with pytest.raises(InputError, match="exists already"):
         train(finished.recipe(), finished.path)
-    assert finished.model_file.read_bytes() == before
+    with pytest.raises(InputError, match="the recipe is in it"):
+        train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
+    (tmp_path / "link").symlink_to(finished.path)
+    of_samples, of_run = finished.recipe().to_dict(), finished.recipe().to_dict()
+    of_samples["data"]["validation"]["target"] = str(finished.path / "samples.txt")
+    of_run["training"]["start_from"] = str(finished.path)
+    for values, name in (of_samples, "data.validation.target"), (of_run, "training.start_from"):
+        for output in (finished.path, tmp_path / "link"):
+            with pytest.raises(InputError, match=f"not overwritten, because `{name}` is in it"):
+                train(Recipe.from_dict(values), output, overwrite=True)
+    after = sorted((path, path.stat().st_mtime_ns) for path in finished.path.rglob("*"))
+    assert after == before
 
 
 def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus):
@@ -189,19 +189,6 @@ def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus)
     (tmp_path / "file").write_text("years of work")
     with pytest.raises(InputError, match="must be a folder"):
         train(recipe(corpus), tmp_path / "file", overwrite=True)
-
-
-def test_a_run_is_not_replaced_by_what_is_made_of_its_own_files(finished, tmp_path):
-    before = sorted(finished.path.rglob("*"))
-    with pytest.raises(InputError, match="the recipe is in it"):
-        train(finished.recipe(), finished.path, overwrite=True, recipe_file=finished.recipe_file)
-    values = finished.recipe().to_dict()
-    values["data"]["validation"]["target"] = str(finished.path / "samples.txt")
-    (tmp_path / "link").symlink_to(finished.path)
-    for output in (finished.path, tmp_path / "link"):
-        with pytest.raises(InputError, match="`data.validation.target` is in it"):
-            train(Recipe.from_dict(values), output, overwrite=True)
-    assert sorted(finished.path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -259,37 +246,23 @@ def test_a_run_goes_on_from_another_one_with_other_texts(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "message"),
+    ("section", "changes", "message"),
     [
-        ("training", "start_from", "nowhere", "no such run folder"),
-        ("text", "split_digits", True, "its `text` is not that of the recipe"),
-        ("model", "num_heads", 1, "its model is not the one that the recipe describes"),
+        ("training", {"start_from": "nowhere"}, "no such run folder"),
+        ("text", {"split_digits": True}, "its `text` is not that of the recipe"),
+        ("model", {"num_heads": 1}, "its model is not the one of the recipe"),
+        ("model", {"kind": "classifier"}, "its `kind` is not that of the recipe"),
     ],
 )
-def test_what_a_run_cannot_go_on_from_is_said(finished, tmp_path, section, key, value, message):
+def test_a_run_that_another_cannot_go_on_from_is_refused(
+    finished, tmp_path, section, changes, message
+):
     values = finished.recipe().to_dict()
-    values["training"]["start_from"] = str(finished.path)
-    values[section][key] = value
+    values["training"] |= {"start_from": str(finished.path), "attention_images": None}
+    values[section] = changes if "kind" in changes else {**values[section], **changes}
     with pytest.raises(InputError, match=message):
         train(Recipe.from_dict(values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_does_not_go_on_as_another_kind(finished, tmp_path):
-    values = finished.recipe().to_dict()
-    values["training"] |= {"start_from": str(finished.path), "attention_images": None}
-    values["model"] = {"kind": "classifier"}
-    with pytest.raises(InputError, match="its `kind` is not that of the recipe"):
-        train(Recipe.from_dict(values), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_run_is_not_replaced_by_what_goes_on_from_it(finished):
-    values, before = finished.recipe().to_dict(), finished.model_file.read_bytes()
-    values["training"]["start_from"] = str(finished.path)
-    with pytest.raises(InputError, match="not overwritten, because `training.start_from` is in it"):
-        train(Recipe.from_dict(values), finished.path, overwrite=True)
-    assert finished.model_file.read_bytes() == before
 
 
 def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
@@ -313,56 +286,6 @@ def test_bad_data_leaves_no_folder(tmp_path, corpus):
     with pytest.raises(InputError):
         train(recipe(corpus), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("with_adam", [True, False])
-def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):
-    rng = np.random.default_rng(0)
-    rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
-    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
-    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    config = TransformerConfig(30, intermediate_dim=24, dropout=0.0, **sizes)
-    options = dict(warmup_steps=3, learning_rate_scale=0.1, jit_compile=False)
-    (inputs, _), *_ = ParallelDataset(pairs, shapes=[(6, 10)], shuffle=False).batches(0)
-    found = []
-    for steps, shape in ((1, (6, 10)), (3, (2, 10))):
-        keras.utils.set_random_seed(1)
-        model = Transformer(config)
-        compile_model(model, TrainingSection(accumulation_steps=steps, **options))
-        if not with_adam:  # whose steps do not depend on the gradient's length
-            several = model.optimizer.gradient_accumulation_steps
-            optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=several)
-            model.compile(optimizer=optimizer, loss=model.loss, jit_compile=False)
-        dataset = ParallelDataset(pairs, shapes=[shape], shuffle=False, accumulation_steps=steps)
-        before = model(inputs)
-        model.fit(dataset.to_tf_dataset(), epochs=5, shuffle=False, verbose=0)
-        assert int(model.optimizer.iterations) == 5
-        # Not the weights: Adam makes as much of a gradient that is 0 but for rounding, as that of
-        # the keys' bias is, which changes no logit.
-        after = keras.ops.convert_to_numpy(model(inputs))
-        assert np.abs(after - before).max() > 0.1
-        found.append((float(model.optimizer.learning_rate), after))
-    (rate, expected), (accumulated_rate, accumulated) = found
-    assert accumulated_rate == rate
-    np.testing.assert_allclose(accumulated, expected, atol=1e-4)
-
-
-def test_a_classifiers_loss_and_metrics_range_over_its_labels_alone(rng):
-    sizes = dict(model_dim=16, num_heads=2, intermediate_dim=24, dropout=0.0)
-    model = Classifier(ClassifierConfig(30, target_vocabulary_size=3, **sizes))
-    compile_model(model, TrainingSection(label_smoothing=0.2, jit_compile=False))
-    sources = rng.integers(4, 30, 27), [0, 3, 12, 17, 19, 27]
-    pairs = EncodedPairs(*map(np.array, (*sources, [0, 1, 2, 0, 1], range(6))))
-    dataset = LabelledDataset(pairs, shapes=[(4, 9)], shuffle=False)
-    found = model.evaluate(dataset.to_tf_dataset(), return_dict=True, verbose=0)
-    logits = np.concatenate([model.predict_on_batch(ids) for ids, _ in dataset.batches(0)])
-    labels = np.concatenate([labels for _, labels in dataset.batches(0)])
-    assert logits.shape == (8, 1, 3) and (labels == -1).sum() == 3
-    assert found["loss"] == pytest.approx(smoothed_loss(labels, logits, 0.2, ignore_id=-1), 1e-5)
-    expected = perplexity(labels, logits, ignore_id=-1)
-    assert found["perplexity"] == pytest.approx(expected, 1e-5)
-    right = (logits.argmax(2) == labels)[labels >= 0]
-    assert found["token_accuracy"] == pytest.approx(right.mean())
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`auto` takes the way that trains fastest on the machine at hand, and a run keeps to it."""
+"""`auto` takes the candidate that trains fastest on this machine, and a run keeps to it."""
 
 import json
 import types
@@ -9,7 +9,7 @@ from small_corpus import recipe_values, write_corpus
 
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
-from keras_transformer.training import Recipe, train, trial
+from keras_transformer.training import Recipe, autotune, train
 from keras_transformer.training.hosts import Host
 
 AUTO = dict(dtype_policy="auto", jit_compile="auto")
@@ -34,7 +34,7 @@ def dataset():
 def clock(monkeypatch):
     """A clock that the models move on."""
     clock = types.SimpleNamespace(now=0.0)
-    monkeypatch.setattr(trial.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(autotune.time, "perf_counter", lambda: clock.now)
     return clock
 
 
@@ -59,7 +59,7 @@ class FakeModel:
         ([4.0, 3.0, None, 5.0], "float32 without XLA"),
     ],
 )
-def test_the_fastest_way_with_a_finite_loss_is_chosen(tmp_path, dataset, clock, seconds, chosen):
+def test_the_fastest_with_a_finite_loss_is_chosen(tmp_path, dataset, clock, seconds, chosen):
     made = []
 
     def make_model(recipe):
@@ -67,7 +67,7 @@ def test_the_fastest_way_with_a_finite_loss_is_chosen(tmp_path, dataset, clock, 
         made.append((recipe.training.dtype_policy, recipe.training.jit_compile))
         return FakeModel(clock, wanted or 1.0, np.nan if wanted is None else 1.0)
 
-    found, report = trial.fastest_way(recipe(tmp_path, **AUTO), make_model, dataset)
+    found, report = autotune.autotune(recipe(tmp_path, **AUTO), make_model, dataset)
     policies = ("float32", True), ("float32", False), ("mixed_bfloat16", True)
     assert made == [*policies, ("mixed_bfloat16", False)]
     assert report["chosen"] == chosen
@@ -92,38 +92,38 @@ def test_a_rate_is_of_the_tokens_that_the_history_counts(tmp_path, clock, kind, 
     pairs = EncodedPairs.from_lists([[*row, 2] for row in ROWS], targets)
     dataset = kind(pairs, shapes=SHAPES, shuffle=False, **options)
     asked = recipe(tmp_path, **AUTO)
-    _, report = trial.fastest_way(asked, lambda _: FakeModel(clock, 0.5), dataset)
+    _, report = autotune.autotune(asked, lambda _: FakeModel(clock, 0.5), dataset)
     assert set(report["tokens_per_second"].values()) == {tokens / 0.5}
-    # Of the longer pairs, each has 7 tokens a side.
+    # The longer pairs have 7 tokens a side.
     assert dataset.real_tokens == 2 * tokens + 14 * tokens // 6
 
 
-def test_all_ways_together_take_ten_seconds_after_they_are_compiled(tmp_path, dataset, clock):
+def test_all_candidates_together_take_ten_seconds_after_they_are_compiled(tmp_path, dataset, clock):
     models = []
 
     def make_model(recipe):
         models.append(FakeModel(clock, 0.5))
         return models[-1]
 
-    trial.fastest_way(recipe(tmp_path, **AUTO), make_model, dataset)
+    autotune.autotune(recipe(tmp_path, **AUTO), make_model, dataset)
     assert 4 * 100 + 8 <= clock.now <= 4 * 100 + 10
     assert {shape for model in models for shape in model.shapes} == {(3, 2)}
 
 
-def test_a_recipe_without_auto_is_its_only_way(tmp_path):
+def test_a_recipe_without_auto_is_its_only_candidate(tmp_path):
     plain = recipe(tmp_path, dtype_policy="mixed_bfloat16")
-    assert trial.fastest_way(plain, None, None) == (plain, {})
+    assert autotune.autotune(plain, None, None) == (plain, {})
 
 
 def test_several_hosts_try_nothing(tmp_path):
     with pytest.raises(InputError, match="auto` are for one host"):
-        trial.fastest_way(recipe(tmp_path, **AUTO), None, None, Host(0, 2))
+        autotune.autotune(recipe(tmp_path, **AUTO), None, None, Host(0, 2))
 
 
 @pytest.mark.tensorflow
-def test_a_run_keeps_to_what_its_trial_chose(tmp_path, monkeypatch, capsys):
+def test_a_run_keeps_to_what_autotuning_chose(tmp_path, monkeypatch, capsys):
     seconds = iter([4.0, 2.0])
-    monkeypatch.setattr(trial, "_seconds_a_step", lambda *_: next(seconds))
+    monkeypatch.setattr(autotune, "_seconds_a_step", lambda *_: next(seconds))
     asked = recipe(tmp_path, epochs=1, dtype_policy="auto", jit_compile=False)
     folder = train(asked, tmp_path / "run")
     way = json.loads(folder.metrics_file.read_text())["way"]
@@ -132,6 +132,6 @@ def test_a_run_keeps_to_what_its_trial_chose(tmp_path, monkeypatch, capsys):
     assert f"trains in {way['chosen']}: {way['why']}" in capsys.readouterr().err
     assert folder.recipe().training.dtype_policy == "mixed_bfloat16"
     assert folder.model().dtype_policy.name == "mixed_bfloat16"
-    assert trial.as_begun(asked, folder.recipe()) == folder.recipe()
+    assert autotune.resolve_auto(asked, folder.recipe()) == folder.recipe()
     train(asked, folder.path, resume=True)  # There is nothing left to do, and nothing is tried.
     assert json.loads(folder.metrics_file.read_text())["way"] == way

@@ -1,4 +1,4 @@
-"""Which precision, and XLA or not, trains fastest here: each way is tried for some seconds."""
+"""Autotuning of a training: precision, and XLA or not, each candidate timed for some seconds."""
 
 import collections
 import dataclasses
@@ -15,17 +15,17 @@ import numpy as np
 
 from keras_transformer.data import ParallelDataset
 from keras_transformer.errors import InputError
-from keras_transformer.training.hosts import ALONE, Host
+from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 
-_SECONDS = 10.0  # of all ways together, what compiling takes aside
+_SECONDS = 10.0  # of all candidates, compilation not counted
 _BATCHES = 8
-# A new kind of numbers is worth a gain that is more than the machine's noise.
+# Another precision must gain more than the machine's noise.
 _WORTH = 1.05
 
 
-def ways(recipe: Recipe) -> list[Recipe]:
-    """The recipes that one with `auto` can mean, the plainest first; itself alone without."""
+def candidates(recipe: Recipe) -> list[Recipe]:
+    """Returns the recipes that `auto` can stand for, the plainest first; itself without `auto`."""
     policy, compiled = recipe.training.dtype_policy, recipe.training.jit_compile
     policies = ["float32", "mixed_bfloat16"] if policy == "auto" else [policy]
     found = itertools.product(policies, [True, False] if compiled == "auto" else [compiled])
@@ -36,57 +36,57 @@ def _with(recipe, **options):
     return dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, **options))
 
 
-def as_begun(recipe: Recipe, begun: Recipe) -> Recipe:
-    """The recipe with what a trial chose when the run was begun, instead of `auto`."""
+def resolve_auto(recipe: Recipe, begun: Recipe) -> Recipe:
+    """Replaces `auto` by the values of `begun`, the recipe in the run folder."""
     keys = ("dtype_policy", "jit_compile")
     autos = [key for key in keys if getattr(recipe.training, key) == "auto"]
     return _with(recipe, **{key: getattr(begun.training, key) for key in autos})
 
 
-def fastest_way(
+def autotune(
     recipe: Recipe,
     make_model: Callable[[Recipe], keras.Model],
     dataset: ParallelDataset,
-    host: Host = ALONE,
+    host: Host = SINGLE_HOST,
 ) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe of the way that trains fastest on this machine.
+    """Returns the candidate that trains fastest on this machine.
 
     Args:
-        recipe: `Recipe`; one without `auto` for `dtype_policy` or `jit_compile` is not tried.
-        make_model: A function of a recipe without, that gives its compiled model.
-        dataset: Whose commonest batch shape is tried.
-        host: This one.
+        recipe: Recipe; one without `auto` for `dtype_policy` or `jit_compile` is returned as it is.
+        make_model: Takes a recipe without `auto`, returns its compiled model.
+        dataset: Dataset whose commonest batch shape is timed.
+        host: This host.
 
     Returns:
-        The recipe without `auto`, and a dict fit for JSON: `tokens_per_second` of each way, real
-        tokens as `history.csv` counts them, None where the loss was no number; the one `chosen`;
-        `why`. Empty without a trial.
+        The recipe without `auto`, and a dict fit for JSON: `tokens_per_second` of each candidate,
+        real tokens as `history.csv` counts them, None where the loss was no number; the one
+        `chosen`; `why`. The dict is empty without `auto`.
 
     Raises:
-        InputError: There is something to try, and more than one host.
+        InputError: There are several candidates, and several hosts.
     """
-    candidates = {_name(each): each for each in ways(recipe)}
-    if len(candidates) == 1:
+    named = {_name(each): each for each in candidates(recipe)}
+    if len(named) == 1:
         return recipe, {}
     if host.count > 1:
         raise InputError(
             "`training.dtype_policy: auto` and `training.jit_compile: auto` are for one host: "
-            "several must do the same."
+            f"several must choose alike. Received: {host.count} hosts."
         )
     batches, tokens = _batches(dataset)
     rates = {}
-    for name, each in candidates.items():
-        seconds = _seconds_a_step(make_model(each), batches, _SECONDS / len(candidates))
+    for name, each in named.items():
+        seconds = _seconds_a_step(make_model(each), batches, _SECONDS / len(named))
         rates[name] = None if seconds is None else round(tokens / seconds, 1)
         gc.collect()  # A model and its optimizer's state, before the next one's.
-    chosen = plainest = next(iter(candidates))
-    best = max(candidates, key=lambda name: rates[name] or 0.0)
+    chosen = plainest = next(iter(named))
+    best = max(named, key=lambda name: rates[name] or 0.0)
     if (rates[best] or 0.0) > _WORTH * (rates[plainest] or 0.0):
         chosen = best
         why = f"{best} makes the most tokens a second"
     else:
-        why = f"no way is more than {_WORTH - 1:.0%} faster than {plainest}"
-    return candidates[chosen], {"tokens_per_second": rates, "chosen": chosen, "why": why}
+        why = f"nothing is more than {_WORTH - 1:.0%} faster than {plainest}"
+    return named[chosen], {"tokens_per_second": rates, "chosen": chosen, "why": why}
 
 
 def _name(recipe):
@@ -104,7 +104,7 @@ def _batches(dataset):
 
 
 def _seconds_a_step(model, batches, budget):
-    """The median of the steps that fit into so many seconds, two at least; None for a loss of NaN.
+    """The median of the steps that fit into `budget` seconds, two at least; None for a NaN loss.
 
     The first step, which compiles, does not count.
     """

@@ -1,0 +1,96 @@
+"""Loss, metrics and optimizer of a training, and the averages of weights in the optimizer."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
+from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
+from keras_transformer.schedules import TransformerSchedule
+from keras_transformer.training.recipe import TrainingSection
+
+
+def compile_model(model: keras.Model, training: TrainingSection) -> None:
+    """Calls `model.compile` with the loss, metrics and optimizer of a recipe's `training`."""
+    several = training.accumulation_steps
+    rate = model.config.model_dim, training.warmup_steps, training.learning_rate_scale, several
+    optimizer = AdamWithGradientNorm(
+        TransformerSchedule(*rate),
+        beta_1=0.9,
+        beta_2=training.adam_beta_2,
+        epsilon=1e-9,
+        global_clipnorm=training.clip_norm,
+        use_ema=training.ema_momentum is not None,
+        # Keras averages at each batch, also where the weights have not changed.
+        ema_momentum=(training.ema_momentum or 0.0) ** (1 / several),
+        gradient_accumulation_steps=several if several > 1 else None,
+    )
+    smoothing, ignored = training.label_smoothing, model.config.ignore_id
+    options: dict[str, Any] = {"label_smoothing": smoothing, "ignore_id": ignored}
+    options["reduction"] = "sum" if several > 1 else "sum_over_batch_size"
+    model.compile(
+        optimizer=optimizer,
+        loss=(
+            SmoothedCrossEntropy(**options)
+            if training.r_drop is None
+            else RDropCrossEntropy(training.r_drop, **options)
+        ),
+        metrics=[TokenLoss(smoothing, ignored), TokenAccuracy(ignored), Perplexity(ignored)],
+        jit_compile=training.jit_compile,
+    )
+
+
+# The name in checkpoints, which is older than that of the class.
+@keras.saving.register_keras_serializable(package="keras_transformer", name="MeasuredAdam")
+class AdamWithGradientNorm(keras.optimizers.Adam):
+    """Keras' Adam with the norm of all gradients of its last step, before they are clipped.
+
+    Attributes:
+        gradient_norm: Float32 variable. Of accumulated gradients the norm of their mean.
+    """
+
+    def build(self, variables):
+        if not self.built:
+            super().build(variables)
+            self.gradient_norm = self.add_variable((), dtype="float32", name="gradient_norm")
+
+    def _clip_gradients(self, grads):
+        # Here, and not in `apply`: accumulated gradients are one here, unscaled ones too.
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None]
+        self.gradient_norm.assign(ops.sqrt(sum(squares)))
+        return super()._clip_gradients(grads)
+
+
+def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
+    """Returns a compiled model's optimizer, without the loss scaling around it."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
+
+
+@contextlib.contextmanager
+def averaged_weights(model: keras.Model) -> Iterator[None]:
+    """Puts the optimizer's averages in the place of the model's weights within the block.
+
+    The weights of a compiled model come back bit for bit. Without averages (`use_ema`) nothing
+    changes.
+    """
+    # Not `keras.callbacks.SwapEMAWeights`: it exchanges by sums, which round. Half of the weights
+    # come back changed, so that a run with other samples or pictures would end in other weights.
+    optimizer = inner_optimizer(model)
+    if not optimizer.use_ema:
+        yield
+        return
+    weights = [ops.convert_to_numpy(weight) for weight in model.trainable_variables]
+    try:
+        optimizer.finalize_variable_values(model.trainable_variables)
+        if keras.backend.backend() == "jax":
+            # A step gives its arrays away, which the optimizer's averages now share.
+            for variable in model.trainable_variables:
+                variable.assign(np.array(ops.convert_to_numpy(variable)))
+        yield
+    finally:
+        for variable, weight in zip(model.trainable_variables, weights, strict=True):
+            variable.assign(weight)

@@ -1,0 +1,102 @@
+"""Steps, losses and averages of a compiled model."""
+
+import keras
+import numpy as np
+import pytest
+from reference import perplexity, smoothed_loss
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.config import ClassifierConfig
+from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
+from keras_transformer.models import Classifier
+from keras_transformer.training import compile_model
+from keras_transformer.training.callbacks import AveragedValidation
+from keras_transformer.training.optimizer import AdamWithGradientNorm, averaged_weights
+from keras_transformer.training.recipe import TrainingSection
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("with_adam", [True, False])
+def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    config = TransformerConfig(30, intermediate_dim=24, dropout=0.0, **sizes)
+    options = dict(warmup_steps=3, learning_rate_scale=0.1, jit_compile=False)
+    (inputs, _), *_ = ParallelDataset(pairs, shapes=[(6, 10)], shuffle=False).batches(0)
+    found = []
+    for steps, shape in ((1, (6, 10)), (3, (2, 10))):
+        keras.utils.set_random_seed(1)
+        model = Transformer(config)
+        compile_model(model, TrainingSection(accumulation_steps=steps, **options))
+        if not with_adam:  # whose steps do not depend on the gradient's length
+            several = model.optimizer.gradient_accumulation_steps
+            optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=several)
+            model.compile(optimizer=optimizer, loss=model.loss, jit_compile=False)
+        dataset = ParallelDataset(pairs, shapes=[shape], shuffle=False, accumulation_steps=steps)
+        before = model(inputs)
+        model.fit(dataset.to_tf_dataset(), epochs=5, shuffle=False, verbose=0)
+        assert int(model.optimizer.iterations) == 5
+        # Not the weights: Adam makes as much of a gradient that is 0 but for rounding, as that of
+        # the keys' bias is, which changes no logit.
+        after = keras.ops.convert_to_numpy(model(inputs))
+        assert np.abs(after - before).max() > 0.1
+        found.append((float(model.optimizer.learning_rate), after))
+    (rate, expected), (accumulated_rate, accumulated) = found
+    assert accumulated_rate == rate
+    np.testing.assert_allclose(accumulated, expected, atol=1e-4)
+
+
+@pytest.mark.tensorflow
+def test_a_classifiers_loss_and_metrics_range_over_its_labels_alone(rng):
+    sizes = dict(model_dim=16, num_heads=2, intermediate_dim=24, dropout=0.0)
+    model = Classifier(ClassifierConfig(30, target_vocabulary_size=3, **sizes))
+    compile_model(model, TrainingSection(label_smoothing=0.2, jit_compile=False))
+    sources = rng.integers(4, 30, 27), [0, 3, 12, 17, 19, 27]
+    pairs = EncodedPairs(*map(np.array, (*sources, [0, 1, 2, 0, 1], range(6))))
+    dataset = LabelledDataset(pairs, shapes=[(4, 9)], shuffle=False)
+    found = model.evaluate(dataset.to_tf_dataset(), return_dict=True, verbose=0)
+    logits = np.concatenate([model.predict_on_batch(ids) for ids, _ in dataset.batches(0)])
+    labels = np.concatenate([labels for _, labels in dataset.batches(0)])
+    assert logits.shape == (8, 1, 3) and (labels == -1).sum() == 3
+    assert found["loss"] == pytest.approx(smoothed_loss(labels, logits, 0.2, ignore_id=-1), 1e-5)
+    expected = perplexity(labels, logits, ignore_id=-1)
+    assert found["perplexity"] == pytest.approx(expected, 1e-5)
+    right = (logits.argmax(2) == labels)[labels >= 0]
+    assert found["token_accuracy"] == pytest.approx(right.mean())
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_averages_take_the_place_of_weights_and_give_it_back_bit_for_bit(scaled):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, use_bias=False)])
+    optimizer = keras.optimizers.SGD(use_ema=True)
+    model.compile(keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer)
+    model.optimizer.build(model.trainable_variables)
+    # The sum of both rounds one of them away, whichever is added and subtracted again.
+    weights, averages = np.full((3, 2), 0.1, "float32"), np.full((3, 2), 3e8, "float32")
+    model.set_weights([weights])
+    optimizer._model_variables_moving_average[0].assign(averages)
+    with averaged_weights(model):
+        np.testing.assert_array_equal(model.get_weights()[0], averages)
+    np.testing.assert_array_equal(model.get_weights()[0], weights)
+    np.testing.assert_array_equal(optimizer._model_variables_moving_average[0], averages)
+    validation = AveragedValidation()
+    validation.set_model(model)
+    validation.on_test_begin()
+    np.testing.assert_array_equal(model.get_weights()[0], averages)
+    validation.on_test_end()
+    np.testing.assert_array_equal(model.get_weights()[0], weights)
+
+
+@pytest.mark.parametrize("accumulation_steps", [None, 2])
+def test_the_norm_is_that_of_the_gradient_before_it_is_clipped(accumulation_steps):
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([[0.0]])]
+    options = {"global_clipnorm": 0.1, "gradient_accumulation_steps": accumulation_steps}
+    optimizer = AdamWithGradientNorm(**options)
+    optimizer.build(weights)
+    for gradients in ([[3.0, 0.0], [[4.0]]], [[1.0, 0.0], [[8.0]]]):
+        optimizer.apply([keras.ops.convert_to_tensor(each) for each in gradients], weights)
+    # sqrt(1 + 64), or of the mean (2, 0, 6).
+    expected = 65 if accumulation_steps is None else 40
+    assert float(optimizer.gradient_norm) == pytest.approx(expected**0.5)
