@@ -99,12 +99,6 @@ def test_a_sentence_of_padding_alone_stays_finite(
     assert np.isfinite(pull(rng.normal(size=outputs.shape))).all()
 
 
-@PRECISIONS
-def test_large_activations_stay_finite(inputs, randomize, normalize_first, policy):
-    block = built(randomize, normalize_first=normalize_first, dtype=policy)
-    assert np.isfinite(float64(block(1e3 * inputs, padding_mask=REAL))).all()
-
-
 @PRE_AND_POST
 def test_the_mask_of_an_embedding_hides_padding_and_travels_on(rng, normalize_first):
     ids = keras.Input((LENGTH,), dtype="int32")
