@@ -55,8 +55,8 @@ _OPTIONS: tuple[Row, ...] = (
         "engines",
         [str],
         "NAME",
-        "of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, "
-        "keras_hub; default: those installed",
+        "of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, keras_hub, with --model also "
+        "saved_model and ctranslate2_export; default: those installed",
     ),
     ("model", str, "RUN", "a run folder, with --source; default: a preset"),
     ("source", str, "FILE", "the text to translate with --model; default: random sentences"),
@@ -154,7 +154,7 @@ def benchmark_corpus(
     for name, engine in chosen.items():
         made = engine(text_engine.model, text_engine)
         calls = {
-            f"batch_size={size}, {_words(setting)}": functools.partial(translate, size)
+            _words({"batch_size": size, **setting}): functools.partial(translate, size)
             for setting in made.settings(threads, len(sentences))
             for translate in [made.of_text(sentences, beam_size, length_penalty, **setting)]
             for size in batch_sizes

@@ -4,10 +4,10 @@ An engine is made with `(model, text_engine)`: a `Transformer` and, to translate
 `ModelEngine` around it. It has the `package` that it needs, the `extra` that brings that, a `note`,
 
 - `settings(threads, batch)`: ways to use at most so many threads, keywords in its own words;
-- `forced(source_ids, beam_size, steps, **setting)`: a function that searches lists of ids of one
-  length, EOS included, and gives the `steps` ids of each best hypothesis;
-- those `FOR_A_TEXT`: `of_text(sentences, beam_size, length_penalty, **setting)`, a function of the
-  batch size that gives their translations, tokenization included.
+- for random sentences `forced(source_ids, beam_size, steps, **setting)`: a function that searches
+  lists of ids of one length, EOS included, and gives the `steps` ids of each best hypothesis;
+- for a text `of_text(sentences, beam_size, length_penalty, **setting)`, a function of the batch
+  size that gives their translations, tokenization included.
 """
 
 import functools
@@ -199,6 +199,45 @@ class CTranslate2Int8(CTranslate2):
     note = "weights and activations of the products in int8: not the same arithmetic as ours"
 
 
+class Exported:
+    """A format of `export`, loaded by `Translator.load` as its users load it."""
+
+    package = "keras_transformer"
+    function = "export_saved_model"
+    note = "this package's SavedModel, verified and loaded by `Translator.load`"
+
+    def __init__(self, model, text_engine):
+        self._text_engine = text_engine
+        self._folder = tempfile.TemporaryDirectory()
+
+    def settings(self, threads, batch):
+        return [{}]
+
+    def of_text(self, sentences, beam_size, length_penalty):
+        from keras_transformer import export
+
+        path = f"{self._folder.name}/export"
+        export_it = getattr(export, self.function)
+        asked = {"beam_size": beam_size, "length_penalty": length_penalty}
+        export_it(self._text_engine, path, **asked, verification_texts=sentences[:200])
+        translator = Translator.load(path)
+
+        def translate(batch_size):
+            found = translator.translate(sentences, batch_size=batch_size, **asked)
+            return [each.text for each in found]
+
+        return translate
+
+
+class ExportedCTranslate2(Exported):
+    """The folder of `export --format ctranslate2`: CTranslate2's search, ranked by our penalty."""
+
+    package = "ctranslate2"
+    extra = "ctranslate2"
+    function = "export_ctranslate2"
+    note = "this package's CTranslate2 export, verified and loaded by `Translator.load`"
+
+
 class KerasHubBart:
     """`keras_hub.models.BartSeq2SeqLM` of the model's sizes, with random weights."""
 
@@ -255,13 +294,15 @@ ENGINES: dict[str, Any] = {
     "ctranslate2": CTranslate2,
     "ctranslate2_int8": CTranslate2Int8,
     "keras_hub": KerasHubBart,
+    "saved_model": Exported,
+    "ctranslate2_export": ExportedCTranslate2,
 }
-FOR_A_TEXT = ("ours", "litert_int8", "ctranslate2", "ctranslate2_int8")
 
 
 def choose_engines(
     names: Iterable[str] | None = None, of_text: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The classes of some engines, or of all, and the extras that bring those not installed."""
-    allowed = {name: ENGINES[name] for name in (FOR_A_TEXT if of_text else ENGINES)}
+    method = "of_text" if of_text else "forced"
+    allowed = {name: engine for name, engine in ENGINES.items() if hasattr(engine, method)}
     return choose(names, allowed, f"The engines {'of a text ' * of_text}are")
