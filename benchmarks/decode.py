@@ -117,7 +117,7 @@ def benchmark_decode(
             if lengths != {steps}:
                 raise RuntimeError(f"{name} took {sorted(lengths)} steps instead of {steps}.")
         rows.append(_row(trials, rounds, batch, beam_size, steps))
-    report = measure.circumstances(model.config, rounds, threads, chosen, absent)
+    report = measure.environment_info(model.config, rounds, threads, chosen, absent)
     asked = {"preset": preset, "length": length, "steps": steps}
     return {**asked, "unit": "tokens", **report, "rows": rows}
 
@@ -162,7 +162,7 @@ def benchmark_corpus(
         trials[name] = measure.at_its_best(calls)
         log(f"{name}: {trials[name].setting}")
     rows = [_row(trials, rounds, len(sentences), beam_size)]
-    report = measure.circumstances(text_engine.model.config, rounds, threads, chosen, absent)
+    report = measure.environment_info(text_engine.model.config, rounds, threads, chosen, absent)
     asked = {"run": str(run_folder), "source": str(source_file), "length_penalty": length_penalty}
     return {**asked, "unit": "sentences", **report, "rows": rows}
 

@@ -147,7 +147,7 @@ def choose(
     return chosen, not_installed
 
 
-def circumstances(
+def environment_info(
     config: TransformerConfig,
     rounds: int,
     threads: int,

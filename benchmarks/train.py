@@ -124,7 +124,7 @@ def benchmark_train(
         "steps": steps,
         "longest_pair": int(pairs.lengths.max()),
         "matrix_product_gflops": {name: round(rate / 1e9, 1) for name, rate in rates.items()},
-        **measure.circumstances(config, rounds, threads, chosen, absent),
+        **measure.environment_info(config, rounds, threads, chosen, absent),
         "trainers": found,
     }
 

@@ -44,7 +44,7 @@ class Ours:
 
     def steps(self, dataset: ParallelDataset, count: int, jit_compile: bool) -> Callable[[], float]:
         model = Transformer(self.config, dtype=_POLICIES[self.precision])
-        compile_model(model, TrainingSection(**{"jit_compile": jit_compile}))
+        compile_model(model, TrainingSection(jit_compile=jit_compile))
         return _fit(model, dataset, count)
 
 

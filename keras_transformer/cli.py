@@ -2,30 +2,23 @@
 
 stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
 user's mistake (one line), 1 when an export does not do what its model does or when a training's
-loss is no number, 130 on Ctrl-C, 141 when whoever reads the result has gone.
+loss is no number, 130 on Ctrl-C, 141 when the reader of the result has gone.
 """
 
 import argparse
 import contextlib
 import errno
 import glob
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.commands import (
-    chat,
-    evaluate,
-    export,
-    inspect,
-    serve,
-    train,
-    translate,
-)
+from keras_transformer.commands import evaluate, export, serve, train, translate
 from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.errors import InputError, TrainingError, VerificationError
+from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -50,12 +43,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if not vars(options).pop("verbose", False):
         _silence_tensorflow()
     without_cache = vars(options).pop("no_compilation_cache", False)
-    if sys.stdout is None:  # Closed by whoever started us.
+    if sys.stdout is None:  # Closed by the parent process.
         sys.stdout = open(os.devnull, "w")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *place: _print_error(message)
+    with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
         code = _call(options)
@@ -68,18 +60,41 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+@contextlib.contextmanager
+def _messages_on_stderr():
+    """Shows warnings, and what the package logs, as lines of the command."""
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            say(record.getMessage())
+
+    logger, handler = logging.getLogger("keras_transformer"), Handler()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *place: say(message)
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
 def _call(options):
     """Calls a command and gives its exit code."""
     try:
         options.command(options)
-    except InputError as error:
-        return _print_error(error, 2)
-    except (TrainingError, VerificationError) as error:
-        return _print_error(error, 1)
+    except (InputError, TrainingError, VerificationError) as error:
+        say(error)
+        return 2 if isinstance(error, InputError) else 1
     except OSError as error:
         return _exit_for_os_error(error)
     except KeyboardInterrupt:
-        return _print_error("interrupted", 130)
+        say("interrupted")
+        return 130
     return 0
 
 
@@ -88,17 +103,12 @@ def _exit_for_os_error(error):
         return 141
     if error.errno not in _DISK_FULL:
         raise error
-    return _print_error(f"cannot write: {error.strerror}.", 2)
-
-
-def _print_error(message, code=None):
-    with contextlib.suppress(BrokenPipeError):
-        print(f"keras-transformer: {' '.join(str(message).split())}", file=sys.stderr)
-    return code
+    say(f"cannot write: {error.strerror}.")
+    return 2
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser with the options of all commands; those of its subcommands are of its class.
+    """A parser with the options of all commands; its subcommands have parsers of its class.
 
     Args:
         options: Adds a command's options to its parser, once the command is the one to run.
@@ -135,11 +145,9 @@ def _parser():
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train.add_commands(commands)
-    translate.add_command(commands)
-    chat.add_command(commands)
+    translate.add_commands(commands)
     evaluate.add_commands(commands)
     export.add_command(commands)
-    inspect.add_command(commands)
     serve.add_command(commands)
     return parser
 
@@ -152,8 +160,8 @@ def _silence_tensorflow():
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
-    # Errors of a GPU are worth showing. On the CPU what is one is raised, too; and each program
-    # that is read from the compilation cache is told of as an error, of a text format it is not in.
+    # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
+    # each program that it reads from the compilation cache, which is not in a text format.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2" if _has_gpu() else "3"
     if "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())

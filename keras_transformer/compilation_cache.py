@@ -32,10 +32,10 @@ _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 
 
 def enable_compilation_cache() -> None:
-    """Switches the cache on for this process and those that it starts.
+    """Switches the cache on for this process and its children.
 
-    To be called before TensorFlow or JAX compiles anything: they read it from the environment. What
-    the user has set there stays. Where the folder cannot be used, a warning says why.
+    Called before TensorFlow or JAX compiles anything: they read it from the environment. The user's
+    own settings there stay. A warning says why a folder cannot be used.
     """
     given = os.environ.get(VARIABLE, "")
     flags = os.environ.get("TF_XLA_FLAGS", "")
@@ -62,13 +62,13 @@ def enable_compilation_cache() -> None:
 
 def _default_folder():
     given = os.environ.get("XDG_CACHE_HOME", "")
-    # As its specification says, a relative path is not looked at.
+    # By its specification a relative path has no effect.
     base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     return base / "keras_transformer" / "programs"
 
 
 def _key():
-    """A name for all that a program depends on and that XLA does not look at itself."""
+    """A name for all that a program depends on beside what XLA checks itself."""
     versions = []
     for name in ("tensorflow", "jaxlib"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -89,7 +89,7 @@ def _processor():
 
 
 def _make_private(folder):
-    """Makes a folder that nobody else may write to; raises `OSError` for one that they may."""
+    """Makes a folder that its user alone may write to; raises `OSError` for any other."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -125,51 +125,21 @@ def _programs(folder):
 
 
 def _tidy(root, folder):
-    """Deletes damaged programs, which would end a run, and the oldest beyond the limit."""
-    found = []
+    """Deletes the programs of a folder with a damaged one, and the oldest beyond the limit."""
+    entries = []
     folders = (each for each in root.iterdir() if each.is_dir() and not each.is_symlink())
     for path in itertools.chain.from_iterable(_programs(each) or () for each in folders):
         with contextlib.suppress(FileNotFoundError):  # Another command tidies, too.
-            if not stat.S_ISREG((status := path.lstat()).st_mode):
-                continue
-            if path.suffix == ".pb" and path.parent == folder and not _is_whole(path):
-                path.unlink()
-            else:
+            if stat.S_ISREG((status := path.lstat()).st_mode):
                 used = max(status.st_atime, status.st_mtime)
-                found.append((used, status.st_size, path))
-    size = sum(each for _, each, _ in found)
-    for _, bytes_, path in sorted(found):
-        if size <= LIMIT_BYTES:
-            break
-        path.unlink(missing_ok=True)
-        size -= bytes_
+                entries.append((used, status.st_size, path))
+    # XLA renames what is whole: a program is empty after a crash of the machine, and ends a run.
+    damaged = {path.parent for _, size, path in entries if not size and path.suffix == ".pb"}
+    size = sum(each for _, each, _ in entries)
+    for _, bytes_, path in sorted(entries):
+        if size > LIMIT_BYTES or path.parent in damaged:
+            path.unlink(missing_ok=True)
+            size -= bytes_
     if (free := shutil.disk_usage(root).free) < LIMIT_BYTES:
         # A program that cannot be written ends a run.
         raise OSError(f"{root}: only {free / 2**20:.0f} MB are free on that disk.")
-
-
-def _is_whole(path):
-    """Whether a file is a protobuf message from end to end: fields with a length alone."""
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        while (place := file.tell()) < size:
-            tag = _varint(file)
-            if not tag or tag & 7 != 2 or tag >> 3 > 15:
-                return False
-            length = _varint(file)
-            if length is None or file.tell() + length > size:
-                return False
-            file.seek(length, os.SEEK_CUR)
-    return size > 0 and place > 0
-
-
-def _varint(file):
-    value = 0
-    for shift in range(0, 63, 7):
-        byte = file.read(1)
-        if not byte:
-            return None
-        value |= (byte[0] & 127) << shift
-        if byte[0] < 128:
-            return value
-    return None

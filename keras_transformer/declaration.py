@@ -124,25 +124,27 @@ def expected(schema: dict[str, Any]) -> str:
     return f"{kind} {least}{limits}".rstrip()
 
 
-def check_keys(values: Iterable[str], known: Iterable[str], where: str, section: str = "") -> None:
-    """Raises `InputError` for an unknown key, naming the nearest known one."""
+def check_keys(values: Iterable[str], known: Iterable[str], section: str) -> None:
+    """Raises `InputError` for an unknown key of a section, naming the nearest known one."""
     for key in values:
         if key not in known:
-            raise InputError(_unknown(key, known, where, section))
+            near = did_you_mean(key, known, cutoff=0.0)
+            raise InputError(f"unknown key `{_shown(key)}` in `{section}`.{near}")
 
 
-def _unknown(key, known, where, section):
-    shown = repr(str(key))[1:-1]  # One line, whatever the key has in it.
-    place = f" in `{section}`" if section else ""
-    rule = f"{where}unknown key" if where else "There is no option"
-    near = did_you_mean(key, known, cutoff=0.0 if where else 0.6)
-    return f"{rule} `{shown:.80}`{place}.{near}"
+def _shown(key):
+    return f"{repr(str(key))[1:-1]:.80}"  # One line, whatever the key has in it.
 
 
 def _line(first, schema, where):
     *section, key = first["loc"] or ("",)
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        return _unknown(key, properties(schema, *section), where, ".".join(section))
+        known, place = properties(schema, *section), ".".join(section)
+        if not where:  # An argument.
+            return f"There is no option `{_shown(key)}`.{did_you_mean(key, known)}"
+        place = f" in `{place}`" if place else ""
+        near = did_you_mean(key, known, cutoff=0.0)
+        return f"{where}unknown key `{_shown(key)}`{place}.{near}"
     # The place within a union of types follows that of the option.
     while section and key not in properties(schema, *section):
         *section, key = section

@@ -2,11 +2,10 @@
 
 import os
 import pathlib
-import sys
 import time
 
 from keras_transformer.data.dates import LOCALES, date_corpus
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 from keras_transformer.export.web.export import npm_command
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.run_exports import export_run
@@ -70,12 +69,12 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
     train(recipe, folder / "run")
     minutes = (time.perf_counter() - start) / 60
 
-    print("evaluating on held-out dates", file=sys.stderr, flush=True)
+    say("evaluating on held-out dates")
     translator = Translator.load(folder / "run")
     found = [each.text for each in translator.translate(sources)]
     right = sum(a == b for a, b in zip(found, targets, strict=True))
 
-    print("exporting and verifying the SavedModel", file=sys.stderr, flush=True)
+    say("exporting and verifying the SavedModel")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
     compared = report["verification"]["saved_model"]["module"]["signatures"]["serving_default"]
     exported = Translator.load(folder / "export").translate(list(_EXAMPLES))

@@ -9,10 +9,10 @@ from keras_transformer.errors import InputError
 
 
 class Turns(NamedTuple):
-    """How turns are joined to a source, the oldest first.
+    """Joins the turns of a conversation to one source, the oldest first.
 
     Attributes:
-        separator: What stands between two turns, with a space on either side; a token by itself.
+        separator: Word between two turns, with a space on either side; one token.
         kept: The last turns that the model reads; None: all.
     """
 
@@ -32,7 +32,7 @@ class Turns(NamedTuple):
         return f" {self.separator} ".join(turns[-self.kept :] if self.kept else turns)
 
     def are_in(self, text: str) -> bool:
-        """Whether a text that must be one turn has the separator, in any of its spellings."""
+        """True if a text holds the separator, in any of its spellings."""
         words = unicodedata.normalize("NFKC", text).replace("\u2581", " ").casefold().split()
         return any(word.startswith(self.separator.casefold()) for word in words)
 
@@ -87,10 +87,10 @@ class Conversation:
         self.history += [message, text]
 
     def source(self, message: str) -> str:
-        """What the model reads: the message after the turns before it that fit, without the oldest.
+        """The model's source: the message after the last turns that fit.
 
         Raises:
-            InputError: As `reply`.
+            InputError: See `reply`.
         """
         turns, limit = self.translator.turns, self.translator.engine.max_source_length
         if turns.are_in(message) or self._turn_id in self._ids(message):

@@ -1,6 +1,8 @@
-"""Errors that end in one line for the user."""
+"""Errors that end in one line for the user, and lines to stderr."""
 
+import contextlib
 import difflib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +12,18 @@ class InputError(ValueError):
 
     The command line prints the message alone and exits with code 2; Python callers
     can catch it as a `ValueError`.
+
+    Attributes:
+        message: The line without the place of a text.
+        index: Place, from 0, of the text at fault in a call's list of texts; None for no text.
     """
+
+    def __init__(self, message: str, index: int | None = None):
+        super().__init__(message)
+        self.message, self.index = message, index
+
+    def __str__(self):
+        return self.message if self.index is None else f"Text {self.index + 1}: {self.message}"
 
 
 class NotSavedError(InputError):
@@ -32,6 +45,12 @@ class TrainingError(RuntimeError):
     """
 
 
+def say(text: object) -> None:
+    """Writes a line to stderr, if anybody reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        print(f"keras-transformer: {' '.join(str(text).split())}", file=sys.stderr, flush=True)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or its name where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -41,9 +60,9 @@ def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str
     """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
 
     Args:
-        name: What was given.
-        known: The names that there are.
-        cutoff: How alike the nearest must be to be named, 0 (named in any case) to 1.
+        name: The unknown name.
+        known: The known names.
+        cutoff: Least likeness of the nearest name, from 0 (any) to 1.
     """
     near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
     return f" Did you mean `{near[0]}`?" if near else ""

@@ -1,4 +1,4 @@
-"""What any engine is given: checked, made into ids, and padded to few shapes."""
+"""Inputs of engines: checked, turned into ids, and padded to few shapes."""
 
 import itertools
 import re
@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID, check_choice
+from keras_transformer.config.checks import check
 from keras_transformer.errors import InputError
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -49,12 +50,13 @@ def source_ids(
                 done, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {done} "
-                    f"(long_input={way!r}). Received: {_shown(each, texts, place)}"
+                    f"(long_input={way!r}). Received: {_shown(each, texts[place])}",
+                    place,
                 )
             if long_input == "truncate":
                 shortened = [_cut(each, limit, turn_id)]
             else:
-                shortened = _split(texts[place], tokenizer, limit)
+                shortened = _split(texts, place, tokenizer, limit)
         parts[place] = list(range(len(sources), len(sources) + len(shortened)))
         sources += shortened
     if long:
@@ -72,11 +74,14 @@ def _cut(ids, limit, turn_id):
     return [*ids[start:-1][: limit - 1], EOS_ID]
 
 
-def _split(text, tokenizer, limit):
+def _split(texts, place, tokenizer, limit):
     def fits(part):
         return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
 
-    every = tokenizer.tokenize(split_text(text, fits), add_eos=True)
+    try:
+        every = tokenizer.tokenize(split_text(texts[place], fits), add_eos=True)
+    except InputError as error:
+        raise InputError(error.message, place) from None
     return [ids for ids in every if ids != [EOS_ID]]
 
 
@@ -130,13 +135,13 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
     for place, each in enumerate(ids):
         if len(each) >= limit:
             rule = f"A target prefix must have fewer tokens than a translation may, {limit}."
-            raise InputError(f"{rule} Received: {len(each)} tokens, prefix {place + 1}.")
+            raise InputError(f"{rule} Received: a prefix of {len(each)} tokens.", place)
         if UNK_ID in each:  # A character that the vocabulary lacks.
             pairs = zip(each, tokenizer.pieces(prefixes[place]), strict=True)
             unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
             rule = "A target prefix must have only characters of the target vocabulary."
-            prefix = f"{prefixes[place][:_SHOWN_CHARACTERS]!r}, prefix {place + 1}"
-            raise InputError(f"{rule} Received: {', '.join(map(repr, unknown))} in {prefix}.")
+            prefix = f"{', '.join(map(repr, unknown))} in {prefixes[place][:_SHOWN_CHARACTERS]!r}"
+            raise InputError(f"{rule} Received: {prefix}.", place)
     return ids
 
 
@@ -153,12 +158,12 @@ def ids_and_texts(
     for place, each in enumerate(ids):
         if len(each) > limit:
             rule = f"Each of `{name}` must have at most {limit} tokens."
-            raise InputError(f"{rule} Received: {_shown(each, texts, place)}")
+            raise InputError(f"{rule} Received: {_shown(each, texts[place])}", place)
     return ids, texts
 
 
-def _shown(ids, texts, place):
-    return f"{len(ids)} tokens, text {place + 1}: {texts[place][:_SHOWN_CHARACTERS]!r}…"
+def _shown(ids, text):
+    return f"{len(ids)} tokens, {text[:_SHOWN_CHARACTERS]!r}…"
 
 
 def one_for_each(name: str, value: Any, count: int) -> list:
@@ -176,34 +181,24 @@ def check_texts(name: str, texts: Any) -> None:
     rule = f"`{name}` must be a list of strings."
     if isinstance(texts, str):
         raise InputError(f"{rule} Received: one string.")
-    for text in texts:
+    for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"{rule} Received: one {type(text).__name__} in it.")
+            raise InputError(f"{rule} Received: one {type(text).__name__} in it.", place)
 
 
 def check_bool(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"`{name}` must be True or False. Received: {name}={value!r}.")
+    check(name, value, "True or False", bool)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer, and not True or False."""
+    """True for an integer that is no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
-    """Raises an `InputError` unless `value` is an integer of 32 bits, `least` or more."""
-    if not is_integer(value) or not least <= value < 2**31:
-        ranges = {0: "an integer, 0 or more", 1: "a positive integer"}
-        expected = ranges.get(least, "an integer of 32 bits")
-        expected += ", below 2**31" if is_integer(value) and value > least else ""
-        raise InputError(f"`{name}` must be {expected}. Received: {name}={value!r}.")
-
-
 def check_positive(name: str, value: Any) -> None:
-    """Raises an `InputError` unless `value` is a positive integer."""
-    check_integer(name, value, 1)
+    """Raises an `InputError` unless `value` is a positive integer of 32 bits."""
+    check(name, value, "a positive integer", int, 1, 2**31 - 1)
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:

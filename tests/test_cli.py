@@ -217,7 +217,7 @@ BAD_INPUTS = {
     "an id outside the vocabulary": (
         nothing,
         [*TRANSLATE, "--banned-ids", "5", "120"],
-        "`banned_ids` must name ids of the vocabulary, integers from 0 to 119. Received: 120.",
+        "`banned_ids` must name ids of the vocabulary, from 0 to 119. Received: 120.",
     ),
     "a stream of several hypotheses": (
         nothing,
@@ -296,7 +296,7 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("keras-transformer: `replicas` must be an integer of at least 1.")
+    assert line.startswith("keras-transformer: `replicas` must be a positive integer.")
 
 
 def new_process(code, folder, **environment):

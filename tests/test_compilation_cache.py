@@ -176,8 +176,18 @@ COMPILE = """
 """
 
 
+def test_programs_of_a_folder_with_a_damaged_one_are_deleted(enable):
+    other, _ = enable(XLA_FLAGS="--xla_cpu_x=1")
+    folder, _ = enable(XLA_FLAGS="")
+    paths = [folder / "damaged.pb", folder / "whole.pb", other / "whole.pb"]
+    for path, content in zip(paths, (b"", b"x", b"x"), strict=True):
+        path.write_bytes(content)
+    assert enable(XLA_FLAGS="") == (folder, [])
+    assert [path.exists() for path in paths] == [False, False, True]
+
+
 @pytest.mark.tensorflow
-def test_a_damaged_program_is_compiled_again_and_a_whole_one_is_not(enable, tmp_path):
+def test_a_program_is_compiled_once(enable, tmp_path):
     def run():
         os.environ.pop("TF_XLA_FLAGS")  # The process sets it.
         done = subprocess.run(
@@ -190,13 +200,8 @@ def test_a_damaged_program_is_compiled_again_and_a_whole_one_is_not(enable, tmp_
     environment["XDG_CACHE_HOME"] = str(tmp_path / "a space")  # the flags are words
     enable(**environment)
     first = run()
-    broken, kept = first
-    whole = broken.read_bytes()
-    for damaged in (b"", bytes(len(whole)), *(whole[:size] for size in range(1, len(whole), 97))):
-        broken.write_bytes(damaged)
-        enable(**environment)
-        assert not broken.exists(), len(damaged)
-    broken.write_bytes(whole[: len(whole) // 2])  # which the second process finds
+    missing, kept = first
+    missing.unlink()
+    enable(**environment)
     second = run()
-    assert second[kept] == first[kept]
-    assert broken.stat().st_size == len(whole)
+    assert second[kept] == first[kept] and missing in second

@@ -1,3 +1,5 @@
+import pickle
+
 from keras_transformer.errors import InputError, did_you_mean
 
 
@@ -12,3 +14,9 @@ def test_the_nearest_name_is_suggested_if_one_is_near():
     assert did_you_mean("zepz", known, cutoff=0.0) == " Did you mean `epochs`?"
     # A key of a file need not be text.
     assert did_you_mean(3, known) == ""
+
+
+def test_the_text_at_fault_is_a_place_from_0_and_named_from_1():
+    error = pickle.loads(pickle.dumps(InputError("Too long.", 2)))
+    assert (str(error), error.message, error.index) == ("Text 3: Too long.", "Too long.", 2)
+    assert str(InputError("No file.")) == "No file."

@@ -39,7 +39,7 @@ def test_each_text_has_its_ids_and_a_blank_one_has_none():
 
 def test_a_text_that_just_fits_is_no_long_text():
     assert source_ids(["5 7 11"], TOKENIZER, 4, "refuse") == ([[5, 7, 11, EOS]], [[0]])
-    with pytest.raises(InputError, match="at most 3 tokens.*Received: 4 tokens, text 1"):
+    with pytest.raises(InputError, match="Text 1: .*at most 3 tokens.*Received: 4 tokens"):
         source_ids(["5 7 11"], TOKENIZER, 3, "refuse")
 
 
@@ -100,7 +100,9 @@ def test_another_way_with_long_texts_is_refused():
 def test_prefixes_have_no_end_and_leave_room_for_one_token():
     assert prefix_ids(None, 2, TOKENIZER, 3) == [(), ()]
     assert prefix_ids(["5 7", ""], 2, TOKENIZER, 3) == [[5, 7], []]
-    with pytest.raises(InputError, match="fewer tokens.*3. Received: 3 tokens, prefix 2"):
+    with pytest.raises(
+        InputError, match="Text 2: .*fewer tokens.*3. Received: a prefix of 3 tokens"
+    ):
         prefix_ids(["5", "5 7 11"], 2, TOKENIZER, 3)
     with pytest.raises(InputError, match="Received: 1 prefixes and 2 texts"):
         prefix_ids(["5"], 2, TOKENIZER, 3)
@@ -111,7 +113,7 @@ def test_targets_are_texts_or_ids():
     assert ids_and_texts("targets", ["5 7", ""], TOKENIZER, 3) == expected
     assert ids_and_texts("targets", [(5, 7, EOS), [EOS]], TOKENIZER, 3) == expected
     assert ids_and_texts("targets", [], TOKENIZER, 3) == ([], [])
-    with pytest.raises(InputError, match="`targets` must have at most 3 tokens.*text 2: '5 7 11'"):
+    with pytest.raises(InputError, match="Text 2: .* at most 3 tokens.* '5 7 11'"):
         ids_and_texts("targets", ["5", "5 7 11"], TOKENIZER, 3)
     with pytest.raises(InputError, match="`targets` must be a list of strings"):
         ids_and_texts("targets", ["5", [7]], TOKENIZER, 3)
@@ -171,7 +173,8 @@ def test_characters_of_a_prefix_that_the_vocabulary_lacks_are_named(sentences):
     assert prefix_ids(["a dog", "\u200b"], 2, sentences, 9)[1] == []
     with pytest.raises(InputError) as caught:
         prefix_ids(["a", "a xüx dog"], 2, sentences, 20)
-    assert str(caught.value).endswith("Received: 'x', 'ü' in 'a xüx dog', prefix 2.")
+    assert caught.value.message.endswith("Received: 'x', 'ü' in 'a xüx dog'.")
+    assert caught.value.index == 1
 
 
 @pytest.mark.tensorflow

@@ -37,8 +37,8 @@ def add_declared(
         declared: A class of `declaration.option` fields.
         groups: The title of each group in `--help`, under the option that it begins with.
         names: The options to add; all by default.
-        kinds: Types and metavars that differ from those of the declaration.
-        defaults: Words for defaults that are not those of the declaration.
+        kinds: Types and metavars that differ from the declaration.
+        defaults: Words for defaults that a command has instead of the declared ones.
     """
     group = command
     for name, schema in properties(schema_of(declared)).items():
@@ -115,7 +115,7 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
-    # How many translations are written is a command's own.
+    # Commands have an `n_best` of their own.
     names = properties(schema_of(DecodingOptions)).keys() - {"n_best"}
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
     add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT)

@@ -1,4 +1,4 @@
-"""The commands `keras-transformer evaluate` and `score`: how good, and how probable."""
+"""The commands `keras-transformer score`, `evaluate` and `inspect`: measures of a model."""
 
 import argparse
 import json
@@ -13,9 +13,20 @@ from keras_transformer.commands.arguments import (
     given,
 )
 
+_HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
+_GOLD = "gold alignments (0-0 sure, 1p2 possible): of the sentence, or of the corpus' first lines"
+_INSPECT = (
+    ("target", str, "TEXT", "its translation; default: the one that the model finds"),
+    ("without_heads", str, "HEADS", _HEADS),
+    ("gold", str, "FILE", _GOLD),
+    ("conllu", str, "FILE", "dependencies of sentences of the source language, for heads' roles"),
+    ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
+    ("beam_size", int, "N", "default: the run's"),
+)
+
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `score` and `evaluate` to the subparsers of the command line."""
+    """Adds `score`, `evaluate` and `inspect` to the subparsers of the command line."""
     command = commands.add_parser(
         "score",
         help="how probable a model holds given translations, as JSON lines",
@@ -33,6 +44,14 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         options=_add_evaluate_options,
     )
     command.set_defaults(command=_evaluate)
+
+    command = commands.add_parser(
+        "inspect",
+        help="see inside a run: attention, alignment, positions, heads",
+        description="Writes an interactive page of a sentence's attention, pictures and tables.",
+        options=_add_inspect_options,
+    )
+    command.set_defaults(command=_inspect)
 
 
 def _add_score_options(command):
@@ -57,8 +76,23 @@ def _add_evaluate_options(command):
     add_decoding(command)
 
 
+def _add_inspect_options(command):
+    add_model(command, "a run folder")
+    command.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
+    command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
+    add_options(command, *_INSPECT)
+    command.add_argument(
+        "--corpus",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        default=argparse.SUPPRESS,
+        help="aligned files to measure the heads on; default: the run's validation text",
+    )
+
+
 def _score(options):
-    from keras_transformer.commands.line_reader import Progress
+    from keras_transformer.commands.line_reader import progress_bar
     from keras_transformer.commands.line_stream import score_lines
     from keras_transformer.files import is_terminal
     from keras_transformer.translator import Translator
@@ -66,14 +100,12 @@ def _score(options):
     translator = Translator.load(options.model)
     shown = is_terminal(sys.stderr) if options.progress is None else options.progress
     values = given(options, "model", "source", "target", "progress")
-    with Progress(None, shown, apart=not is_terminal(sys.stdout)) as progress:
-        score_lines(
-            translator, options.source, options.target, sys.stdout, progress=progress, **values
-        )
+    with progress_bar(None, shown) as bar:
+        score_lines(translator, options.source, options.target, sys.stdout, bar=bar, **values)
 
 
 def _evaluate(options):
-    from keras_transformer.errors import NotSavedError
+    from keras_transformer.errors import InputError, NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
     values = given(options)
@@ -83,4 +115,19 @@ def _evaluate(options):
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise
+    except InputError as error:
+        if error.index is None:
+            raise
+        file = values["reference"] if values.get("source") is None else values["source"]
+        raise InputError(f"{file}, line {error.index + 1}: {error.message}") from None
     print(json.dumps(scores, indent=2))
+
+
+def _inspect(options):
+    from keras_transformer.inspection import inspect_run
+
+    values = given(options, "model", "source", "output")
+    if "without_heads" in values:
+        values["without_heads"] = values["without_heads"].split(",")
+    report = inspect_run(options.model, options.source, options.output, **values)
+    print(json.dumps(report, indent=2, ensure_ascii=False))

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import logging
 import signal
 import sys
 
@@ -52,7 +51,12 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "export",
         help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
         description="Exports a run folder. What is exported is verified against the model.",
+        options=_add_options,
     )
+    command.set_defaults(command=_export)
+
+
+def _add_options(command):
     add_model(command, "a run folder")
     command.add_argument("--format", required=True, choices=list(_FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
@@ -63,7 +67,6 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     command.add_argument_group("saved_model").add_argument(
         "--signatures", nargs="*", metavar="NAME", default=argparse.SUPPRESS, help=_SIGNATURES
     )
-    command.set_defaults(command=_export)
 
 
 def _export(options):
@@ -77,25 +80,9 @@ def _export(options):
                 f"--{name.replace('_', '-')} does not go with --format {options.format}."
             )
     export = getattr(run_exports, function)
-    with _phases_on_stderr(), _cleaned_up_on_sigterm():
+    with _cleaned_up_on_sigterm():
         report = export(options.model, options.output, overwrite=options.overwrite, **values)
     print(json.dumps(report, indent=2))
-
-
-@contextlib.contextmanager
-def _phases_on_stderr():
-    shown, logger = logging.StreamHandler(sys.stderr), logging.getLogger("keras_transformer.export")
-    shown.setFormatter(logging.Formatter("keras-transformer: %(message)s"))
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.INFO)
-    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
-    logger.addHandler(shown)
-    try:
-        yield
-    finally:
-        logger.removeHandler(shown)
-        logger.setLevel(level)
-        logger.propagate = propagate
 
 
 @contextlib.contextmanager

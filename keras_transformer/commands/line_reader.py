@@ -1,19 +1,20 @@
 """Lines of a stream as they come: one when one is there, many when many are; a bar for them."""
 
 import collections
+import contextlib
 import os
 import select
 import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from typing import Any, BinaryIO, NamedTuple
 
 from keras_transformer.errors import InputError
 
 _BYTES_AT_ONCE = 1 << 16
-# Once a line is there, the others get this long to come: a program that writes as fast as it can
-# fills a whole chunk, and nobody who types notices.
+# Seconds that other lines have to come once one is there: a program that writes as fast as it can
+# fills a whole chunk, and a person at the keyboard does not notice.
 _PATIENCE_SECONDS = 0.01
 
 
@@ -28,8 +29,8 @@ class Line(NamedTuple):
 class LineReader:
     """Reads UTF-8 lines, which end at `"\\n"` or `"\\r\\n"` alone.
 
-    There is no thread behind it: it asks the system what is there. So nothing is left hanging
-    in a read when the program ends, and a file of any length takes the memory of a chunk.
+    It asks the system for what is there, without a thread: no read hangs when the program ends,
+    and a file of any length takes the memory of a chunk.
     """
 
     def __init__(self, stream: BinaryIO, name: str | os.PathLike = "stdin"):
@@ -45,9 +46,9 @@ class LineReader:
         self._taken = 0
 
     def take(self, most: int) -> list[Line]:
-        """Waits for a line, and takes with it those that are there; none at the end of the stream.
+        """Waits for a line and returns all lines that are there; none at the end of the stream.
 
-        Raises `InputError` for a line that is not UTF-8, once those before it have been given.
+        Raises `InputError` for a line that is not UTF-8, after the lines before it were returned.
         """
         while not self._lines and not self._ended:
             self._is_ready(None)
@@ -112,11 +113,11 @@ def read_chunks(stream: BinaryIO, most: int) -> Iterator[list[Line]]:
 def with_prefixes(
     chunks: Iterable[list[Line]], path: str | os.PathLike | None
 ) -> Iterator[list[tuple[Line, str | None]]]:
-    """Puts each line together with its target prefix, in constant memory.
+    """Pairs each line with its target prefix, in constant memory.
 
     The file `path` has a line for each line of the input, a blank one where nothing is forced;
-    without a file all prefixes are None. Raises `InputError` where it has not as many lines or is
-    not UTF-8, once the lines before that place have been given.
+    without a file all prefixes are None. Raises `InputError` where its lines end or are not UTF-8,
+    after the lines before that place were yielded.
     """
     if path is None:
         for lines in chunks:
@@ -146,70 +147,30 @@ def with_prefixes(
             )
 
 
-class Progress:
-    """A bar with sentences per second and, where the input's size is known, the time left.
+@contextlib.contextmanager
+def progress_bar(total: int | None = None, shown: bool = True) -> Iterator[Any]:
+    """A tqdm bar on stderr for `total` bytes of lines; `advance` counts finished lines."""
+    from tqdm import tqdm
 
-    Args:
-        total: Bytes of the input; None if unknown.
-        shown: Whether there is a bar at all.
-        file: Where it and messages are written; stderr by default.
-        apart: Whether the results go elsewhere; otherwise the bar is cleared before each.
-    """
+    tqdm.monitor_interval = 0  # no thread that looks after it
+    start = "{percentage:3.0f}%|{bar}| " if total else ""
+    form = start + "{desc} [{elapsed}" + ("<{remaining}]" if total else "]")
+    options = {"bar_format": form, "dynamic_ncols": True, "disable": not shown}
+    with tqdm(total=total or None, file=sys.stderr, **options) as bar:
+        bar.sentences = 0
+        yield bar
 
-    def __init__(
-        self,
-        total: int | None = None,
-        shown: bool = True,
-        file: TextIO | None = None,
-        apart: bool = True,
-    ):
-        self._file = sys.stderr if file is None else file
-        self._apart = apart
-        self._sentences = 0
-        self._start = time.perf_counter()
-        self._bar = self._make_bar(total) if shown else None
-        self._drawn = shown
 
-    def _make_bar(self, total):
-        from tqdm import tqdm
-
-        class Bar(tqdm):
-            monitor_interval = 0  # no thread that looks after it
-
-        start = "{percentage:3.0f}%|{bar}| " if total else ""
-        end = "<{remaining}]" if total else "]"
-        form = start + "{desc} [{elapsed}" + end
-        return Bar(total=total or None, file=self._file, bar_format=form, dynamic_ncols=True)
-
-    def advance(self, lines: Sequence[Line]) -> None:
-        """Counts lines that are done."""
-        if self._bar is None:
-            return
-        self._sentences += len(lines)
-        rate = self._sentences / (time.perf_counter() - self._start)
-        self._bar.set_description_str(f"{self._sentences} sentences, {rate:.1f}/s", refresh=False)
-        # Not `update`, which draws by the clock: chunks come seldom.
-        self._bar.n += sum(line.size for line in lines)
-        self._bar.refresh()
-        self._drawn = True
-
-    def log(self, message: str) -> None:
-        """Writes a line of its own."""
-        self.clear(always=True)
-        print(f"keras-transformer: {message}", file=self._file, flush=True)
-
-    def clear(self, always: bool = False) -> None:
-        """Takes the bar away, until the next `advance`, for what is to be written there."""
-        if self._bar is not None and self._drawn and (always or not self._apart):
-            self._bar.clear()
-            self._drawn = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        if self._bar is not None:
-            self._bar.close()
+def advance(bar: Any, lines: Sequence[Line]) -> None:
+    """Counts lines in a bar of `progress_bar`, which shows their rate."""
+    if bar.disable:
+        return
+    bar.sentences += len(lines)
+    rate = bar.sentences / (time.time() - bar.start_t)
+    bar.set_description_str(f"{bar.sentences} sentences, {rate:.1f}/s", refresh=False)
+    # Not `update`, which draws by the clock: chunks come seldom.
+    bar.n += sum(line.size for line in lines)
+    bar.refresh()
 
 
 def size_left(stream: Any) -> int | None:

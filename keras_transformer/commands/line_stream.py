@@ -4,15 +4,14 @@ import contextlib
 import json
 import math
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
-from keras_transformer.commands.line_reader import Line, Progress, read_chunks, with_prefixes
-from keras_transformer.errors import InputError
+from keras_transformer.commands.line_reader import Line, advance, read_chunks, with_prefixes
+from keras_transformer.errors import InputError, say
 from keras_transformer.files import one_line
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
@@ -20,8 +19,6 @@ from keras_transformer.translator import Translator
 _LINES_AT_ONCE = 1024
 _BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 _ALIGNMENT_DIGITS = 4
-# How the engine names a text of the list that it was given.
-_PLACE = re.compile(r",? (text|prefix) 1\b")
 
 
 def translate_lines(
@@ -31,7 +28,7 @@ def translate_lines(
     format: str = "text",
     target_prefixes: str | os.PathLike | None = None,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    bar: Any = None,
     **options: Any,
 ) -> None:
     """Translates each line of a stream, in order, in constant memory.
@@ -43,16 +40,16 @@ def translate_lines(
         translator: `Translator`.
         input: Binary stream of UTF-8 lines.
         output: Text stream.
-        format: How a translation is written, a key of `FORMATS`.
+        format: A key of `FORMATS`.
         target_prefixes: Path of a file with a target prefix for each line.
-        batch_size, **options: As `Translator.translate` takes them.
-        progress: `Progress`; by default one that shows warnings alone.
+        batch_size, **options: Arguments of `Translator.translate`.
+        bar: `progress_bar`.
 
     Raises:
         InputError: An option is out of range, raised before anything is read; or a line is at
             fault, raised when the lines before it have been written.
     """
-    # What is wrong with the options is no line's fault.
+    # Options are checked first: a wrong one is no line's fault.
     translator.translate([], batch_size=batch_size, **options)
 
     def translate(pairs):
@@ -66,7 +63,7 @@ def translate_lines(
         output.write(FORMATS[format](pair[0], translation))
 
     chunks = with_prefixes(read_chunks(input, chunk_size(batch_size)), target_prefixes)
-    _write_each(translate, chunks, write, output, "stdin", progress)
+    _write_each(translate, chunks, write, output, "stdin", bar)
 
 
 def translate_incrementally(
@@ -75,13 +72,12 @@ def translate_incrementally(
     output: TextIO,
     target_prefixes: str | os.PathLike | None = None,
     rewrite: bool = False,
-    progress: Progress | None = None,
     **options: Any,
 ) -> None:
     """Translates each line of a stream and writes its text token by token.
 
-    As `translate_lines`, with the options of `Translator.stream`; `rewrite` says that `output` is
-    a terminal, where text that changes can be written anew.
+    Takes the arguments of `translate_lines`, the options of `Translator.stream`, and `rewrite`:
+    `output` is a terminal, where text that changes can be written anew.
     """
     translator.stream("", **options)
 
@@ -96,7 +92,7 @@ def translate_incrementally(
         write_growing(texts, output, rewrite)
 
     chunks = with_prefixes(read_chunks(input, 1), target_prefixes)
-    _write_each(stream, chunks, write, output, "stdin", progress)
+    _write_each(stream, chunks, write, output, "stdin")
 
 
 def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -> None:
@@ -118,12 +114,13 @@ def score_lines(
     target: str | os.PathLike,
     output: TextIO,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    bar: Any = None,
     **options: Any,
 ) -> None:
     """Writes a JSON object for each pair of aligned files, with the model's probabilities.
 
-    As `translate_lines`, with the paths of the two texts and the options of `Translator.score`.
+    Takes the paths of the two texts, the options of `Translator.score`, and the other arguments of
+    `translate_lines`.
     """
     from keras_transformer.data import read_pairs
 
@@ -142,64 +139,67 @@ def score_lines(
 
     most = chunk_size(batch_size)
     chunks = (pairs[start : start + most] for start in range(0, len(pairs), most))
-    _write_each(score, chunks, write, output, f"{source} and {target}", progress)
+    _write_each(score, chunks, write, output, f"{source} and {target}", bar)
 
 
 def chunk_size(batch_size: int) -> int:
-    """Lines to wait for: many, as they are sorted by length, and whole batches of them."""
+    """Lines to wait for: many, because they are sorted by length, and whole batches of them."""
     return batch_size * max(1, _LINES_AT_ONCE // batch_size)
 
 
-def _write_each(function, chunks, write, output, name, progress):
-    progress = Progress(shown=False) if progress is None else progress
+def _write_each(function, chunks, write, output, name, bar=None):
+    """Writes what a function makes of each chunk, up to the line at fault."""
+    # Clears a bar while something is written on its terminal.
+    apart = contextlib.nullcontext if bar is None else bar.external_write_mode
+
+    def log(text):
+        with apart():
+            say(text)
+
     for pairs in chunks:
-        for pair, result in each_line(function, pairs, name, progress.log):
-            progress.clear()
-            write(pair, result)
-        output.flush()
-        progress.advance([line for line, _ in pairs])
+        results, error = results_of(function, pairs, name, log)
+        with apart():
+            for pair, result in zip(pairs, results, strict=False):
+                write(pair, result)
+            output.flush()
+        if error is not None:
+            raise error
+        if bar is not None:
+            advance(bar, [line for line, _ in pairs])
 
 
-def each_line(
+def results_of(
     function: Callable[[list], Iterable],
     pairs: list[tuple[Line, Any]],
     name: str,
-    log: Callable[[str], None],
-) -> Iterator[tuple[tuple[Line, Any], Any]]:
-    """Calls a function of a list, and finds the line at fault where it refuses the list.
-
-    Yields `(pair, result)` in order, before an `InputError` with the number of the line at fault.
+    log: Callable[[object], None] = say,
+) -> tuple[Iterable, InputError | None]:
+    """The results of a function of lines, up to the line at fault, and an error that names it.
 
     Args:
-        function: From such a list to as many results; refuses with an `InputError`, at once.
+        function: From a list of pairs to as many results; refuses with an `InputError`, at once.
         pairs: Lines, each with its prefix or target.
-        name: What messages call the lines' file.
+        name: Name of the lines' file in messages.
         log: Called with each warning of `function`, as one line.
     """
     first, last = pairs[0][0].number, pairs[-1][0].number
     where = f"{name}, line {first}" if first == last else f"{name}, lines {first} to {last}"
     try:
-        with _logged_warnings(where, log):
+        with warnings.catch_warnings(record=True) as caught:
+            # A warning for other lines is not a repetition.
+            warnings.simplefilter("always", UserWarning)
             results = function(pairs)
     except InputError as error:
-        if len(pairs) == 1:
-            raise InputError(f"{where}: {_PLACE.sub('', str(error))}") from None
-        # Refusing costs nothing, so what has been translated on the way is all of use.
-        half = len(pairs) // 2
-        for part in (pairs[:half], pairs[half:]):
-            yield from each_line(function, part, name, log)
-        return
-    yield from zip(pairs, results, strict=True)
-
-
-@contextlib.contextmanager
-def _logged_warnings(where, log):
-    with warnings.catch_warnings(record=True) as caught:
-        # A warning for other lines is not a repetition.
-        warnings.simplefilter("always", UserWarning)
-        yield
+        if error.index is None:
+            return (), InputError(f"{where}: {error}")
+        results, earlier = (), None
+        if error.index:
+            results, earlier = results_of(function, pairs[: error.index], name, log)
+        number = pairs[error.index][0].number
+        return results, earlier or InputError(f"{name}, line {number}: {error.message}")
     for each in caught:
-        log(f"{where}: {' '.join(str(each.message).split())}")
+        log(f"{where}: {each.message}")
+    return results, None
 
 
 def as_text(line: Line, translation: Translation) -> str:

@@ -1,4 +1,4 @@
-"""The command `keras-transformer translate`."""
+"""The commands `keras-transformer translate` and `chat`: text in, text out."""
 
 import argparse
 import contextlib
@@ -11,11 +11,14 @@ from keras_transformer.commands.arguments import (
     add_model,
     add_options,
     add_progress,
+    add_sampling,
     given,
 )
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 
 _OWN = ("model", "threads", "json", "stream", "progress", "engine")
+_TOP_P = 0.9
+_RESET = "/reset"
 _BULK = (
     ("workers", int, "N", "processes that translate; default: 1"),
     ("chunk_lines", int, "N", "lines that a worker translates at a time; default: 1000"),
@@ -23,18 +26,28 @@ _BULK = (
 )
 
 
-def add_command(commands: argparse._SubParsersAction) -> None:
-    """Adds `translate` to the subparsers of the command line."""
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Adds `translate` and `chat` to the subparsers of the command line."""
     command = commands.add_parser(
         "translate",
         help="translate stdin, a line in, a line out",
         description="Translates the lines of stdin to stdout, in their order, as they come.",
-        options=_add_options,
+        options=_add_translate_options,
     )
     command.set_defaults(command=_translate)
 
+    command = commands.add_parser(
+        "chat",
+        help="hold a conversation with a model that was trained on some",
+        description="Answers the lines of stdin one by one, each with what was said before in "
+        f"mind. {_RESET} begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
+        "random; with --beam-size they are searched for.",
+        options=_add_chat_options,
+    )
+    command.set_defaults(command=_chat)
 
-def _add_options(command):
+
+def _add_translate_options(command):
     group = command.add_argument_group("input and output")
     add_model(group)
     prefixes = "what each translation begins with, a line for each line of stdin"
@@ -61,6 +74,12 @@ def _add_options(command):
     add_decoding(command)
 
 
+def _add_chat_options(command):
+    add_model(command)
+    names = ("beam_size", "temperature", "top_k", "top_p", "seed", "max_length")
+    add_sampling(command, *names, beam_size="none, sampling", top_p=str(_TOP_P))
+
+
 def _translate_files(options):
     from keras_transformer.bulk import translate_corpus
 
@@ -84,7 +103,7 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
-    from keras_transformer.commands.line_reader import Progress, size_left
+    from keras_transformer.commands.line_reader import progress_bar, size_left
     from keras_transformer.commands.line_stream import translate_incrementally, translate_lines
     from keras_transformer.files import is_terminal
     from keras_transformer.translator import Translator
@@ -101,21 +120,49 @@ def _translate(options):
         raise InputError("stdin is closed: expected lines of text.")
     threads = {"threads": options.threads} if "threads" in options else {}
     translator = Translator.load(options.model, **threads)
-    source, values, apart = sys.stdin.buffer, given(options, *_OWN), not is_terminal(sys.stdout)
+    source, values = sys.stdin.buffer, given(options, *_OWN)
     if "stream" in options:
-        with Progress(shown=False) as progress:
-            values |= {"rewrite": not apart, "progress": progress}
-            translate_incrementally(translator, source, sys.stdout, **values)
+        rewrite = is_terminal(sys.stdout)
+        translate_incrementally(translator, source, sys.stdout, rewrite=rewrite, **values)
         return
     format = "json" if "json" in options else "list" if values.get("n_best", 1) > 1 else "text"
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
-    with Progress(size_left(source), shown, apart=apart) as progress:
-        translate_lines(translator, source, sys.stdout, format, progress=progress, **values)
+    with progress_bar(size_left(source), shown) as bar:
+        translate_lines(translator, source, sys.stdout, format, bar=bar, **values)
 
 
 def _refuse(options, names, rule):
     for name in names:
         if getattr(options, name, None) not in (None, False):
             raise InputError(f"--{name.replace('_', '-')} {rule}.")
+
+
+def _chat(options):
+    from keras_transformer.commands.line_reader import read_chunks
+    from keras_transformer.commands.line_stream import write_growing
+    from keras_transformer.dialog import Conversation
+    from keras_transformer.files import is_terminal
+    from keras_transformer.translator import Translator
+
+    if sys.stdin is None:
+        raise InputError("stdin is closed: expected lines of text.")
+    values = given(options, "model")
+    if "beam_size" not in values:
+        values = {"sampling": True, "top_p": _TOP_P, **values}
+    conversation = Conversation(Translator.load(options.model), **values)
+    typed, shown = is_terminal(sys.stdin), is_terminal(sys.stdout)
+    prompt = "> " if typed and shown else ""
+    print(prompt, end="", flush=True)
+    for (line,) in read_chunks(sys.stdin.buffer, 1):
+        message = line.text.strip()
+        if message == _RESET:
+            conversation.history.clear()
+        elif message:
+            try:
+                write_growing(conversation.reply(message), sys.stdout, rewrite=shown)
+            except InputError as error:
+                say(error.message)  # Of this message alone.
+        print(prompt, end="", flush=True)
+    print("\n" if prompt else "", end="")

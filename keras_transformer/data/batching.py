@@ -104,7 +104,7 @@ def plan_batches(
     shapes = check_shapes(shapes, lengths)
     bucket_of = np.searchsorted([length for _, length in shapes], lengths).astype(np.uint16)
     plan: list[tuple[int, np.ndarray]] = []
-    # What an epoch of millions of examples takes most memory for.
+    # The indices take most memory in an epoch of millions of examples.
     index_type = np.int32 if len(lengths) < 2**31 else np.int64
     left_over = np.zeros(0, index_type)
     for index, (batch, _) in enumerate(shapes):

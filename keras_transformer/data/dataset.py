@@ -32,23 +32,23 @@ class ParallelDataset:
 
     Args:
         batch_tokens: Most positions of a batch on one side, padding counted.
-        max_shapes: Most shapes, each of which XLA compiles once.
-        shuffle: Whether each epoch has an order of its own. False: one fixed order.
+        max_shapes: Most shapes; XLA compiles each once.
+        shuffle: True: each epoch has its own order; False: one fixed order.
         seed: Together with the epoch's number it decides that order, on every machine.
-        shapes: Shapes to use instead of choosing them, such as those of the training set, so that
+        shapes: Shapes to use instead of choosing them, such as the training set's, so that
             validation compiles nothing new. `batch_tokens` and `max_shapes` then do nothing.
-        copies: How many times all rows of a batch stand in it, one copy below the other. The
+        copies: Number of times that all rows of a batch stand in it, one copy below the other. The
             attributes count one.
-        short_targets: Whether batches have targets of similar length, too, which get a quarter or
+        short_targets: True: batches have targets of similar length, too, which get a quarter or
             half of the shape's length where that holds them: three times as many shapes in all.
-        with_sources: Whether the model reads the sources; otherwise batches are
+        with_sources: False for a model that reads no sources: batches are
             `((target_in_ids,), target_out_ids)`, and sources do not count as tokens.
-        accumulation_steps: How many batches make one step of the optimizer. If more than one, a
+        accumulation_steps: Batches that make one step of the optimizer. For more than one, a
             batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
             gradients of the *sums* of so many batches is that of the mean over all their tokens.
             Batches of padding fill the last step of an epoch.
-        host: Of several hosts this one, whose rows alone its batches have.
-        hosts: How many.
+        host: This host; its batches have its rows alone.
+        hosts: Number of hosts.
         shards: Rows of padding make the number of a batch's rows a multiple of this one, which is
             one of `hosts`.
 
@@ -128,7 +128,7 @@ class ParallelDataset:
         return np.sort(self.pairs.lines[self._plan(epoch)[step][1]]).tolist()
 
     def real_tokens_of(self, batch: "Batch") -> int:
-        """Real tokens of a batch, as `real_tokens` counts those of an epoch: one copy's."""
+        """Real tokens of one copy of a batch, counted like `real_tokens` of an epoch."""
         inputs, labels = batch[:2]
         sides = int(np.count_nonzero(inputs[0])), int(np.count_nonzero(labels))
         return self._sum_of_sides(*sides) // self.copies
@@ -152,7 +152,7 @@ class ParallelDataset:
         return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
 
     def _predictions(self, rows):
-        """How many tokens of some pairs the model predicts."""
+        """Number of tokens of some pairs that the model predicts."""
         offsets = self.pairs.target_offsets
         return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
 
@@ -216,7 +216,7 @@ class ParallelDataset:
         return dataset.prefetch(_PREFETCH)
 
     def to_py_dataset(self, start: int = 0) -> "keras.utils.PyDataset":
-        """The same batches for `model.fit` without TensorFlow, on any backend; as `to_tf_dataset`.
+        """A `keras.utils.PyDataset` of these batches, for any backend, without TensorFlow.
 
         Each pass takes the order of `self.epoch`, and is followed by that of the next number. `fit`
         must be given `shuffle=False`: Keras would put its own order in the place of this one, and
@@ -263,7 +263,7 @@ class LabelledDataset(ParallelDataset):
     """`ParallelDataset` of texts with `Labels`: batches `((source_ids,), label_ids)`.
 
     Both are int32, `label_ids` `(batch, 1)` with `NO_LABEL` for a row of padding; an end of a
-    target is not predicted, and real tokens are those of the texts.
+    target is not predicted, and real tokens are the tokens of the texts.
     """
 
     _inputs = 1

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.config.checks import check
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, offsets_of
+from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
 from keras_transformer.owned_folder import OwnedFolder, remove_left_behind
@@ -34,9 +34,25 @@ _RATIO_NEEDS_TOKENS = 10
 _CHUNK = 50_000
 
 
+@declared
+class PairChecks:
+    """Checks of training pairs."""
+
+    max_length: int = option(
+        128, "Most tokens of a side, EOS included; longer pairs are dropped.", ge=2
+    )
+    max_length_ratio: float | None = option(
+        4.0,
+        "Most times that one side may be as long as the other, in tokens, looked at once the "
+        "longer one has more than 10; other pairs are dropped. null: any.",
+        ge=1,
+    )
+    drop_duplicates: bool = option(True, "Keep only the first of equal training pairs.")
+
+
 @dataclasses.dataclass(frozen=True)
 class DropCount:
-    """How many pairs one reason dropped, and the first of their line numbers (from 1)."""
+    """Number of pairs that one reason dropped, and their first line numbers (from 1)."""
 
     count: int
     first_lines: tuple[int, ...]
@@ -69,22 +85,17 @@ def encode_pairs(
     target_texts: Sequence[str],
     source_tokenizer: Any,
     target_tokenizer: Any,
-    max_length: int = 128,
-    max_length_ratio: float | None = 4.0,
-    drop_duplicates: bool = True,
+    **checks: Any,
 ) -> tuple[EncodedPairs, PairReport]:
     """Tokenizes parallel text once and drops the pairs that would harm training.
 
     Args:
         source_texts: A text a pair.
-        target_texts: As many.
+        target_texts: A text a pair.
         source_tokenizer: Has `tokenize(texts, add_eos=False)` giving lists of ids.
-        target_tokenizer: The same object for a joint vocabulary.
-        max_length: Most tokens of a side, including EOS.
-        max_length_ratio: Most times that one side may be as long as the other, in tokens; looked
-            at once the longer side has more than 10 tokens. None switches the check off.
-        drop_duplicates: Keep only the first of equal pairs of texts. False for validation and
-            test sets, whose score is defined over all their lines.
+        target_tokenizer: `source_tokenizer` for a joint vocabulary.
+        **checks: Fields of `PairChecks`. `drop_duplicates=False` is for validation and test sets,
+            whose score is defined over all their lines.
 
     Raises:
         InputError: The counts differ, an option is out of range, or no pair is left.
@@ -97,9 +108,9 @@ def encode_pairs(
             "Both sides need the same number of texts. "
             f"Received: {len(source_texts)} sources, {len(target_texts)} targets."
         )
-    options = _Options(max_length, max_length_ratio, drop_duplicates)
+    options = PairChecks(**checks)
     pairs = zip(source_texts, target_texts, strict=True)
-    return _encode(pairs, (source_tokenizer, target_tokenizer), options, None)
+    return _encode(pairs, (source_tokenizer, target_tokenizer), options)
 
 
 def encode_files(
@@ -107,45 +118,45 @@ def encode_files(
     target: str | os.PathLike | None,
     source_tokenizer: Any,
     target_tokenizer: Any,
-    max_length: int = 128,
-    max_length_ratio: float | None = 4.0,
-    drop_duplicates: bool = True,
     cache: str | os.PathLike | None = None,
     known_digests: dict[str, Any] | None = None,
     read: Callable[..., Iterator[tuple[str, str] | None]] = iterate_pairs,
     with_sources: bool = True,
     held_out: Iterable[tuple[str, str]] = (),
+    **checks: Any,
 ) -> tuple[EncodedPairs, PairReport]:
-    """As `encode_pairs`, of files that need not fit in memory.
+    """Tokenizes and checks pairs of files, like `encode_pairs`, that need not fit in memory.
 
     Args:
-        source: As for `iterate_pairs`, like `target`.
-        source_tokenizer: `Tokenizer`, as for `encode_pairs`, like what follows.
+        source, target: Paths, see `iterate_pairs`.
+        source_tokenizer, …: See `encode_pairs`.
         cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
             options. They are then mapped from there, not held in memory, where about 60 bytes a
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
         known_digests: All that decides the texts, fit for JSON, to find the ids again; by default
             the files' `digests`, which are computed.
         read: Reads from `source` and `target` the pair of each line, or None to leave it out.
-        with_sources: Whether pairs have a source; False: it is empty, the targets alone count.
+        with_sources: False: sources are empty, and the targets alone count.
         held_out: Pairs of texts that are dropped wherever they stand. With a `cache`,
             `known_digests` must depend on them, and on the lines that are left out.
 
     Raises:
-        InputError: As `iterate_pairs` and `encode_pairs`; the folder cannot be written.
+        InputError: See `iterate_pairs` and `encode_pairs`; or the folder cannot be written.
     """
-    options = _Options(max_length, max_length_ratio, drop_duplicates, with_sources)
+    options = PairChecks(**checks)
     tokenizers = source_tokenizer, target_tokenizer
     if cache is None:
-        return _encode(read(source, target), tokenizers, options, None, held_out)
+        return _encode(
+            read(source, target), tokenizers, options, held_out=held_out, with_sources=with_sources
+        )
     texts = known_digests or digests(filter(None, read(source, target)))
-    folder = pathlib.Path(cache) / _key(texts, tokenizers, options)
+    folder = pathlib.Path(cache) / _key(texts, tokenizers, options, with_sources)
     remove_left_behind(folder.parent)
     if not (folder / "report.json").exists():
         try:
             with OwnedFolder(folder).staged() as staging:
                 lines = read(source, target)
-                pairs, report = _encode(lines, tokenizers, options, staging, held_out)
+                pairs, report = _encode(lines, tokenizers, options, staging, held_out, with_sources)
                 for name in ("source_offsets", "target_offsets", "lines"):
                     np.save(staging / f"{name}.npy", getattr(pairs, name))
                 write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
@@ -156,22 +167,8 @@ def encode_files(
     return _load(folder)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    max_length: int
-    max_length_ratio: float | None
-    drop_duplicates: bool
-    with_sources: bool = True
-
-    def __post_init__(self):
-        rule = "an integer of at least 2, a token and EOS"
-        check("max_length", self.max_length, rule, int, 2)
-        if (ratio := self.max_length_ratio) is not None:
-            check("max_length_ratio", ratio, "at least 1, or None", (int, float), 1, float("inf"))
-
-
 def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What tells texts from others: SHA-256 of each side, read once."""
+    """SHA-256 of each side of the texts, read once."""
     sides = hashlib.sha256(), hashlib.sha256()
     for pair in pairs:
         for digest, line in zip(sides, pair, strict=True):
@@ -179,9 +176,10 @@ def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: side.hexdigest() for name, side in zip(("source", "target"), sides, strict=True)}
 
 
-def _key(text_digests, tokenizers, options):
+def _key(text_digests, tokenizers, options, with_sources):
     models = [hashlib.sha256(each.model_bytes).hexdigest() for each in tokenizers]
-    content = ["with lines", text_digests, models, dataclasses.asdict(options)]
+    checks = {**dataclasses.asdict(options), "with_sources": with_sources}
+    content = ["with lines", text_digests, models, checks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -209,7 +207,7 @@ def _mapped(file):
     return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
-def _encode(pairs, tokenizers, options, folder, held_out=()):
+def _encode(pairs, tokenizers, options, folder=None, held_out=(), with_sources=True):
     numbered = ((line, pair) for line, pair in enumerate(pairs, start=1) if pair is not None)
     lines, held_out = [np.zeros(0, np.int64)], set(held_out)
     names = ("source.ids", "target.ids")
@@ -224,7 +222,8 @@ def _encode(pairs, tokenizers, options, folder, held_out=()):
             for side, tokenizer, add_eos in zip(texts, tokenizers, (True, False), strict=True)
         ]
         (_, source_lengths), (_, target_lengths) = found
-        reasons.append(_reasons(source_lengths - 1, target_lengths, options))
+        source_tokens = source_lengths - 1 if with_sources else target_lengths
+        reasons.append(_reasons(source_tokens, target_lengths, options))
         keep = reasons[-1] == _KEPT
         if held_out:
             keep &= [pair not in held_out for pair in chunk]
@@ -252,7 +251,7 @@ def _encode(pairs, tokenizers, options, folder, held_out=()):
 
 
 def _are_first(chunks):
-    """Which of these numbers have not been there before; the chunks are emptied on the way."""
+    """True for the first occurrence of each number; the chunks are emptied on the way."""
     values = np.concatenate(chunks)
     chunks.clear()
     # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
@@ -309,8 +308,6 @@ def _tokenize(texts, tokenizer, add_eos):
 
 def _reasons(source_tokens, target_tokens, options):
     """uint8 `(pairs,)`: why a pair is dropped, or 0."""
-    if not options.with_sources:
-        source_tokens = target_tokens
     shorter = np.minimum(source_tokens, target_tokens)
     longer = np.maximum(source_tokens, target_tokens)
     conditions = [shorter == 0, longer + 1 > options.max_length]

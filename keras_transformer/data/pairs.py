@@ -21,7 +21,7 @@ def iterate_pairs(
         target: Path of the target lines, as many as `source` has.
 
     Raises:
-        InputError: As `read_lines`; the line counts differ; or a line of the two-column file
+        InputError: See `read_lines`; or the line counts differ; or a line of the two-column file
             does not have exactly two columns.
     """
     if target is None:

@@ -190,7 +190,7 @@ class ModelEngine(Engine):
             if (count := len(source) - 1 + len(target)) > self.max_target_length:
                 most = self.max_target_length
                 rule = f"A source and its target must have at most {most} tokens together."
-                raise InputError(f"{rule} Received: {count} tokens, text {place + 1}.")
+                raise InputError(f"{rule} Received: {count} tokens.", place)
 
     def stream(
         self, text: str, target_prefix: str = "", long_input: inputs.LongInput = "refuse", **options

@@ -47,8 +47,7 @@ def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
             result.append(text.encode("utf-8"))
         except UnicodeEncodeError:
             raise InputError(
-                f"`{name}` must be valid Unicode. Received: half a surrogate pair in the text at "
-                f"place {place}."
+                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", place
             ) from None
     return result
 

@@ -4,16 +4,15 @@ import io
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
+import pydantic
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_choice
-from keras_transformer.config.checks import check
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines, write_output
-
-Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 # The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
 # of the model file. More threads than cores do no harm.
@@ -22,11 +21,53 @@ _THREADS = 4
 # paragraphs in scripts of three bytes a character.
 _LONGEST_LINE_BYTES = 65_536
 SPACE = "\u2581"
-"""What stands for a space in a token."""
+"""Stands for a space in a token."""
 # The only control symbol of a vocabulary of words, by which one is known. No text has such a piece:
 # its spaces have become `SPACE`.
 _OF_WORDS = " "
 _SPECIAL_IDS = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+
+
+@declared
+class VocabularyOptions:
+    """Options of `Tokenizer.train`."""
+
+    vocabulary_size: int = option(
+        8000, "Ids of the vocabulary, the four special ones included.", ge=5
+    )
+    byte_fallback: bool = option(
+        False, "Spell characters that the vocabulary lacks in bytes; false: they are unknown."
+    )
+    split_digits: bool = option(False, "Make each digit a token.")
+    whole_words: bool = option(
+        False,
+        "Make tokens of the most frequent words, not of pieces of words; any other is one <unk>. "
+        "Goes with neither `byte_fallback` nor `split_digits`.",
+    )
+    # The range is SentencePiece's.
+    character_coverage: float = option(
+        1.0,
+        "Share of all characters that the vocabulary must cover; about 0.9995 for scripts with "
+        "thousands of characters.",
+        ge=0.98,
+        le=1,
+    )
+    normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = option(
+        "nmt_nfkc", "SentencePiece's normalization; a name with `cf` folds case.", strict=None
+    )
+    turn_separator: str | None = option(
+        None,
+        "Word between two turns of sources that are conversations, such as </s>: one token, which "
+        "no target may have. null: a source is one sequence.",
+        pattern=r"^[^\s\x00,]+$",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_words(self) -> "VocabularyOptions":
+        if self.whole_words and (self.byte_fallback or self.split_digits):
+            name = "byte_fallback" if self.byte_fallback else "split_digits"
+            raise InputError(f"`whole_words` makes no parts of words. Received: {name}=True.")
+        return self
 
 
 class Tokenizer:
@@ -47,7 +88,7 @@ class Tokenizer:
 
     Attributes:
         model_bytes: The serialized model.
-        whole_words: Whether tokens are words, and one unknown word is one unknown token.
+        whole_words: True if tokens are words, and one unknown word is one unknown token.
 
     Example:
 
@@ -74,10 +115,10 @@ class Tokenizer:
             files: A path or a list of paths: UTF-8, plain or gzip (a name in `.gz`). Give both
                 sides of a parallel corpus for a joint vocabulary.
             vocabulary_size: Number of ids, the four special ones counted.
-            **options: As `train_from_texts`.
+            **options: Fields of `VocabularyOptions`.
 
         Raises:
-            InputError: As `read_lines` and `train_from_texts`.
+            InputError: See `read_lines` and `train_from_texts`.
         """
         paths = [files] if isinstance(files, (str, os.PathLike)) else list(files)
         if not paths:
@@ -87,61 +128,34 @@ class Tokenizer:
 
     @classmethod
     def train_from_texts(
-        cls,
-        texts: Iterable[str],
-        vocabulary_size: int,
-        byte_fallback: bool = False,
-        split_digits: bool = False,
-        whole_words: bool = False,
-        character_coverage: float = 1.0,
-        normalization: str = "nmt_nfkc",
-        turn_separator: str | None = None,
+        cls, texts: Iterable[str], vocabulary_size: int, **options: Any
     ) -> "Tokenizer":
-        """Learns a vocabulary; the same texts and options give the same model.
+        """Learns a vocabulary; equal texts and options give equal models.
 
         Args:
             texts: An iterable of strings, one sentence each. Nothing is written to disk.
             vocabulary_size: Number of ids, the four special ones counted.
-            byte_fallback: Spell a character outside the vocabulary as its bytes (256 ids more)
-                instead of giving the unknown id.
-            split_digits: Give every digit its own token.
-            whole_words: Make tokens of the most frequent words; any other word is one unknown
-                token. An id, `"▁"`, is no word: SentencePiece finds unknown words by it. It goes
-                with neither `byte_fallback` nor `split_digits`.
-            character_coverage: Share of the text's characters that become tokens; about 0.9995
-                for scripts with thousands of characters.
-            normalization: A rule set of SentencePiece: `"nmt_nfkc"`, `"nfkc"`, `"nmt_nfkc_cf"`,
-                `"nfkc_cf"` (cf lower-cases) or `"identity"`.
-            turn_separator: A word that becomes one token wherever it begins after a space, such
-                as `"</s>"` between the turns of a conversation. It is not the end of a sentence.
+            **options: Fields of `VocabularyOptions`. Of whole words an id, `"▁"`, is no word:
+                SentencePiece finds unknown words by it.
 
         Raises:
             InputError: An option is out of range, a text is no string, there is no text, or the
                 texts do not give `vocabulary_size` tokens; the message names a size that works.
         """
-        check("vocabulary_size", vocabulary_size, "an integer of at least 5", int, 5)
-        check("byte_fallback", byte_fallback, "true or false", bool)
-        check("split_digits", split_digits, "true or false", bool)
-        check("whole_words", whole_words, "true or false", bool)
-        # SentencePiece's own limits.
-        check("character_coverage", character_coverage, "in [0.98, 1]", (int, float), 0.98, 1)
-        check_choice("normalization", normalization, get_args(Normalization))
-        if whole_words and (byte_fallback or split_digits):
-            name = "byte_fallback" if byte_fallback else "split_digits"
-            raise InputError(f"`whole_words` makes no parts of words. Received: {name}=True.")
+        chosen = VocabularyOptions(vocabulary_size=vocabulary_size, **options)
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
         model = _train_model(
             texts,
-            model_type="word" if whole_words else "unigram",
+            model_type="word" if chosen.whole_words else "unigram",
             vocab_size=vocabulary_size,
-            byte_fallback=byte_fallback,
-            split_digits=split_digits,
-            character_coverage=character_coverage,
-            normalization_rule_name=normalization,
-            control_symbols=[_OF_WORDS] if whole_words else [],
-            user_defined_symbols=[] if turn_separator is None else [SPACE + turn_separator],
+            byte_fallback=chosen.byte_fallback,
+            split_digits=chosen.split_digits,
+            character_coverage=chosen.character_coverage,
+            normalization_rule_name=chosen.normalization,
+            control_symbols=[_OF_WORDS] if chosen.whole_words else [],
+            user_defined_symbols=[SPACE + chosen.turn_separator] if chosen.turn_separator else [],
         )
         return cls(model)
 
@@ -318,17 +332,17 @@ def _checked(texts):
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise InputError(f"Expected several strings. Received: one {type(texts).__name__}.")
     texts = list(texts)
-    for number, text in enumerate(texts, start=1):
+    for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(
-                f"Text {number} must be a string. Received: {type(text).__name__}, {text!r:.40}."
-            )
+            received = f"{type(text).__name__}, {text!r:.40}"
+            raise InputError(f"A text must be a string. Received: {received}.", place)
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InputError(
-                f"Text {number} must be valid Unicode. "
-                f"Received: half a surrogate pair at character {error.start + 1}."
+                "A text must be valid Unicode. "
+                f"Received: half a surrogate pair at character {error.start + 1}.",
+                place,
             ) from None
     return texts
 

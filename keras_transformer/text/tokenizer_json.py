@@ -15,7 +15,7 @@ _NAMES = {PAD_ID: " <pad> ", BOS_ID: " <s> ", EOS_ID: " </s> ", UNK_ID: " \u2047
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The same tokenizer for Hugging Face's `tokenizers`, in Python, Rust or JavaScript.
+    """Converts a tokenizer for Hugging Face's `tokenizers`, in Python, Rust or JavaScript.
 
     It gives the ids of `tokenize`, without a beginning or an end. The special ids have names with
     spaces around, such as `" </s> "`, so that nothing in a text is taken for them; leave them out
@@ -106,7 +106,7 @@ def verify_tokenizer_json(
     texts, outside = list(dict.fromkeys([*texts, *ODD_TEXTS])), []
     ids = tokenizer.tokenize(texts)
     found = [each.ids for each in theirs.encode_batch(texts)]
-    # Of several spaces at the beginning SentencePiece takes all, they take one.
+    # SentencePiece takes all of several spaces at the beginning, they take one.
     decoded = [text.lstrip() for text in theirs.decode_batch(ids)]
     expected = [text.lstrip() for text in tokenizer.detokenize(ids)]
     for text, *pair, one, other in zip(texts, ids, found, expected, decoded, strict=True):

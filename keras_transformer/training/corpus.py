@@ -1,5 +1,6 @@
 """Texts of a recipe: pairs, digests, tokenizers and batches."""
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -19,6 +20,7 @@ from keras_transformer.data.encoding import digests
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.tokenizer import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 
@@ -88,13 +90,12 @@ class Corpus:
         A classifier's second one is its `Labels`.
         """
         text = self.recipe.text
-        names = "byte_fallback", "split_digits", "whole_words", "character_coverage"
-        options = {name: getattr(text, name) for name in (*names, "normalization")}
+        names = [field.name for field in dataclasses.fields(VocabularyOptions)]
+        options = {name: getattr(text, name) for name in names}
 
         def learn(lines, size=text.vocabulary_size):
             lines = _sample(lines, text.sample_sentences)
-            separator = text.turn_separator
-            return Tokenizer.train_from_texts(lines, size, turn_separator=separator, **options)
+            return Tokenizer.train_from_texts(lines, **{**options, "vocabulary_size": size})
 
         sources, targets = self._side(0), self._side(1)
         if self.recipe.gives_labels:

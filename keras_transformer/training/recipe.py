@@ -2,10 +2,13 @@
 
 import dataclasses
 import os
+import pathlib
+import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pydantic
+import yaml
 
 from keras_transformer.config import (
     CONFIGURATIONS,
@@ -13,250 +16,34 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.declaration import STRICT, check_keys, checked, option, received
+from keras_transformer.declaration import check_keys, checked, declared, received
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
-from keras_transformer.text.tokenizer import Normalization
-from keras_transformer.training.contradictions import contradiction, with_positions
-from keras_transformer.training.recipe_file import apply, load_yaml
+from keras_transformer.training.sections import (
+    DataSection,
+    DecodingSection,
+    TextSection,
+    TrainingSection,
+)
 
-# No file system takes such a name.
-_NO_NULL = {"pattern": r"^[^\x00]*$"}
-_section = pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-
-
-@_section
-class Files:
-    """Two aligned files, or one TSV as `source` without `target`."""
-
-    source: str = option(
-        "",
-        "The source's lines, or both sides with a tab between them; of a language model its text.",
-        **_NO_NULL,
-    )
-    target: str | None = option(None, "The target's lines.", **_NO_NULL)
-
-
-@_section
-class DataSection:
-    """Where the text is and which pairs are kept."""
-
-    folder: str = option(
-        ".", "Folder of the files below; relative to where the command is run.", **_NO_NULL
-    )
-    train: Files = pydantic.Field(
-        Files(),
-        description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
-        "two columns: {source: pairs.tsv}; a classifier's has the label first. Both parts are "
-        "required, but with `hold_out_every`.",
-    )
-    validation: Files = Files()
-    hold_out_every: int | None = option(
-        None,
-        "Every so many-th pair of `train` is the validation set, where `validation` names no "
-        "files; neither it nor an equal pair is trained on. null: none.",
-        ge=2,
-    )
-    max_length: int = option(
-        128,
-        "Pairs with a longer side are dropped; in tokens, the end of the sentence included.",
-        ge=2,
-    )
-    max_length_ratio: float | None = option(
-        4.0,
-        "Pairs whose sides differ more than this in length are dropped, once the longer one has "
-        "more than 10 tokens; null keeps them all.",
-        ge=1,
-    )
-    context_turns: int | None = option(
-        None,
-        "Of a source that `text.turn_separator` divides so many turns are kept, the last ones; "
-        "null keeps all.",
-        ge=1,
-    )
-    drop_duplicates: bool = option(True, "Of equal training pairs only the first is kept.")
-    cache: str | None = option(
-        None,
-        "Folder in which ids are kept for later runs with these texts and this vocabulary, and "
-        "read from as they are needed: for millions of pairs. null holds them in memory.",
-        **_NO_NULL,
-    )
+# Options that some kinds of model do not have, and the reasons.
+_NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none of."
+_NOT_OF_A_KIND = {
+    "language_model": {
+        "text.joint: false": _NEEDS_TWO_TEXTS,
+        "text.turn_separator": _NEEDS_TWO_TEXTS,
+        "training.attention_images": _NEEDS_TWO_TEXTS,
+        "training.select_by: bleu": _NEEDS_TWO_TEXTS,
+    },
+    "classifier": {
+        "text.turn_separator": "needs a model that answers, which a classifier does not.",
+        "training.attention_images": "needs attention to a source, which a classifier has not.",
+        "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",
+    },
+}
 
 
-@_section
-class TextSection:
-    """How the vocabulary is learned."""
-
-    vocabulary_size: int = option(
-        8000, "Ids of the vocabulary, the four special ones included.", ge=5
-    )
-    joint: bool = option(
-        True,
-        "One vocabulary for both languages, which lets all embeddings be tied; false learns one a "
-        "side.",
-    )
-    target_vocabulary_size: int | None = option(
-        None,
-        "Ids of the target's own vocabulary with `joint: false`; null: as many as the source's.",
-        ge=5,
-    )
-    byte_fallback: bool = option(
-        False, "Characters that the vocabulary lacks are spelled in bytes, not unknown."
-    )
-    split_digits: bool = option(False, "Every digit is a token of its own.")
-    whole_words: bool = option(
-        False,
-        "Tokens are the most frequent words, not pieces of words; any other is one <unk>.",
-    )
-    character_coverage: float = option(
-        1.0, "Share of all characters that the vocabulary must cover.", ge=0.98, le=1
-    )
-    sample_sentences: int | None = option(
-        None,
-        "Sentences that a vocabulary is learned from, drawn from all alike; null takes all, which "
-        "must then fit in memory.",
-        ge=1,
-    )
-    normalization: Normalization = option(
-        "nmt_nfkc", "SentencePiece's normalization; those with `cf` fold case.", strict=None
-    )
-    turn_separator: str | None = option(
-        None,
-        "Word between the turns of a conversation, which is the source, such as </s>: a token of "
-        "its own, which no target may have.",
-        pattern=r"^[^\s\x00,]+$",
-    )
-
-
-@_section
-class TrainingSection:
-    """Batches, optimizer, and what is kept."""
-
-    start_from: str | None = option(
-        None,
-        "Run folder whose vocabularies and best model are begun with, to train them further on "
-        "other texts; `text` and `model` are those of that run, but for dropout.",
-    )
-    epochs: int = option(30, "Passes over the training pairs.", ge=1)
-    batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
-    accumulation_steps: int = option(
-        1,
-        "Batches whose gradients make one step of the optimizer: that of one batch with all their "
-        "tokens.",
-        ge=1,
-    )
-    max_shapes: int = option(
-        8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
-    )
-    short_targets: bool = option(
-        False,
-        "Batches have targets of similar length, too, which are padded by themselves: for those "
-        "that are much shorter than their sources. There are up to three times as many shapes.",
-    )
-    warmup_steps: int = option(
-        4000,
-        "The learning rate is learning_rate_scale · model_dim^-0.5 · min(step^-0.5, step · "
-        "warmup_steps^-1.5).",
-        ge=1,
-    )
-    learning_rate_scale: float = option(1.0, "Factor on the whole learning rate.", gt=0)
-    label_smoothing: float = option(
-        0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
-    )
-    r_drop: float | None = option(
-        None,
-        "Each batch passes twice, under two dropouts, and this times the symmetric divergence of "
-        "the two distributions is added to the loss (R-Drop); null: once. A step takes twice as "
-        "long.",
-        gt=0,
-    )
-    adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
-    clip_norm: float | None = option(
-        None, "Gradients are scaled down to this norm; null leaves them.", gt=0
-    )
-    ema_momentum: float | None = option(
-        None,
-        "Exponential moving average of the weights: what is validated and saved as the best model "
-        "is the average; null switches it off.",
-        ge=0,
-        lt=1,
-    )
-    select_by: Literal["loss", "accuracy", "bleu"] = option(
-        "loss",
-        "The best model is that of the lowest validation loss, of the highest share of tokens (or "
-        "labels) predicted right, or of the highest BLEU of greedy translations of the validation "
-        "set (its first 2,000 sentences), made after each epoch.",
-        strict=None,
-    )
-    early_stopping_patience: int | None = option(
-        None, "Stop after so many epochs without a better model; null never does.", ge=1
-    )
-    average_epochs: int | None = option(
-        None,
-        "At the end, the models of so many epochs are averaged; the average becomes the best model "
-        "if it is better. null: none.",
-        ge=2,
-    )
-    average_of: Literal["last", "best"] = option(
-        "last", "Which epochs `average_epochs` takes.", strict=None
-    )
-    checkpoint_every_minutes: float | None = option(
-        None,
-        "So often a checkpoint is also made within an epoch; null: at the end of each epoch alone.",
-        gt=0,
-    )
-    keep_checkpoints: int = option(
-        2, "Checkpoints (weights and optimizer) of the last epochs that are kept.", ge=1
-    )
-    sample_translations: int = option(
-        3, "Validation sentences that are translated after each epoch.", ge=0
-    )
-    attention_images: int | None = option(
-        None,
-        "Epochs from one picture of the first validation pair's attention in TensorBoard to the "
-        "next, with the extra `plots`; null makes none.",
-        ge=1,
-    )
-    weight_histograms: bool = option(
-        False, "TensorBoard also gets a histogram of each weight after each epoch."
-    )
-    dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = option(
-        "float32",
-        "What the arithmetic is done in. auto: float32 or mixed_bfloat16, what a trial of ten "
-        "seconds at the start finds faster on this machine.",
-        strict=None,
-    )
-    jit_compile: pydantic.StrictBool | Literal["auto"] = option(
-        True,
-        "Compile the training step with XLA: twice as fast on a CPU. auto: as the trial finds.",
-        strict=None,
-    )
-    seed: int = option(
-        1, "Decides weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
-    )
-
-
-@_section
-class DecodingSection:
-    """What `translate`, `evaluate` and `export` do unless they are told otherwise."""
-
-    beam_size: int = option(4, "Hypotheses that stay alive; 1 is greedy search.", ge=1)
-    length_penalty: float = option(
-        0.6, "Exponent of the length penalty ((5 + length) / 6)^x.", ge=0
-    )
-    max_source_length: int = option(
-        512,
-        "Most tokens of a source; longer ones are refused, or split or cut where asked for.",
-        ge=2,
-    )
-    max_target_length: int = option(
-        256,
-        "Most tokens of a translation; it may also have at most twice its source's and 10 more.",
-        ge=2,
-    )
-
-
-@_section
+@declared
 class Recipe:
     """A checked recipe.
 
@@ -278,8 +65,8 @@ class Recipe:
 
         Args:
             values: Dict of sections; None for a section leaves its defaults.
-            where: What an error begins with.
-            trained: Whether it is the recipe of a run: one that an earlier version trained with
+            where: The beginning of an error.
+            trained: True for the recipe of a run: one that an earlier version trained with
                 contradicting sections is read all the same.
 
         Raises:
@@ -288,17 +75,12 @@ class Recipe:
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
         with checked(cls, f"{where}: "):
-            recipe = pydantic.TypeAdapter(cls).validate_python(values)
-        check_choice("model.kind", recipe.kind, tuple(CONFIGURATIONS))
-        _check_model_keys(recipe.model, recipe.kind, f"{where}: ")
-        problem = contradiction(recipe, trained)
-        if problem:
-            raise InputError(f"{where}: {problem}")
+            recipe = pydantic.TypeAdapter(cls).validate_python(values, context=trained)
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
-        if config.position_limit is not None and not trained:
-            recipe = with_positions(recipe, config.position_limit, values, where)
-        return recipe
+        if config.position_limit is None or trained:
+            return recipe
+        return recipe._limited(config.position_limit, values.get("decoding", {}), where)
 
     @classmethod
     def load(
@@ -309,15 +91,80 @@ class Recipe:
         Args:
             path: The recipe.
             overrides: Texts `section.key=value`, the value read as YAML.
-            trained: As for `from_dict`.
+            trained: Passed to `from_dict`.
 
         Raises:
-            InputError: The file cannot be read, or what it says is not a recipe.
+            InputError: The file cannot be read, or is no recipe.
         """
-        values = load_yaml(path)
+        values = _read_sections(pathlib.Path(path))
         for override in overrides:
-            apply(values, override)
+            _override(values, override)
         return cls.from_dict(values, where=str(path), trained=trained)
+
+    @pydantic.model_validator(mode="after")
+    def _check_model(self) -> "Recipe":
+        check_choice("model.kind", self.kind, tuple(CONFIGURATIONS))
+        known = model_keys(self.kind)
+        # The nearest name would be another option, no correction, for a key of another kind.
+        others = {key for each in CONFIGURATIONS for key in model_keys(each)}.difference(known)
+        for key, value in self.model.items():
+            if key in others:
+                problem = f"a {self.kind} model has no `{key}`"
+                raise InputError(f"{problem}. Received: model.{key}={received(value)}.")
+        check_keys(self.model, known, "model")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_kind(self) -> "Recipe":
+        """Raises `InputError` for options that the kind of model does not have."""
+        for part in () if self.with_sources else ("train", "validation"):
+            if getattr(self.data, part).target is not None:
+                rule = "A language model learns from one text"
+                raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
+        given = {
+            "text.joint: false": not self.text.joint,
+            "text.turn_separator": self.text.turn_separator is not None,
+            "training.attention_images": self.training.attention_images is not None,
+            "training.select_by: bleu": self.training.select_by == "bleu",
+        }
+        for name, reason in _NOT_OF_A_KIND.get(self.kind, {}).items():
+            if given[name]:
+                raise InputError(f"`{name}` {reason}")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_sections(self, info: pydantic.ValidationInfo) -> "Recipe":
+        """Raises `InputError` for sections that contradict each other; the context is `trained`."""
+        data, text = self.data, self.text
+        for part in ("train",) if data.hold_out_every else ("train", "validation"):
+            if not getattr(data, part).source:
+                rule = "must name its files: {source: FILE, target: FILE}."
+                raise InputError(f"`data.{part}` {rule}")
+        if data.context_turns is not None and text.turn_separator is None:
+            rule = "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
+            raise InputError(rule)
+        if not text.joint and self.model.get("tie_embeddings") == "all" and not info.context:
+            raise InputError(
+                "`model.tie_embeddings: all` shares one table between both sides, which "
+                "`text.joint: false` gives a vocabulary each: set model.tie_embeddings to decoder "
+                "or none."
+            )
+        return self
+
+    def _limited(self, positions, decoding, where):
+        """The recipe with no text longer than a learned table of so many positions."""
+        limits = {}
+        for key in ("data.max_length", "decoding.max_source_length", "decoding.max_target_length"):
+            section, name = key.split(".")
+            limit = getattr(getattr(self, section), name)
+            if limit > positions and (section == "data" or name in decoding):
+                raise InputError(
+                    f"{where}: learned positions end at `model.max_length`, which must be at least "
+                    f"`{key}`. Received: model.max_length={positions}, {key}={limit}."
+                )
+            if section == "decoding":
+                limits[name] = min(limit, positions)
+        return dataclasses.replace(self, decoding=dataclasses.replace(self.decoding, **limits))
 
     @property
     def kind(self) -> str:
@@ -341,20 +188,20 @@ class Recipe:
 
     @property
     def turns(self) -> Turns | None:
-        """How the turns of a source are joined, where sources are conversations."""
+        """Joins the turns of a source, where sources are conversations."""
         separator = self.text.turn_separator
         return None if separator is None else Turns(separator, self.data.context_turns)
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """Arguments of the model's engine: limits on lengths, and how turns are joined."""
+        """Arguments of the model's engine: limits of lengths, and how turns are joined."""
         names = "max_source_length", "max_target_length"
         limits = {name: getattr(self.decoding, name) for name in names}
         return limits if self.turns is None else {**limits, "turns": self.turns}
 
     def to_dict(self) -> dict:
         """Plain values alone, every default written out."""
-        return pydantic.TypeAdapter(type(self)).dump_python(self)
+        return dataclasses.asdict(self)
 
     def model_config(
         self,
@@ -381,19 +228,57 @@ class Recipe:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 
 
-def _check_model_keys(model, kind, where):
-    known = _model_keys(kind)
-    # The nearest name would be another option, not a correction, where the key is one elsewhere.
-    elsewhere = {key for each in CONFIGURATIONS for key in _model_keys(each)}.difference(known)
-    for key, value in model.items():
-        if key in elsewhere:
-            problem = f"a {kind} model has no `{key}`"
-            raise InputError(f"{where}{problem}. Received: model.{key}={received(value)}.")
-    check_keys(model, known, where, "model")
-
-
-def _model_keys(kind):
+def model_keys(kind: str) -> tuple[str, ...]:
+    """Names of the options of `model` for a kind of model."""
     names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
     own = ("kind", "preset") if kind == "transformer" else ("kind",)
     known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
     return (*own, *known)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with `1e-3` a number as in YAML 1.2, not a text as in 1.1."""
+
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
+
+
+def _parse(text, where):
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be read"
+        raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
+    except (ValueError, RecursionError) as error:  # 2026-99-99, or 5,000 brackets
+        raise InputError(f"{where}: not valid YAML: {error}.") from None
+
+
+def _read_sections(path):
+    try:
+        values = _parse(path.read_text(encoding="utf-8"), path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
+    return values
+
+
+def _override(values, override):
+    """Puts the value of `section.key=value` into the sections."""
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise InputError(f"--set must be section.key=value. Received: {override!r}.")
+    value = _parse(text, f"--set {key}={received(text)}")
+    for part in parts[:-1]:
+        if values.get(part) is None:
+            values[part] = {}
+        values = values[part]
+        if not isinstance(values, dict):
+            raise InputError(f"--set {key}: `{part}` is a value, not a section.")
+    values[parts[-1]] = value

@@ -69,7 +69,7 @@ class FakeTranslator:
             raise InputError(f"`beam_size` must be positive. Received: {beam_size}.")
         for place, text in enumerate(texts):
             if "LONG" in text:
-                raise InputError(f"Too long. Received: 99 tokens, text {place + 1}: {text!r}")
+                raise InputError(f"Too long. Received: 99 tokens: {text!r}", place)
             if "SPLIT" in text:
                 warnings.warn(f"1 of {len(texts)} texts\nwas split.", stacklevel=2)
         self.calls.append(list(texts))
@@ -82,7 +82,7 @@ class FakeTranslator:
 
     def stream(self, text, target_prefix="", **options):
         if "LONG" in text:
-            raise InputError(f"Too long. Received: 99 tokens, text 1: {text!r}")
+            raise InputError(f"Too long. Received: 99 tokens: {text!r}", 0)
         self.options.append(options)
         words = (target_prefix + text.upper()).split()
         return (" ".join(words[: count + 1]) for count in range(len(words)))
@@ -90,7 +90,7 @@ class FakeTranslator:
     def score(self, sources, targets, batch_size=32, **options):
         for place, text in enumerate(targets):
             if "LONG" in text:
-                raise InputError(f"Each must be short. Received: text {place + 1}: {text!r}")
+                raise InputError(f"Each must be short. Received: {text!r}", place)
         self.calls.append((list(sources), list(targets)))
         self.options.append(options)
         return [

@@ -7,7 +7,8 @@ import pytest
 from keras_transformer.commands.line_reader import (
     Line,
     LineReader,
-    Progress,
+    advance,
+    progress_bar,
     size_left,
     with_prefixes,
 )
@@ -147,43 +148,29 @@ def test_a_prefix_file_that_is_not_there_is_named(tmp_path):
 LINES = [Line(1, "a", 25), Line(2, "b", 25)]
 
 
-def test_the_bar_shows_sentences_their_rate_and_how_much_of_the_bytes_is_done():
-    file, threads = io.StringIO(), threading.active_count()
-    with Progress(100, file=file) as progress:
-        progress.advance(LINES)
-        assert " 50%|" in file.getvalue() and "2 sentences, " in file.getvalue()
-        progress.advance(LINES)
-    *_, last = file.getvalue().replace("\n", "").split("\r")
+def test_the_bar_shows_sentences_their_rate_and_how_much_of_the_bytes_is_done(capsys):
+    threads = threading.active_count()
+    with progress_bar(100) as bar:
+        advance(bar, LINES)
+        shown = capsys.readouterr().err
+        assert " 50%|" in shown and "2 sentences, " in shown
+        advance(bar, LINES)
+    *_, last = capsys.readouterr().err.replace("\n", "").split("\r")
     assert last.startswith("100%|") and "4 sentences, " in last and last.endswith("<00:00]")
     assert threading.active_count() == threads
 
 
-def test_without_a_size_it_counts():
-    file = io.StringIO()
-    with Progress(None, file=file) as progress:
-        progress.advance(LINES)
-    assert "2 sentences, " in file.getvalue()
-    assert "%" not in file.getvalue() and "<" not in file.getvalue()
+def test_without_a_size_it_counts(capsys):
+    with progress_bar() as bar:
+        advance(bar, LINES)
+    shown = capsys.readouterr().err
+    assert "2 sentences, " in shown and "%" not in shown and "<" not in shown
 
 
-def test_without_a_bar_only_messages_are_written():
-    file = io.StringIO()
-    with Progress(100, shown=False, file=file) as progress:
-        progress.advance(LINES)
-        progress.clear()
-        progress.log("Look out.")
-    assert file.getvalue() == "keras-transformer: Look out.\n"
-
-
-def test_the_bar_is_cleared_for_a_message_and_for_results_on_the_same_terminal():
-    file = io.StringIO()
-    with Progress(100, file=file, apart=False) as progress:
-        for write in (lambda: progress.log("Look out."), progress.clear):
-            progress.advance(LINES)
-            before = len(file.getvalue())
-            write()
-            cleared = file.getvalue()[before:].split("keras")[0]
-            assert cleared.startswith("\r") and cleared.endswith("\r") and not cleared.strip()
+def test_without_a_bar_nothing_is_written(capsys):
+    with progress_bar(100, shown=False) as bar:
+        advance(bar, LINES)
+    assert capsys.readouterr().err == ""
 
 
 def test_only_a_regular_file_has_a_size_and_what_was_read_of_it_does_not_count(tmp_path, pipe):

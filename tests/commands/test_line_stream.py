@@ -2,6 +2,7 @@ import dataclasses
 import io
 import json
 import math
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -10,14 +11,14 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translation
-from keras_transformer.commands.line_reader import Line, Progress
+from keras_transformer.commands.line_reader import Line, progress_bar
 from keras_transformer.commands.line_stream import (
     as_json,
     as_list,
     as_scored_json,
     as_text,
     chunk_size,
-    each_line,
+    results_of,
     score_lines,
     translate_incrementally,
     translate_lines,
@@ -123,19 +124,19 @@ def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
     assert result.splitlines() == [f"{i}: {text.upper()}" for i, text in enumerate(texts)]
 
 
-def test_what_the_engine_warns_of_is_one_line_beside_the_result(translator, lines):
-    shown = io.StringIO()
-    with Progress(shown=False, file=shown) as progress:
-        result = translated(translator, lines("a", "SPLIT"), progress=progress)
-    assert result == "A\nSPLIT\n"
-    assert shown.getvalue() == ("keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n")
+def test_what_the_engine_warns_of_is_one_line_beside_the_result(translator, lines, capsys):
+    assert translated(translator, lines("a", "SPLIT")) == "A\nSPLIT\n"
+    shown = capsys.readouterr().err
+    assert shown == "keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n"
 
 
-def test_the_bar_counts_what_is_written(translator, lines):
-    shown = io.StringIO()
-    with Progress(4, file=shown) as progress:
-        translated(translator, lines("a", "b"), progress=progress)
-    assert "100%|" in shown.getvalue() and "2 sentences, " in shown.getvalue()
+def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
+    with progress_bar(10) as bar:
+        translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, bar=bar)
+    captured = capsys.readouterr()
+    assert captured.out == "A\nB\nSPLIT\n"
+    before, warned = captured.err.split("keras-transformer:")
+    assert before.endswith("\r") and "100%|" in warned and "3 sentences, " in warned
 
 
 @pytest.mark.parametrize(
@@ -147,10 +148,6 @@ def test_other_formats(translator, lines, format, start):
 
 def numbered(*numbers):
     return [(Line(number, "x", 2), None) for number in numbers]
-
-
-def no_log(message):
-    raise AssertionError(message)
 
 
 @pytest.mark.parametrize(
@@ -167,30 +164,49 @@ def test_the_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
     def function(pairs):
         numbers = [line.number for line, _ in pairs]
         if bad in numbers:
-            place = numbers.index(bad) + 1
-            raise InputError(f"Too long. Received: 99 tokens, text {place}: 'x'")
+            raise InputError("Too long. Received: 99 tokens.", numbers.index(bad))
         worked.extend(numbers)
         return [-number for number in numbers]
 
-    received = []
-    with pytest.raises(InputError) as caught:
-        for (line, _), result in each_line(function, numbered(1, 2, 3, 4, 5, 6, 7), "f", no_log):
-            received.append((line.number, result))
+    results, error = results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f")
     expected = list(range(1, bad))
-    assert received == [(number, -number) for number in expected]
+    assert list(results) == [-number for number in expected]
     assert worked == expected
-    assert str(caught.value) == f"f, line {bad}: Too long. Received: 99 tokens: 'x'"
+    assert str(error) == f"f, line {bad}: Too long. Received: 99 tokens."
 
 
-def test_warnings_are_logged_with_their_lines_each_time():
+def test_of_several_lines_at_fault_the_first_is_named():
+    def function(pairs):  # The longest is looked at first.
+        numbers = [line.number for line, _ in pairs]
+        for bad in (5, 3):
+            if bad in numbers:
+                raise InputError("Too long.", numbers.index(bad))
+        return numbers
+
+    results, error = results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f")
+    assert (list(results), str(error)) == ([1, 2], "f, line 3: Too long.")
+
+
+def test_what_is_no_texts_fault_names_all_lines():
+    def function(pairs):
+        raise InputError("No memory.")
+
+    results, error = results_of(function, numbered(3, 4), "f")
+    assert (list(results), str(error)) == ([], "f, lines 3 to 4: No memory.")
+
+
+def test_warnings_are_logged_with_their_lines_each_time(capsys):
     def function(pairs):
         warnings.warn("two\nlines", stacklevel=2)
         return pairs
 
-    logged = []
     for pairs in (numbered(3, 4), numbered(5)):
-        list(each_line(function, pairs, "stdin", logged.append))
-    assert logged == ["stdin, lines 3 to 4: two lines", "stdin, line 5: two lines"]
+        results_of(function, pairs, "stdin")
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "keras-transformer: stdin, lines 3 to 4: two lines",
+        "keras-transformer: stdin, line 5: two lines",
+    ]
 
 
 class Recorder(io.StringIO):
@@ -238,8 +254,8 @@ def test_wrong_options_of_an_incremental_translation_are_refused_before_anything
 
     monkeypatch.setattr(translator, "stream", refuse)
     source = io.BytesIO(b"a\n")
-    with pytest.raises(InputError, match="^Only one"), Progress(shown=False) as progress:
-        translate_incrementally(translator, source, io.StringIO(), progress=progress, beam_size=3)
+    with pytest.raises(InputError, match="^Only one"):
+        translate_incrementally(translator, source, io.StringIO(), beam_size=3)
     assert source.tell() == 0
 
 
@@ -254,11 +270,11 @@ def files(tmp_path):
     return files
 
 
-def test_each_pair_is_a_json_object(translator, files):
-    output, shown = io.StringIO(), io.StringIO()
-    with Progress(file=shown) as progress:
+def test_each_pair_is_a_json_object(translator, files, capsys):
+    output = io.StringIO()
+    with progress_bar() as bar:
         paths = files(["a b", "c"], ["Ä B", "C"])
-        score_lines(translator, *paths, output, progress=progress, alignment=True)
+        score_lines(translator, *paths, output, bar=bar, alignment=True)
     first, second = map(json.loads, output.getvalue().splitlines())
     assert first == {
         "line": 1,
@@ -272,7 +288,7 @@ def test_each_pair_is_a_json_object(translator, files):
         "source_tokens": ["a", "b"],
     }
     assert (second["line"], second["target"]) == (2, "C")
-    assert "2 sentences" in shown.getvalue()
+    assert "2 sentences" in capsys.readouterr().err
 
 
 def test_many_pairs_go_in_chunks(translator, files):

@@ -123,7 +123,7 @@ FITTING, LONG = "4 5 6 7", "4 5 6 7 8 9 10"
 
 @pytest.mark.tensorflow
 def test_a_longer_text_is_refused_by_name(short_engine):
-    with pytest.raises(InputError, match="at most 5 tokens.* 8 tokens, text 2: '4 5 6 7"):
+    with pytest.raises(InputError, match="Text 2: .*at most 5 tokens.* 8 tokens, '4 5 6 7"):
         short_engine.translate(["9", LONG], beam_size=1)
 
 

@@ -72,7 +72,7 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
         assert each.score == pytest.approx(each.log_probability)
     with pytest.raises(InputError, match="2 sources and 1 targets"):
         engine.score(["5", "6"], ["7"])
-    with pytest.raises(InputError, match="`sources` must have at most 16 tokens.*text 2"):
+    with pytest.raises(InputError, match="Text 2: .*`sources` must have at most 16 tokens"):
         engine.score(["5", " ".join(["6"] * 16)], ["7", "8"])
 
 
@@ -129,7 +129,7 @@ def test_each_translation_begins_with_its_own_prefix(engine):
         assert each.score == pytest.approx(expected, abs=1e-5)
     with pytest.raises(InputError, match="2 prefixes and 5 texts"):
         engine.translate(TEXTS, target_prefixes=["5", "6"])
-    with pytest.raises(InputError, match="fewer tokens than a translation may, 3.*prefix 1"):
+    with pytest.raises(InputError, match="Text 1: .*fewer tokens than a translation may, 3"):
         engine.translate(["5"], target_prefixes=["5 5 5"], max_length=3)
 
 

@@ -32,7 +32,7 @@ def test_anything_else_is_refused(options, message):
 
 def test_half_a_surrogate_pair_is_no_text():
     assert encoded("texts", ["é"]) == [b"\xc3\xa9"]
-    with pytest.raises(InputError, match="`sources` must be valid Unicode.*place 1"):
+    with pytest.raises(InputError, match="Text 2: `sources` must be valid Unicode"):
         encoded("sources", ["a", "a\ud800"])
 
 

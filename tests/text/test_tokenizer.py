@@ -306,7 +306,7 @@ def test_an_option_out_of_range_is_named(sentences, options):
     [(name, value)] = options.items()
     with pytest.raises(InputError, match=f"`{name}` must") as caught:
         Tokenizer.train_from_texts(sentences, **{"vocabulary_size": 53, **options})
-    assert f"{name}={value!r}" in str(caught.value)
+    assert str(caught.value).endswith(f"Received: {value!r}.")
 
 
 def test_a_latin_1_file_is_refused_with_its_line(tmp_path):

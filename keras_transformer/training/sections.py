@@ -1,0 +1,217 @@
+"""The sections of a recipe: options with type, range, unit, meaning and default."""
+
+from typing import Literal
+
+import pydantic
+
+from keras_transformer.data.encoding import PairChecks
+from keras_transformer.declaration import declared, option
+from keras_transformer.errors import InputError
+from keras_transformer.options import SearchDefaults
+from keras_transformer.text.tokenizer import VocabularyOptions
+
+# No file system takes such a name.
+_NO_NULL = {"pattern": r"^[^\x00]*$"}
+
+
+@declared
+class Files:
+    """Two aligned files, or one TSV as `source` without `target`."""
+
+    source: str = option(
+        "",
+        "The source's lines, or both sides with a tab between them; of a language model its text.",
+        **_NO_NULL,
+    )
+    target: str | None = option(None, "The target's lines.", **_NO_NULL)
+
+
+@declared
+class DataSection(PairChecks):
+    """Files, and the pairs that are kept."""
+
+    folder: str = option(
+        ".", "Folder of the files below; relative to where the command is run.", **_NO_NULL
+    )
+    train: Files = pydantic.Field(
+        Files(),
+        description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
+        "two columns: {source: pairs.tsv}; a classifier's has the label first. Both parts are "
+        "required, but with `hold_out_every`.",
+    )
+    validation: Files = Files()
+    hold_out_every: int | None = option(
+        None,
+        "One pair in so many of `train` is held out as the validation set, where `validation` "
+        "names no files; no equal pair is trained on. null: none.",
+        ge=2,
+    )
+    context_turns: int | None = option(
+        None,
+        "Last turns that are kept of a source that `text.turn_separator` divides; null: all.",
+        ge=1,
+    )
+    cache: str | None = option(
+        None,
+        "Folder that keeps the ids for later runs with equal texts and vocabularies, for millions "
+        "of pairs: they are mapped from there. null: ids are held in memory.",
+        **_NO_NULL,
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_validation(self) -> "DataSection":
+        if self.hold_out_every and self.validation.source:
+            raise InputError(
+                "`data.hold_out_every` and `data.validation` are two validation sets: give one."
+            )
+        return self
+
+
+@declared
+class TextSection(VocabularyOptions):
+    """Vocabulary and turns."""
+
+    joint: bool = option(
+        True,
+        "One vocabulary for both languages, so that all embeddings can be tied; false: one a side.",
+    )
+    target_vocabulary_size: int | None = option(
+        None,
+        "Ids of the target's own vocabulary with `joint: false`; null: as many as the source's.",
+        ge=5,
+    )
+    sample_sentences: int | None = option(
+        None,
+        "Sentences, drawn from all, that a vocabulary is learned from; null: all, in memory.",
+        ge=1,
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_sizes(self) -> "TextSection":
+        if self.joint and self.target_vocabulary_size is not None:
+            raise InputError(
+                "`text.target_vocabulary_size` needs `text.joint: false`: a joint vocabulary has "
+                "one size."
+            )
+        return self
+
+
+@declared
+class TrainingSection:
+    """Batches, optimizer, and what is kept."""
+
+    start_from: str | None = option(
+        None,
+        "Run folder to start from: its vocabularies and best model are trained further, and its "
+        "`text` and `model` hold, but for dropout. null: a new model.",
+    )
+    epochs: int = option(30, "Passes over the training pairs.", ge=1)
+    batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
+    accumulation_steps: int = option(
+        1,
+        "Batches whose gradients make one step of the optimizer, as one batch with all their "
+        "tokens would.",
+        ge=1,
+    )
+    max_shapes: int = option(
+        8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
+    )
+    short_targets: bool = option(
+        False,
+        "Pad targets by their lengths alone, for targets much shorter than their sources; there "
+        "are up to three times as many shapes.",
+    )
+    warmup_steps: int = option(
+        4000,
+        "Steps until the peak of the learning rate, which is learning_rate_scale · "
+        "model_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).",
+        ge=1,
+    )
+    learning_rate_scale: float = option(1.0, "Factor on the whole learning rate.", gt=0)
+    label_smoothing: float = option(
+        0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
+    )
+    r_drop: float | None = option(
+        None,
+        "Weight of the symmetric divergence between two passes of a batch under two dropouts "
+        "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
+        gt=0,
+    )
+    adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
+    clip_norm: float | None = option(
+        None, "Norm that gradients are scaled down to; null: no limit.", gt=0
+    )
+    ema_momentum: float | None = option(
+        None,
+        "Momentum of the exponential moving average of the weights, which is what is validated and "
+        "saved as the best model; null: no average.",
+        ge=0,
+        lt=1,
+    )
+    select_by: Literal["loss", "accuracy", "bleu"] = option(
+        "loss",
+        "Measure of the best model on the validation set: lowest loss, highest share of tokens (or "
+        "labels) predicted right, or highest BLEU of greedy translations of its first 2,000 "
+        "sentences after each epoch.",
+        strict=None,
+    )
+    early_stopping_patience: int | None = option(
+        None, "Epochs without a better model until training stops; null: never.", ge=1
+    )
+    average_epochs: int | None = option(
+        None,
+        "Epochs whose models are averaged at the end; the average becomes the best model if it is "
+        "better. null: none.",
+        ge=2,
+    )
+    average_of: Literal["last", "best"] = option(
+        "last", "Epochs that `average_epochs` takes.", strict=None
+    )
+    checkpoint_every_minutes: float | None = option(
+        None,
+        "Minutes between checkpoints within an epoch; null: one at the end of each epoch alone.",
+        gt=0,
+    )
+    keep_checkpoints: int = option(
+        2, "Checkpoints (weights and optimizer) of the last epochs that are kept.", ge=1
+    )
+    sample_translations: int = option(
+        3, "Validation sentences that are translated after each epoch.", ge=0
+    )
+    attention_images: int | None = option(
+        None,
+        "Epochs between pictures of the first validation pair's attention in TensorBoard, with the "
+        "extra `plots`; null: none.",
+        ge=1,
+    )
+    weight_histograms: bool = option(
+        False, "Write a histogram of each weight to TensorBoard after each epoch."
+    )
+    dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] = option(
+        "float32",
+        "Precision of the arithmetic. auto: the faster of float32 and mixed_bfloat16 on this "
+        "machine, in a trial of ten seconds at the start.",
+        strict=None,
+    )
+    jit_compile: pydantic.StrictBool | Literal["auto"] = option(
+        True,
+        "Compile the training step with XLA: twice as fast on a CPU. auto: the faster in a trial.",
+        strict=None,
+    )
+    seed: int = option(
+        1, "Seed of weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
+    )
+
+
+@declared
+class DecodingSection(SearchDefaults):
+    """Defaults of `translate`, `evaluate` and `export`."""
+
+    max_source_length: int = option(
+        512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
+    )
+    max_target_length: int = option(
+        256,
+        "Most tokens of a translation, which also has at most twice its source's and 10 more.",
+        ge=2,
+    )
