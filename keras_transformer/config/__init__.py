@@ -7,6 +7,7 @@ from keras_transformer.config.transformer import (
     NO_LABEL,
     POOLINGS,
     PRESETS,
+    BlockFields,
     ClassifierConfig,
     LanguageModelConfig,
     TransformerConfig,
@@ -32,7 +33,7 @@ def check_transformer(config: ModelConfig, what: str) -> None:
         raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
 
 
-def check_portable(config: TransformerConfig, what: str) -> None:
+def check_portable(config: BlockFields, what: str) -> None:
     """Raises `InputError` for fields that engines with a search of their own do not support.
 
     These are positions that are more than vectors added to the embedded tokens, and sources that
@@ -43,7 +44,7 @@ def check_portable(config: TransformerConfig, what: str) -> None:
             f"{what} has sinusoidal, learned or no positions, added. Received: "
             f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
         )
-    if config.turn_id is not None:
+    if isinstance(config, TransformerConfig) and config.turn_id is not None:
         raise InputError(
             f"{what} does not read conversations; a SavedModel does. "
             "Received: a run with `text.turn_separator`."
