@@ -44,11 +44,11 @@ class Ours:
         lengths = dict(min_length=steps + 1, max_length=steps, max_length_ratio=math.inf)
         options = DecodingOptions(beam_size, length_penalty=0.0, **lengths)
         scheduler = Scheduler(self._model, (MAX_POSITIONS, steps), frozen=True, workers=workers)
-        jobs = [Job(i, ids, 0, ()) for i, ids in enumerate(source_ids)]
+        jobs = [Job(ids) for ids in source_ids]
 
         def search():
             found = scheduler.search(jobs, options, -(-len(jobs) // workers))
-            return [found[job.key].ids[0].tolist() for job in jobs]
+            return [each.ids[0].tolist() for each in found]
 
         return search
 

@@ -1,9 +1,11 @@
 """Inputs of engines: checked, turned into ids, and padded to few shapes."""
 
+import concurrent.futures
 import itertools
+import queue
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -246,3 +248,36 @@ def pad_to_few_shapes(ids: Sequence[Sequence[int]], max_length: int = 512) -> np
     """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
     columns = bucket(max(map(len, ids)), length_buckets(max_length))
     return pad(ids, row_count(len(ids)), columns)
+
+
+def in_batches(
+    lengths: Sequence, batch_size: int, calls: Sequence[Callable[[list[int]], Iterable]]
+) -> list:
+    """Runs calls on batches of similar length, the longest first; their results in order.
+
+    Args:
+        lengths: A length, or a tuple of lengths, for each place.
+        batch_size: Most places of a batch.
+        calls: Functions from the places of a batch to a result for each. They run at once, each
+            on one batch at a time.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True)
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    free: queue.SimpleQueue = queue.SimpleQueue()
+    for call in calls:
+        free.put(call)
+
+    def run(chosen):
+        call = free.get()
+        try:
+            return list(call(chosen))
+        finally:
+            free.put(call)
+
+    results = [None] * len(lengths)
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        found = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
+        for chosen, values in zip(batches, found, strict=True):
+            for place, each in zip(chosen, values, strict=True):
+                results[place] = each
+    return results

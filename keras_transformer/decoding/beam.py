@@ -11,7 +11,7 @@ from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
-from keras_transformer.decoding.results import IMPOSSIBLE, Hypotheses, continuation_of
+from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
 from keras_transformer.decoding.results import coverage_penalty as coverage_penalty_of
 from keras_transformer.decoding.results import length_penalty as length_penalty_of
 from keras_transformer.options import DecodingOptions
@@ -21,7 +21,7 @@ from keras_transformer.selection import largest_of_rows, take_rows
 class _Finished(NamedTuple):
     ids: KerasTensor  # int32 [batch, beams, capacity]
     token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
-    scores: KerasTensor  # float32 [batch, beams], best first; IMPOSSIBLE = an empty place
+    scores: KerasTensor  # float32 [batch, beams], best first; NEG_INF = an empty place
 
     def picked(self, others, chosen):
         """The `chosen` places of two lists of hypotheses, counted through both."""
@@ -45,19 +45,19 @@ class _Extensions(NamedTuple):
 
     tokens: KerasTensor  # int32
     parents: KerasTensor  # int32: the hypothesis of the row that each one extends
-    totals: KerasTensor  # float32: what they are ranked by; IMPOSSIBLE = there is none
+    totals: KerasTensor  # float32: what they are ranked by; NEG_INF = there is none
 
     @property
     def exist(self):
-        return self.totals > IMPOSSIBLE / 2
+        return self.totals > NEG_INF / 2
 
     def unfinished(self, count, end_id):
         """The places of the first `count` that do not end, and their totals."""
         going_on = ops.cast(self.exist & (self.tokens != end_id), "int32")
         order = ops.arange(going_on.shape[1], dtype="int32")
         _, kept = ops.top_k(ops.cast(going_on * 4 * count - order, "float32"), count)
-        totals = ops.where(take_rows(going_on, kept) > 0, take_rows(self.totals, kept), IMPOSSIBLE)
-        return kept, totals  # --> [rows, count] each; a total of IMPOSSIBLE is an empty place
+        totals = ops.where(take_rows(going_on, kept) > 0, take_rows(self.totals, kept), NEG_INF)
+        return kept, totals  # --> [rows, count] each; a total of NEG_INF is an empty place
 
 
 class Beam:
@@ -110,12 +110,12 @@ class Beam:
         empty = _Finished(
             ops.full((*shape, capacity), PAD_ID, "int32"),
             ops.zeros((*shape, capacity), "float32"),
-            ops.full(shape, IMPOSSIBLE, "float32"),
+            ops.full(shape, NEG_INF, "float32"),
         )
         # All hypotheses of a group begin alike: only its first may be extended, or each would
         # be found `width` times.
         first = ops.arange(self.beams, dtype="int32") % self.width == 0
-        totals = ops.broadcast_to(ops.where(first, 0.0, IMPOSSIBLE), shape)
+        totals = ops.broadcast_to(ops.where(first, 0.0, NEG_INF), shape)
         coverage = () if self.attention is None else (*shape, ops.shape(self.source_mask)[1])
         return _BeamState(totals, empty, coverage and ops.zeros(coverage, "float32"))
 
@@ -193,7 +193,7 @@ class Beam:
             penalized = values - self.diversity_penalty * times
             best = _best_of(penalized, values, offsets[:, group], 2 * self.width)
             found.append(best)  # --> [batch, 2 * width] each
-            # What the group goes on with: of its best, the first that do not end.
+            # The group goes on with the first of its best that do not end.
             exists = running[:, group : group + 1] & best.exist
             goes_on = ops.cast(exists & (best.tokens != end_id), "int32")
             goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
@@ -206,7 +206,7 @@ class Beam:
         """The finished hypotheses with those that end now, `_Finished` of `[rows, width]`."""
         # An end counts if it is among the best `width`.
         tokens, parents, totals = (each[:, : self.width] for each in best)
-        ended = before.running[:, :1] & (totals > IMPOSSIBLE / 2) & (tokens == end_id)
+        ended = before.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
         scores = totals / ops.expand_dims(length_penalty_of(lengths, self.length_penalty), 1)
         if self.attention is not None:
             mask = ops.repeat(self.source_mask, self.num_groups, axis=0)  # --> [rows, source]
@@ -218,7 +218,7 @@ class Beam:
         new = _Finished(
             ids,
             _extend(before.token_log_probabilities, parents, gained, place),
-            ops.where(ended, scores, IMPOSSIBLE),
+            ops.where(ended, scores, NEG_INF),
         )
         finished = before.strategy_state.finished
         both = ops.concatenate([finished.scores, new.scores], axis=1)  # --> [rows, 2 * width]
@@ -246,7 +246,7 @@ class Beam:
     def _best_possible(self, totals, lengths, longest, constraints):
         """The best score that an unfinished hypothesis can still get, float32 `[rows]`."""
         best = ops.max(totals, axis=1)
-        exists = best > IMPOSSIBLE / 2
+        exists = best > NEG_INF / 2
         at_limit = length_penalty_of(longest, self.length_penalty)
         if constraints.logit_bias is not None:
             # A bias above 0 may lift each token that is still to come, and a score above 0 is
@@ -255,7 +255,7 @@ class Beam:
             best = best + gain * ops.cast(longest - lengths, "float32")
             now = length_penalty_of(lengths + 1, self.length_penalty)
             at_limit = ops.where(best > 0, now, at_limit)
-        return ops.where(exists, best / at_limit, IMPOSSIBLE)
+        return ops.where(exists, best / at_limit, NEG_INF)
 
     def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
         """The finished hypotheses, then the unfinished ones."""
@@ -267,20 +267,20 @@ class Beam:
         if self.attention is not None:
             scores = scores + self._coverage_scores(beam.coverage, self.source_mask)
         # Where fewer hypotheses exist than beams, the others hold forbidden ids.
-        exists = beam.totals > IMPOSSIBLE / 2
+        exists = beam.totals > NEG_INF / 2
         if self.num_groups > 1:
             repeats = self._repeats(*self._regrouped((state.ids, exists), self.width))
             exists = exists & ~self._regrouped(repeats, self.beams)
-        scores = ops.where(exists, scores, IMPOSSIBLE)
+        scores = ops.where(exists, scores, NEG_INF)
         scores, order = ops.top_k(scores, self.beams)
-        exists = ops.expand_dims(scores > IMPOSSIBLE / 2, 2)  # --> [batch, beams, 1]
+        exists = ops.expand_dims(scores > NEG_INF / 2, 2)  # --> [batch, beams, 1]
         unfinished = _Finished(
             ops.where(exists, take_rows(state.ids, order), PAD_ID),
             ops.where(exists, take_rows(state.token_log_probabilities, order), 0.0),
             scores,
         )
         # Between what ended and the empty places; `top_k` takes equal values from the left.
-        behind = ops.full_like(scores, IMPOSSIBLE / 2)
+        behind = ops.full_like(scores, NEG_INF / 2)
         rank = ops.concatenate([beam.finished.scores, behind], axis=1)  # --> [batch, 2 * beams]
         best = beam.finished.picked(unfinished, ops.top_k(rank, self.n_best)[1])
         ids, by_token, scores = best
@@ -312,7 +312,7 @@ def _best_of(ranked, values, offsets, count):
     parents, tokens = ops.cast(parents, "int32"), ops.cast(tokens, "int32")
     if ranked is not values:
         sums = _value_at(values, parents, tokens) + take_rows(offsets, parents)
-    return _Extensions(tokens, parents, ops.maximum(sums, IMPOSSIBLE))
+    return _Extensions(tokens, parents, ops.maximum(sums, NEG_INF))
 
 
 def _value_at(values, rows, places):

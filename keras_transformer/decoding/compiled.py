@@ -70,7 +70,7 @@ def _with_tensorflow(function, kept, with_xla):
             def run(*tensors):
                 given = iter(tensors)
                 structure = [None if spec is None else next(given) for spec in key]
-                # What is closed over is an argument of the program, not a constant in it.
+                # Tensors that are closed over are arguments of the program, not constants.
                 return function(*tf.nest.pack_sequence_as(arguments, structure), *kept)
 
             signature = [spec for spec in key if spec is not None]
@@ -85,7 +85,7 @@ def _with_tensorflow(function, kept, with_xla):
 def _spec(tf, value):
     # A batch of one sentence is traced as such: some of XLA's best choices for a matrix are its
     # worst for a vector, and the model may then choose otherwise.
-    shape = [1 if axis == 0 and size == 1 else None for axis, size in enumerate(value.shape)]
+    shape = [1 if size == 1 else None for size in value.shape]
     if len(shape) > 2:
         shape[1] = value.shape[1]  # heads or hypotheses: never padded
     return tf.TensorSpec(shape, value.dtype)

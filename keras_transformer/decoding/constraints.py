@@ -6,7 +6,7 @@ from keras import KerasTensor, ops
 
 from keras_transformer import masks
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.decoding.results import NEG_INF
 
 
 class Constraints(NamedTuple):
@@ -19,7 +19,7 @@ class Constraints(NamedTuple):
         prefixes: Int32 `(batch, prefix)`: ids that each target must begin with, padded with 0;
             a row of padding forces nothing.
         logit_bias: Float32 `(vocabulary,)`, in nats: added to the logits before choosing. Below
-            `IMPOSSIBLE / 2` it bans the id.
+            `NEG_INF / 2` it bans the id.
         no_repeat_ngram_size: No n-gram of this many tokens occurs twice; 0 allows all.
         forbidden_ids: A tuple of ids that are never chosen.
         end_id: Id that ends a hypothesis; a negative one ends none.
@@ -60,7 +60,7 @@ def constrain(logits, ids, position, constraints: Constraints):
 
     Args:
         logits: Float32 `(batch, beams, vocabulary)`. They stay what probabilities are computed
-            from; the result, `IMPOSSIBLE` for what is not allowed, is only for choosing.
+            from; the result, `NEG_INF` for what is not allowed, is only for choosing.
         ids: Int32 `(batch, beams, capacity)`: what each hypothesis holds, in its first `position`
             places. The others are not looked at.
         position: Int scalar: tokens that each hypothesis holds, at most `capacity`.
@@ -71,22 +71,22 @@ def constrain(logits, ids, position, constraints: Constraints):
     allowed = logits
     if logit_bias is not None:
         logit_bias = ops.convert_to_tensor(logit_bias, "float32")
-        allowed = ops.where(logit_bias < IMPOSSIBLE / 2, IMPOSSIBLE, allowed + logit_bias)
+        allowed = ops.where(logit_bias < NEG_INF / 2, NEG_INF, allowed + logit_bias)
     for forbidden in forbidden_ids:
-        allowed = ops.where(vocabulary == forbidden, IMPOSSIBLE, allowed)
+        allowed = ops.where(vocabulary == forbidden, NEG_INF, allowed)
     if min_lengths is not None:
         too_short = ops.expand_dims(position + 1 < min_lengths, (1, 2))  # --> [batch, 1, 1]
-        allowed = ops.where(too_short & (vocabulary == end_id), IMPOSSIBLE, allowed)
+        allowed = ops.where(too_short & (vocabulary == end_id), NEG_INF, allowed)
     if ngram_size > 0:
         repeated = _repeated(ids, position, ngram_size, logits.shape[-1])
-        allowed = ops.where(repeated, IMPOSSIBLE, allowed)
+        allowed = ops.where(repeated, NEG_INF, allowed)
     if prefixes is not None:
         batch, width = ops.shape(prefixes)
         # One column of padding more: what each position past the end reads.
         padded = ops.pad(prefixes, ((0, 0), (0, 1)))
         token = ops.slice(padded, (0, ops.minimum(position, width)), (batch, 1))
         token = ops.expand_dims(token, 1)  # --> [batch, 1, 1]
-        forced = ops.where(vocabulary == token, logits, IMPOSSIBLE)
+        forced = ops.where(vocabulary == token, logits, NEG_INF)
         allowed = ops.where(token != PAD_ID, forced, allowed)
     return allowed
 

@@ -71,7 +71,7 @@ class ModelEngine(Engine):
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
             if value < 2:
                 raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
-        # What answers or continues a text is as long as it likes.
+        # An answer or a continuation may have any length.
         is_free = self.continues_source or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         most = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
@@ -126,14 +126,14 @@ class ModelEngine(Engine):
         tokenizer, turn_id = self.source_tokenizer, self._turn_id
         sources, parts = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
         jobs = [
-            Job(part, sources[part], seeds[place], prefixes[place] if part == places[0] else ())
+            Job(sources[part], seeds[place], prefixes[place] if part == places[0] else ())
             for place, places in enumerate(parts)
             for part in places
         ]
         found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
-            best_translation(found[place], source, self._tokenizers, asked.num_groups > 1)
-            for place, source in enumerate(sources)
+            best_translation(hypotheses, source, self._tokenizers, asked.num_groups > 1)
+            for hypotheses, source in zip(found, sources, strict=True)
         ]
         if alignment:
             translations = self._aligned(translations, sources, asked, batch_size)
@@ -216,7 +216,7 @@ class ModelEngine(Engine):
         read = self._read([text])
         tokenizer, turn_id = self.source_tokenizer, self._turn_id
         sources, _ = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
-        jobs = [Job(0, each, seed, () if i else prefix) for i, each in enumerate(sources)]
+        jobs = [Job(each, seed, () if i else prefix) for i, each in enumerate(sources)]
         return self._stream(jobs, asked)
 
     def _stream(self, jobs, options):
@@ -255,16 +255,15 @@ class ModelEngine(Engine):
         inputs.check_bool("alignment", alignment)
         count = 1 if prefixes is None else len(prefixes)
         prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
-        # A word that goes on to the limit: no EOS is allowed before it.
-        endless = dataclasses.replace(asked, min_length=self.max_target_length, seed=0)
         buckets = length_buckets(self.max_source_length)
-        targets = (
-            length_buckets(asked.resolve_max_length(self.max_target_length)) if alignment else ()
-        )
+        longest = asked.resolve_max_length(self.max_target_length)
+        targets = length_buckets(longest) if alignment else ()
+        # One token each: limits are no part of a program.
+        short = dataclasses.replace(asked, seed=0, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
-            jobs = [Job(i, source, 0, prefix) for i in range(batch_size)]
-            self._scheduler.search(jobs, endless, batch_size)
+            jobs = [Job(source, 0, prefix)] * batch_size
+            self._scheduler.search(jobs, short, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
                 self._scheduler.scorer(asked, True).run(pairs, batch_size)
@@ -303,7 +302,7 @@ class ModelEngine(Engine):
         return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
 
     def _aligned(self, translations, sources, options, batch_size):
-        """The same with alignments: one more pass, in which the targets are given."""
+        """Adds alignments to translations, by one pass of teacher forcing."""
         pairs = [
             (source, list(each.ids))
             for source, best in zip(sources, translations, strict=True)

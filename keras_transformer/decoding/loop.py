@@ -39,7 +39,7 @@ class DecodingState(NamedTuple):
 
 
 class Strategy(Protocol):
-    """How the next token of each hypothesis is chosen: `Greedy`, `Sampling` or `Beam`.
+    """Chooses the next token of each hypothesis: `Greedy`, `Sampling` or `Beam`.
 
     `beams` hypotheses are extended at once for each sentence. `start` gives its own state, `()` or
     a NamedTuple with `extended(more)` for more capacity. `choose` is given logits before and after
@@ -128,7 +128,7 @@ def pad_tokens(values, more: int):
 
 
 def _of_the_shape_of(values, before):
-    """The same values; a size that was known before the loop's body is known after it."""
+    """Values with the static sizes that they had before the loop's body."""
     if tuple(values.shape) == tuple(before.shape):
         return values
     return ops.reshape(values, ops.shape(before))

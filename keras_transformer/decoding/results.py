@@ -11,7 +11,7 @@ from keras_transformer import masks
 from keras_transformer.translation import Translation, translation_of
 
 # Below any log-probability that a search can reach, and finite: `-inf - -inf` would be NaN.
-IMPOSSIBLE = -1e30
+NEG_INF = -1e30
 
 
 class Hypotheses(NamedTuple):
@@ -68,7 +68,7 @@ def coverage_penalty(coverage: np.ndarray | KerasTensor, source_mask: np.ndarray
     bool mask that broadcasts to it, True = a real token, to float32 `(…)`.
     Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
     """
-    # What was never attended to would give -inf, whatever the weight.
+    # A token that was never attended to would give -inf with any weight.
     terms = ops.log(ops.clip(coverage, 1e-6, 1.0))
     return ops.sum(ops.where(source_mask, terms, 0.0), axis=-1)
 
@@ -97,7 +97,7 @@ def best_translation(
         found.append(each)
     best, *others = found
     # Where fewer hypotheses exist than were asked for, the last places are empty.
-    others = [each for each in others if each.score > IMPOSSIBLE / 2]
+    others = [each for each in others if each.score > NEG_INF / 2]
     if distinct:
         of_texts: dict[str, Translation] = {}
         for each in (best, *others):

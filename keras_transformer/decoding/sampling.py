@@ -6,7 +6,7 @@ from keras import KerasTensor, ops
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState
 from keras_transformer.decoding.results import (
-    IMPOSSIBLE,
+    NEG_INF,
     Hypotheses,
     continuation_of,
     length_penalty,
@@ -37,7 +37,7 @@ class Greedy:
     def choose(self, state: DecodingState, logits, allowed, constraints):
         chosen = self.pick(allowed, state.position)  # --> [batch, beams]
         # Where nothing is allowed, the hypothesis stays as it is, without an end.
-        going = state.running & (_value_at(allowed, chosen) > IMPOSSIBLE / 2)
+        going = state.running & (_value_at(allowed, chosen) > NEG_INF / 2)
         gained = _value_at(logits, chosen) - ops.logsumexp(logits, axis=-1)  # --> [batch, beams]
         chosen = ops.where(going, chosen, PAD_ID)
         gained = ops.where(going, gained, 0.0)
@@ -106,27 +106,28 @@ def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0, min_p=0
     """Draws a token for each row of `(batch, samples, vocabulary)`, int32 `(batch, samples)`.
 
     The largest sum of a filtered logit and Gumbel noise, which comes from `uniform`: the same seed,
-    sample, position and logits give the same token in any batch. What is `IMPOSSIBLE` is never
+    sample, position and logits give the same token in any batch. What is `NEG_INF` is never
     drawn unless nothing is allowed.
     """
-    gaps = gaps_of(logits, temperature, top_k, top_p, min_p)  # --> [batch, samples, vocabulary]
+    # --> [batch, samples, vocabulary]
+    gaps = filter_logits(logits, temperature, top_k, top_p, min_p)
     noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, logits.shape[2])))
     return first_argmax(noise - gaps)
 
 
-def gaps_of(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """How far each token's log-probability lies below the largest, after the filters.
+def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """Filters logits; returns the distance of each log-probability below the largest.
 
     Divides by the temperature, then takes the less probable tokens out of the choice: top-k keeps
     the k most probable ones; top-p the smallest set that holds this share of what top-k kept, up
     to float32's rounding of the sum; min-p what is at least that many times as probable as the
     best. The most probable token always stays, and equally probable ones stay or go together. The
     options may be tensors that broadcast to `logits`: other values then need no new compilation,
-    and neutral ones cost next to nothing. Float32 `(…, vocabulary)`, `-IMPOSSIBLE` for what was
-    `IMPOSSIBLE` in `logits` or is taken out.
+    and neutral ones cost next to nothing. Float32 `(…, vocabulary)`, `-NEG_INF` for what was
+    `NEG_INF` in `logits` or is taken out.
     """
     gaps = (ops.max(logits, axis=-1, keepdims=True) - logits) / temperature
-    gaps = ops.where(logits > IMPOSSIBLE, gaps, -IMPOSSIBLE)
+    gaps = ops.where(logits > NEG_INF, gaps, -NEG_INF)
     # A Python number that keeps all is no operation at all.
     if not isinstance(top_k, int) or top_k != 0:
         gaps = _keep_nearest(gaps, 1.0, ops.cast(top_k, "float32"), top_k <= 0)
@@ -135,7 +136,7 @@ def gaps_of(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
         wanted = top_p * ops.sum(probabilities, axis=-1, keepdims=True)
         gaps = _keep_nearest(gaps, probabilities, wanted, top_p >= 1)
     if not isinstance(min_p, int | float) or min_p != 0:
-        gaps = ops.where(gaps <= -ops.log(ops.cast(min_p, "float32")), gaps, -IMPOSSIBLE)
+        gaps = ops.where(gaps <= -ops.log(ops.cast(min_p, "float32")), gaps, -NEG_INF)
     return gaps
 
 
@@ -157,13 +158,13 @@ def _keep_nearest(gaps, weights, wanted, keep_all):
     def halve(low, high):
         middle = low + (high - low) // 2
         reached = ops.sum(ops.where(bits <= middle, weights, 0.0), axis=-1, keepdims=True)
-        # What is decided stays, where more is wanted than there is too: one more than
+        # A decided row stays, also where more is wanted than there is: one more than
         # `_EVERYTHING` would be the least int32.
         enough = (reached >= wanted) | (low == high)
         return ops.where(enough, low, middle + 1), ops.where(enough, middle, high)
 
     low, _ = ops.while_loop(undecided, halve, (low, high))
-    return ops.where(bits <= low, gaps, -IMPOSSIBLE)
+    return ops.where(bits <= low, gaps, -NEG_INF)
 
 
 def uniform(seeds, num_samples: int, position, count: int):

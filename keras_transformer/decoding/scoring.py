@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer.cache import mean_of_heads
 from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.inputs import bucket, length_buckets, pad, row_count
+from keras_transformer.inputs import bucket, in_batches, length_buckets, pad, row_count
 
 
 def score_targets(model: keras.Model, source_ids, target_ids, layer=-1, heads=None):
@@ -63,11 +63,9 @@ class TeacherForcedScorer:
             starts = [len(prompt) for prompt in prompts]
             texts = zip(prompts, (target for _, target in pairs), strict=True)
             pairs = [([], prompt + list(target)) for prompt, target in texts]
-        results: list[tuple] = [([], None)] * len(pairs)
-        order = sorted(range(len(pairs)), key=lambda i: tuple(map(len, pairs[i])), reverse=True)
-        rows = row_count(min(max(len(pairs), 1), batch_size))
-        for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
+        rows = row_count(min(len(pairs), batch_size))
+
+        def score(places):
             sides = zip(*(pairs[place] for place in places), strict=True)
             padded = [
                 pad(ids, rows, bucket(max(map(len, ids)), buckets))
@@ -77,5 +75,7 @@ class TeacherForcedScorer:
             for row, place in enumerate(places):
                 source, target = map(len, pairs[place])
                 aligned = attention[0][row, :target, :source].copy() if attention else None
-                results[place] = (by_token[row, starts[place] : target].tolist(), aligned)
-        return results
+                yield by_token[row, starts[place] : target].tolist(), aligned
+
+        lengths = [(len(source), len(target)) for source, target in pairs]
+        return in_batches(lengths, batch_size, [score])

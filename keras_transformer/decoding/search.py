@@ -1,9 +1,8 @@
-"""From padded source ids to hypotheses: a strategy, its constraints, and the loop."""
+"""From padded source ids to hypotheses: a strategy, its constraints, and the loops."""
 
 import math
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import keras
 import numpy as np
 from keras import KerasTensor, ops
 
@@ -12,22 +11,75 @@ from keras_transformer.config import EOS_ID, PAD_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
-from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.options import SearchArguments, search_arguments
+from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 
+FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
+_INTEGERS = ("top_k", "min_length", "max_length")
+Tensor: TypeAlias = np.ndarray | KerasTensor
+
+
+class SearchArguments(NamedTuple):
+    """The sources of a batch, and the options of `DecodingOptions` that are no part of the program.
+
+    In sampling, temperature, top-k, top-p and min-p may also be `(batch,)`.
+    """
+
+    source_ids: Tensor  # int32 [batch, source], padded with 0
+    seeds: Tensor | None  # int32 [batch]
+    prefixes: Tensor | None  # int32 [batch, prefix]: what each translation begins with, padded
+    logit_bias: Tensor | None  # float32 [vocabulary]
+    length_penalty: Tensor  # float32 [], like the next eight
+    coverage_penalty: Tensor
+    diversity_penalty: Tensor
+    temperature: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    min_length_ratio: Tensor
+    max_length_ratio: Tensor  # most tokens as a multiple of the source's, and the margin more
+    max_length_margin: Tensor
+    top_k: Tensor  # int32 [], like the next two
+    min_length: Tensor
+    max_length: Tensor  # most tokens of any translation
+
+
+def search_arguments(
+    options: DecodingOptions,
+    source_ids: Tensor,
+    max_length: int,
+    seeds: Tensor | None = None,
+    prefixes: Tensor | None = None,
+    logit_bias: Tensor | None = None,
+) -> SearchArguments:
+    """`SearchArguments` from options with one seed, `seeds` of each sentence by default.
+
+    `max_length` holds where the options name none.
+    """
+    ratio, margin = options.max_length_ratio, LENGTH_MARGIN
+    if ratio == math.inf:
+        ratio, margin = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
+    if options.sampling and seeds is None:
+        seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
+    given = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
+    given["max_length"] = options.resolve_max_length(max_length)
+    numbers = {
+        name: (np.int32 if name in _INTEGERS else np.float32)(given[name])
+        for name in SearchArguments._fields[4:]
+    }
+    return SearchArguments(source_ids, seeds, prefixes, logit_bias, **numbers)
 
 
 class SearchModel(Protocol):
     """A model that can be searched: it encodes `(batch, source)`, and has `step` as in `loop`.
 
-    Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` for stages;
-    `step_function(attention_layer, attention_heads, weights)` and `step_weights(layout)` to lay
-    weights out before the loop; `cache.attention`, float32 `(batch, beams, source)`, for coverage;
-    `continues_source`, whether each target begins with the tokens of its source.
+    Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to begin with a
+    small cache; `step_function(attention_layer, attention_heads, weights)` and
+    `step_weights(layout)` to lay weights out before the loop; `cache.attention`, float32
+    `(batch, beams, source)`, for coverage; `continues_source`, true if each target begins with the
+    tokens of its source.
     """
 
     def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any: ...
@@ -36,86 +88,78 @@ class SearchModel(Protocol):
 
 
 class Search:
-    """The compiled part of decoding: functions to a state and the `Hypotheses` that it holds.
+    """The search of one batch: its strategy, constraints and step, made once for a program.
 
-    `weights` is what the model's `step_weights` gave, where that is kept.
+    Args:
+        model: A `Transformer`, or any other `SearchModel`.
+        options: `DecodingOptions`, for what is part of the program.
+        arguments: `SearchArguments`, the rest.
+        weights: Result of the model's `step_weights`, where it is kept for many programs.
     """
 
-    def __init__(self, model: SearchModel, options: DecodingOptions):
-        self.model, self.options = model, options
+    def __init__(self, model, options: DecodingOptions, arguments: SearchArguments, weights=None):
+        self._model, self._options, self._arguments = model, options, arguments
+        self._strategy = _strategy(options, arguments)
+        self._constraints = _constraints(model, options, arguments)
+        self._step = _step_function(model, options, arguments, weights)
 
-    def begin(
-        self, arguments: SearchArguments, capacity, stop_at=None, weights=None
-    ) -> tuple[DecodingState, Hypotheses]:
-        """Encodes, and decodes until all have ended or have `stop_at` of `capacity` tokens."""
-        ids, options = arguments.source_ids, self.options  # ids: [batch, source]
-        cache = self.model.start_decoding(ids, capacity, options.beams, options.with_coverage)
-        strategy, constraints = self._strategy(arguments), self._constraints(arguments)
-        state = loop.start(strategy, cache, constraints, capacity)  # --> [batch, beams, capacity]
-        return self.proceed(state, arguments, capacity if stop_at is None else stop_at, weights)
+    def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
+        """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
+
+        Attention costs as much as its capacity. A loop is entered, and the cache padded for it,
+        only if a sentence has not ended in the loop before.
+
+        Args:
+            capacity: Most tokens of a hypothesis, the last axis of the result.
+            longest: Upper bound of a traced `capacity`.
+        """
+        sizes = [FIRST_CAPACITY]
+        while sizes[-1] < (capacity if longest is None else longest):
+            sizes.append(2 * sizes[-1])
+        state = self.begin(_smaller(FIRST_CAPACITY, capacity))
+        if not hasattr(state.cache, "extended"):
+            sizes, state = [capacity], self.begin(capacity)
+        return self._run_loops(state, [_smaller(size, capacity) for size in sizes])
+
+    def begin(self, capacity: int | KerasTensor) -> DecodingState:
+        """Encodes, and makes the state before the first token."""
+        ids, options = self._arguments.source_ids, self._options  # ids: [batch, source]
+        cache = self._model.start_decoding(ids, capacity, options.beams, options.with_coverage)
+        return loop.start(self._strategy, cache, self._constraints, capacity)
 
     def proceed(
-        self, state: DecodingState, arguments: SearchArguments, stop_at, weights=None
+        self, state: DecodingState, stop_at: int | KerasTensor
     ) -> tuple[DecodingState, Hypotheses]:
-        """Goes on from a state of either, up to `stop_at` tokens, at most its capacity."""
-        strategy, constraints = self._strategy(arguments), self._constraints(arguments)
-        state = _with_static_beams(state, strategy.beams)
-        step, reorder = self._step_function(state, weights), getattr(self.model, "reorder", None)
-        state = loop.advance(strategy, step, state, constraints, stop_at, reorder)
-        return state, strategy.hypotheses(state, constraints)  # --> [batch, n_best, capacity]
+        """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity."""
+        state = self._advance(state, stop_at)
+        return state, self._strategy.hypotheses(state, self._constraints)
 
-    def extended(self, state: DecodingState, capacity: int) -> DecodingState:
-        """The state with capacity for more tokens."""
-        more = capacity - ops.shape(state.ids)[2]
-        return state.extended(more)._replace(cache=state.cache.extended(capacity))
+    def _advance(self, state, stop_at):
+        reorder = getattr(self._model, "reorder", None)
+        return loop.advance(self._strategy, self._step, state, self._constraints, stop_at, reorder)
 
-    def _step_function(self, state, weights):
-        if not hasattr(self.model, "step_function"):
-            return self.model.step
-        if weights is None:
-            one_row = tuple(state.ids.shape[:2]) == (1, 1)
-            weights = self.model.step_weights("one" if one_row else "many")
-        options = self.options
-        return self.model.step_function(options.attention_layer, options.attention_heads, weights)
+    def _run_loops(self, state, sizes):
+        size, *larger = sizes
+        state = self._advance(state, size)
 
-    def _strategy(self, arguments):
-        options = self.options
-        if options.sampling:
-            filters = arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p
-            return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty)
-        if options.beam_size == 1:
-            return Greedy(length_penalty=arguments.length_penalty)
-        return Beam(
-            options.beam_size,
-            arguments.length_penalty,
-            options.n_best,
-            arguments.coverage_penalty,
-            attention=(lambda cache: cache.attention) if options.with_coverage else None,
-            source_mask=masks.padding_mask(arguments.source_ids),  # --> [batch, source]
-            num_groups=options.num_groups,
-            diversity_penalty=arguments.diversity_penalty,
-        )
+        def found():
+            hypotheses = self._strategy.hypotheses(state, self._constraints)
+            more = sizes[-1] - size
+            return hypotheses._replace(
+                ids=pad_tokens(hypotheses.ids, more),  # --> [batch, n_best, capacity]
+                token_log_probabilities=pad_tokens(hypotheses.token_log_probabilities, more),
+            )
 
-    @property
-    def _forbidden_ids(self):
-        turn_id = getattr(getattr(self.model, "config", None), "turn_id", None)
-        return Constraints._field_defaults["forbidden_ids"] + ((turn_id,) if turn_id else ())
+        def next_loop():
+            extended = state.extended(larger[0] - size)
+            cache = state.cache.extended(larger[0])
+            return self._run_loops(extended._replace(cache=cache), larger)
 
-    def _constraints(self, arguments):
-        lengths = _token_counts(arguments.source_ids)  # --> [batch]
-        min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
-        margin, prefixes = arguments.max_length_margin, _forced_ids(self.model, arguments)
-        if prefixes is not None:
-            # What is forced comes on top of what may follow, up to the absolute limit.
-            margin = margin + ops.cast(_token_counts(prefixes), "float32")  # --> [batch]
-        return Constraints(
-            length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
-            ops.maximum(min_lengths, arguments.min_length),
-            prefixes,
-            arguments.logit_bias,
-            self.options.no_repeat_ngram_size,
-            forbidden_ids=self._forbidden_ids,
-        )
+        if not larger:
+            return found()
+        # The second condition lets XLA leave out a loop that a traced capacity does not need.
+        goes_on = ops.any(state.running) & (larger[0] > size)
+        return ops.cond(goes_on, next_loop, found)
 
 
 def search(
@@ -152,14 +196,76 @@ def search(
     longest = checked.resolve_max_length(max_length)
     columns, forced = ops.shape(source_ids)[1], _forced_ids(model, arguments)
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
-    capacity = _capacity(columns, checked.max_length_ratio, longest, forced_columns)
+    capacity = result_capacity(columns, checked.max_length_ratio, longest, forced_columns)
     most = getattr(getattr(model, "config", None), "position_limit", None)
     if not isinstance(capacity, int) and most is not None and longest > most:
         given = f"max_length={longest}, the model's max_length={most}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
     if forced is not None:
         _check_leaves_room(forced, longest)
-    return Search(model, checked).begin(arguments, capacity)[1]
+    return Search(model, checked, arguments).run(capacity, longest)
+
+
+def result_capacity(source_columns, ratio: float, max_length: int, forced_columns=0):
+    """Tokens that the longest translation of a padded source can have, or a few more.
+
+    `ratio · source_columns` and the margin, rounded up to a multiple of 16, and what is forced on
+    top of it; at most `max_length`. An integer, or a scalar tensor for a traced number of columns.
+    """
+    if ratio == math.inf:
+        return max_length
+    if isinstance(source_columns, int):
+        tokens = int(ratio * source_columns)
+    else:
+        tokens = ops.cast(ratio * ops.cast(source_columns, "float32"), "int32")
+    capacity = -(-(tokens + LENGTH_MARGIN) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+    return _smaller(capacity + forced_columns, max_length)
+
+
+def _step_function(model, options, arguments, weights):
+    if not hasattr(model, "step_function"):
+        return model.step
+    if weights is None:
+        one_row = arguments.source_ids.shape[0] == options.beams == 1
+        weights = model.step_weights("one" if one_row else "many")
+    return model.step_function(options.attention_layer, options.attention_heads, weights)
+
+
+def _strategy(options, arguments):
+    if options.sampling:
+        filters = arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p
+        return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty)
+    if options.beam_size == 1:
+        return Greedy(length_penalty=arguments.length_penalty)
+    return Beam(
+        options.beam_size,
+        arguments.length_penalty,
+        options.n_best,
+        arguments.coverage_penalty,
+        attention=(lambda cache: cache.attention) if options.with_coverage else None,
+        source_mask=masks.padding_mask(arguments.source_ids),  # --> [batch, source]
+        num_groups=options.num_groups,
+        diversity_penalty=arguments.diversity_penalty,
+    )
+
+
+def _constraints(model, options, arguments):
+    lengths = _token_counts(arguments.source_ids)  # --> [batch]
+    min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
+    margin, prefixes = arguments.max_length_margin, _forced_ids(model, arguments)
+    if prefixes is not None:
+        # Forced tokens come on top of those that may follow, up to the absolute limit.
+        margin = margin + ops.cast(_token_counts(prefixes), "float32")  # --> [batch]
+    turn_id = getattr(getattr(model, "config", None), "turn_id", None)
+    forbidden_ids = Constraints._field_defaults["forbidden_ids"]
+    return Constraints(
+        length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
+        ops.maximum(min_lengths, arguments.min_length),
+        prefixes,
+        arguments.logit_bias,
+        options.no_repeat_ngram_size,
+        forbidden_ids=forbidden_ids + ((turn_id,) if turn_id else ()),
+    )
 
 
 def _forced_ids(model, arguments):
@@ -184,28 +290,7 @@ def _token_counts(ids):  # --> [batch]
     return ops.sum(ops.cast(masks.padding_mask(ids), "int32"), axis=1)
 
 
-def _with_static_beams(state, beams):
-    """A state that came through a compiled function's border, where axes lose their sizes."""
-
-    def static(values):
-        return ops.reshape(values, (-1, beams)) if len(values.shape) == 2 else values
-
-    return keras.tree.map_structure(static, state._replace(cache=()))._replace(cache=state.cache)
-
-
-def _capacity(padded_source_length, ratio, max_length, forced_columns):
-    """The largest limit that a padded source can have, rounded up to a multiple of 16, and what is
-    forced on top of it."""
-    if ratio == math.inf:
-        return max_length
-    if isinstance(padded_source_length, int):
-        tokens = int(ratio * padded_source_length)
-    else:
-        tokens = ops.cast(ratio * ops.cast(padded_source_length, "float32"), "int32")
-    capacity = -(-(tokens + LENGTH_MARGIN) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
-    return _smaller(capacity + forced_columns, max_length)
-
-
 def _smaller(size, limit):
     # JAX knows its shapes, and takes nothing but integers for one.
-    return min(size, limit) if isinstance(size, int) else ops.minimum(size, limit)
+    known = isinstance(size, int) and isinstance(limit, int)
+    return min(size, limit) if known else ops.minimum(size, limit)

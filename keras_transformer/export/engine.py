@@ -1,10 +1,8 @@
 """What the engines that read an export share: checks, batches of similar length, results."""
 
-import concurrent.futures
 import dataclasses
 import math
-import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError, did_you_mean
@@ -50,35 +48,6 @@ def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
                 f"`{name}` must be valid Unicode. Received: half a surrogate pair.", place
             ) from None
     return result
-
-
-def in_batches(
-    lengths: Sequence[int], batch_size: int, calls: Sequence[Callable[[list[int]], Iterable]]
-) -> list:
-    """What a call gives for each place, called with places of similar length, the longest first.
-
-    Several `calls` run at once, each on one batch at a time.
-    """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    free: queue.SimpleQueue = queue.SimpleQueue()
-    for call in calls:
-        free.put(call)
-
-    def run(chosen):
-        call = free.get()
-        try:
-            return list(call(chosen))
-        finally:
-            free.put(call)
-
-    results = [None] * len(lengths)
-    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
-        found = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
-        for chosen, values in zip(batches, found, strict=True):
-            for place, each in zip(chosen, values, strict=True):
-                results[place] = each
-    return results
 
 
 def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_transformer.config import EOS_ID
 from keras_transformer.decoding import ModelEngine, Translation
-from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.errors import VerificationError
 
 
@@ -211,7 +211,7 @@ def _pairs(outputs):
         texts, scores = sum(texts, []), sum(scores, [])
     return [
         # Not infinity: the difference of two is no number.
-        (text, IMPOSSIBLE if score == -math.inf else score)
+        (text, NEG_INF if score == -math.inf else score)
         for text, score in zip(texts, scores, strict=True)
     ]
 

@@ -17,7 +17,7 @@ from keras_transformer.layers.projection import Projection
 _LOWEST = -3e38
 
 _BLOCKS = 4
-# Of 256 x 1024 a half each is faster, of 256 x 256 it depends.
+# Halves of 256 x 1024 are faster than the whole; of 256 x 256 it depends.
 _LEAST_SPLIT = 2**17
 
 
@@ -85,7 +85,7 @@ def _output_weights(model, layout, dtype):
         table = ops.cast(ops.convert_to_tensor(model.target_embedding.embeddings), dtype)
         kept = layout.endswith("kept")
         output = Linear(ops.transpose(table), None) if kept else TableLinear(table)
-    # Of many rows it is not cut in two: to put logits together costs more than it saves.
+    # Not cut in two for many rows: joining the logits costs more than it saves.
     return output.with_layout(layout) if layout == "one, kept" else output
 
 
@@ -193,7 +193,7 @@ class Linear(NamedTuple):
         return cls(matrix, ops.concatenate([each.bias for each in linears], axis=0))
 
     def with_layout(self, layout):
-        """The same product in a layout of `lay_out`."""
+        """Returns the product in a layout of `lay_out`."""
         inputs, outputs = self.matrix.shape
         if layout == "many, kept" and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
             return SplitLinear(tuple(ops.split(self.matrix, [outputs // 2], axis=1)), self.bias)

@@ -111,14 +111,14 @@ def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp
 
 
 @pytest.mark.parametrize("option", ["--n-best", "--signatures"])
-def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
+def test_options_that_a_ctranslate2_model_does_not_fix_are_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
     assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err
     assert asked == []
 
 
 @pytest.mark.parametrize("format", ["saved_model", "ctranslate2"])
-def test_what_litert_alone_has_is_refused(asked, format, capsys):
+def test_options_of_litert_alone_are_refused_elsewhere(asked, format, capsys):
     assert run([*EXPORT, "--format", format, "--quantize", "int8"]) == 2
     assert f"--quantize does not go with --format {format}" in capsys.readouterr().err
     assert asked == []

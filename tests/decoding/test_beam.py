@@ -130,7 +130,7 @@ def test_it_goes_on_while_the_penalty_could_still_turn_the_order(step_by_step):
 
 
 def test_unfinished_hypotheses_come_after_all_finished_ones():
-    # What ends has 0.001 and 0.002; what goes on is far more probable.
+    # Ends have 0.001 and 0.002; tokens that go on are far more probable.
     model = HistoryModel.of_probabilities(
         {
             (): {EOS: 0.001, 3: 0.6, 4: 0.399},

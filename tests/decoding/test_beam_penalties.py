@@ -150,11 +150,11 @@ def test_a_later_group_avoids_what_an_earlier_one_chose(compiled):
         lambda diversity: Beam(2, 0.0, n_best=2, num_groups=2, diversity_penalty=diversity),
         3,
     )
-    # What both groups find is found once.
+    # A hypothesis of both groups is returned once.
     for diversity, second in ((0.2, ()), (0.25, (4, EOS)), (9.0, (4, EOS))):
         found = as_lists(run(model, [3], diversity=diversity)[0])[0]
         assert [each.ids for each in found] == [(3, EOS), second]
-        # What the group paid is in no score.
+        # The group's penalty is in no score.
         expected = [math.log(0.5), math.log(0.4)][: 1 + len(second) // 2]
         scores = [each.score for each in found][: len(expected)]
         np.testing.assert_allclose(scores, expected, rtol=1e-5)

@@ -45,7 +45,7 @@ def program(compiled, strategy, capacity, ngram_size):
 
 
 def dead_ends(hypotheses, limits):
-    """How many are shorter than their limit, and have not ended."""
+    """Number of hypotheses below their limit that have not ended."""
     return sum(
         len(each.ids) < limit and EOS not in each.ids
         for found, limit in zip(hypotheses, limits, strict=True)
@@ -77,7 +77,7 @@ def test_a_narrow_beam_equals_one_that_never_stops_early(
 
 
 def check_following(found, limits, rules):
-    """What follows a prefix is reported beside the whole: its log-probability and its length."""
+    """Log-probability and length after a prefix are reported beside those of the whole."""
     ids, by_token = np.asarray(found.ids), np.asarray(found.token_log_probabilities)
     following = np.asarray(found.continuation_log_probabilities)
     lengths = np.asarray(found.continuation_lengths)

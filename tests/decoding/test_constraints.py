@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.decoding.constraints import Constraints, constrain, length_limits
-from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.decoding.results import NEG_INF
 
 PAD, BOS, EOS = 0, 1, 2
 BATCH, BEAMS, VOCABULARY, CAPACITY = 5, 3, 7, 11
@@ -36,7 +36,7 @@ def random_constraint(kind, seed):
         return np.where(np.arange(5) < rng.integers(0, 6, size=(BATCH, 1)), prefixes, PAD)
     if kind == "logit_bias":
         values = rng.normal(size=VOCABULARY)
-        banned = rng.choice([IMPOSSIBLE, -np.inf, 0.6 * IMPOSSIBLE], size=VOCABULARY)
+        banned = rng.choice([NEG_INF, -np.inf, 0.6 * NEG_INF], size=VOCABULARY)
         return np.where(rng.random(VOCABULARY) < 0.3, banned, values).astype("float32")
     if kind == "no_repeat_ngram_size":
         return int(rng.integers(1, 6))
@@ -54,7 +54,7 @@ def reason(token, history, row, constraints):
     bias, lengths = constraints.logit_bias, constraints.min_lengths
     if token in constraints.forbidden_ids:
         return "forbidden"
-    if bias is not None and bias[token] < IMPOSSIBLE / 2:
+    if bias is not None and bias[token] < NEG_INF / 2:
         return "banned"
     if lengths is not None and token == constraints.end_id and length + 1 < lengths[row]:
         return "too short"
@@ -68,7 +68,7 @@ def reason(token, history, row, constraints):
 
 def plain_constrain(logits, ids, position, constraints):
     """The oracle: one hypothesis and one token at a time."""
-    result = np.full_like(logits, IMPOSSIBLE)
+    result = np.full_like(logits, NEG_INF)
     for row, beam in np.ndindex(logits.shape[:2]):
         history = ids[row, beam, :position].tolist()
         prefix = [] if constraints.prefixes is None else constraints.prefixes[row].tolist()
@@ -131,7 +131,7 @@ def choices(constraints, history, vocabulary=7, capacity=11):
     ids[0, 0, : len(history)] = history
     logits = np.zeros((1, 1, vocabulary), "float32")
     result = np.asarray(constrain(logits, ids, len(history), constraints))[0, 0]
-    return [token for token, value in enumerate(result) if value > IMPOSSIBLE / 2]
+    return [token for token, value in enumerate(result) if value > NEG_INF / 2]
 
 
 @pytest.mark.tensorflow
@@ -160,7 +160,7 @@ def test_the_end_is_possible_from_the_token_that_makes_the_minimum():
 @pytest.mark.tensorflow
 def test_a_forced_token_overrides_every_other_constraint():
     logit_bias = np.zeros(7, "float32")
-    logit_bias[[4, 5]] = IMPOSSIBLE
+    logit_bias[[4, 5]] = NEG_INF
     constraints = Constraints(
         [11],
         min_lengths=np.array([11], "int32"),
@@ -181,7 +181,7 @@ def test_a_forced_token_keeps_its_logit_whatever_it_is():
     logits = np.full((2, 1, 7), 3.0, "float32")
     logits[0, 0, 4] = -np.inf
     result = constrain(logits, np.zeros((2, 1, 11), "int32"), 0, constraints)
-    expected = np.full((2, 1, 7), IMPOSSIBLE, "float32")
+    expected = np.full((2, 1, 7), NEG_INF, "float32")
     expected[0, 0, 4], expected[1, 0, 5] = -np.inf, 3.0
     np.testing.assert_array_equal(result, expected)
 

@@ -51,7 +51,7 @@ def texts(rng):
 
 
 def expected(engine, texts, beam_size, n_best=1):
-    """What `search` alone makes of each text: a list of (text, score)."""
+    """Results of `search` alone for each text: a list of (text, score)."""
     ids = pad_to_few_shapes(engine.source_tokenizer.tokenize(texts, add_eos=True))
     hypotheses = search(
         engine.model, ids, beam_size, n_best=n_best, max_length=engine.max_target_length
@@ -243,7 +243,7 @@ def test_a_real_tokenizer_turns_ids_into_words(real):
 
 @pytest.mark.tensorflow
 def test_a_translation_runs_code_of_at_most_thirteen_files(real):
-    # What a reader goes through to follow one sentence, after the model's graph was traced.
+    # The files that a reader follows for one sentence, after the model's graph was traced.
     package, files = pathlib.Path(keras_transformer.__file__).parent, set()
 
     def note(frame, event, argument):

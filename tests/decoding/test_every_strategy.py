@@ -14,11 +14,10 @@ from decoding_oracles import (
 )
 from naive_search import BOS, EOS, PAD, Rules, penalty
 
-from keras_transformer.decoding.options import search_arguments
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.options import DecodingOptions
 
-# The same operations run on JAX in test_beam_penalties.py, test_search.py and test_sampling.py.
+# Their operations run on JAX in test_beam_penalties.py, test_search.py and test_sampling.py.
 pytestmark = pytest.mark.tensorflow
 
 BANNED, LONGEST = (5, 12), 17
@@ -68,7 +67,7 @@ def search_of(model, name):
     def run(source_ids, prefixes, seeds):
         values = bias().astype("float32")
         arguments = search_arguments(options, source_ids, LONGEST, seeds, prefixes, values)
-        return Search(model, options).begin(arguments, LONGEST)[1]
+        return Search(model, options, arguments).run(LONGEST)
 
     return run
 
@@ -84,7 +83,7 @@ def strategy(request, varied):
 
 
 def coverage_penalties(model, source, best, options):
-    """Of one hypothesis of each sentence, from one full pass over all."""
+    """Coverage penalties of one hypothesis of each sentence, from one full pass over all."""
     target = np.full((len(best), LONGEST), PAD, "int32")
     target[:, 0] = BOS
     for row, ids in enumerate(best):
@@ -129,7 +128,7 @@ def test_every_hypothesis_satisfies_every_constraint(strategy):
     )
     seen = set()
     for row, hypotheses in enumerate(as_lists(found)):
-        # What is forced comes on top of what may follow.
+        # Forced tokens come on top of those that may follow.
         limit = min(2 * lengths[row] + 10 + len(PREFIXES[row]), LONGEST)
         for ids, *_ in hypotheses:
             assert rules.allow(row, ids)

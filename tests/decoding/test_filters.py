@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.decoding import sampling
-from keras_transformer.decoding.results import IMPOSSIBLE
-from keras_transformer.decoding.sampling import gaps_of, sample, uniform
+from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.decoding.sampling import filter_logits, sample, uniform
 
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
@@ -25,12 +25,12 @@ def tensors(options):
 
 
 def kept(gaps):
-    return np.asarray(gaps) != np.float32(-IMPOSSIBLE)
+    return np.asarray(gaps) != np.float32(-NEG_INF)
 
 
 def kept_by_a_sort(logits, temperature, top_k, top_p, min_p):
     """Bool, one row; float64 from the differences on."""
-    allowed = logits > np.float32(IMPOSSIBLE)
+    allowed = logits > np.float32(NEG_INF)
     differences = (logits - logits.max()) / np.float32(temperature)
     probabilities = np.where(allowed, np.exp(differences.astype("float64")), 0.0)
     left = allowed.copy()
@@ -56,7 +56,7 @@ def chi_square(ids, probabilities):
     return (np.sum((counts[possible] - expected) ** 2 / expected) - freedom) / np.sqrt(2 * freedom)
 
 
-# Of the probabilities 0.4, 0.3, 0.2 and 0.1: options, and how many stay.
+# Options, and how many of the probabilities 0.4, 0.3, 0.2 and 0.1 stay.
 BY_HAND = [
     ({}, 4),
     *[({"top_k": k}, count) for k, count in [(1, 1), (3, 3), (4, 4), (99, 4)]],
@@ -70,7 +70,7 @@ BY_HAND = [
     *[({"temperature": 0.5, "top_p": p}, n) for p, n in [(0.53, 1), (0.54, 2), (0.84, 3)]],
     # Square roots, relative to the largest: 1, 0.866, 0.707, 0.5.
     *[({"temperature": 2.0, "min_p": p}, n) for p, n in [(0.87, 1), (0.86, 2), (0.7, 3)]],
-    # Of the two that are left the first holds 4/7 = 0.571; of three, the first two 7/9 = 0.778.
+    # The first of the two that are left holds 4/7 = 0.571; of three, the first two 7/9 = 0.778.
     ({"top_k": 2, "top_p": 0.57}, 1),
     ({"top_k": 2, "top_p": 0.58}, 2),
     ({"top_k": 3, "top_p": 0.77}, 2),
@@ -90,7 +90,7 @@ ROWS = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.4, 0.3]]
 @pytest.mark.parametrize("options, count", BY_HAND)
 def test_what_stays_is_what_was_worked_out_by_hand(options, count):
     logits = logits_of(ROWS)
-    filtered = np.asarray(gaps_of(logits, **options))
+    filtered = np.asarray(filter_logits(logits, **options))
     np.testing.assert_array_equal(kept(filtered), np.array(ROWS) > [0.35, 0.25, 0.15, 0][count - 1])
     scaled = logits / np.float32(options.get("temperature", 1.0))
     gaps = scaled.max(axis=-1, keepdims=True) - scaled
@@ -102,7 +102,7 @@ def test_one_program_does_it_for_all_values_of_the_options(compiled):
 
     def function(*arguments):
         compilations.append(1)
-        return gaps_of(*arguments)
+        return filter_logits(*arguments)
 
     program = compiled(function)
     logits = ops.convert_to_tensor(logits_of(ROWS))
@@ -131,21 +131,21 @@ def test_one_program_does_it_for_all_values_of_the_options(compiled):
 )
 def test_equally_probable_tokens_stay_or_go_together(options, count):
     probabilities = np.array([0.1, 0.3, 0.2, 0.1, 0.3])
-    filtered = gaps_of(logits_of(probabilities), **options)
+    filtered = filter_logits(logits_of(probabilities), **options)
     expected = probabilities >= np.sort(probabilities)[-count]
     np.testing.assert_array_equal(kept(filtered), expected)
 
 
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
 def test_zero_and_minus_zero_are_equally_probable(zeros):
-    filtered = gaps_of(np.array([*zeros, -1.0], "float32"), top_k=1)
+    filtered = filter_logits(np.array([*zeros, -1.0], "float32"), top_k=1)
     np.testing.assert_array_equal(kept(filtered), [True, True, False])
 
 
 def test_a_row_that_keeps_all_waits_for_the_others():
     # More is wanted of the first two than there is.
     options = {"top_p": np.array([[2.0], [1.0 + 1e-6], [0.6]], "float32")}
-    filtered = gaps_of(logits_of([[0.4, 0.3, 0.2, 0.1]] * 3), **options)
+    filtered = filter_logits(logits_of([[0.4, 0.3, 0.2, 0.1]] * 3), **options)
     np.testing.assert_array_equal(kept(filtered), [[1] * 4, [1] * 4, [1, 1, 0, 0]])
 
 
@@ -156,21 +156,21 @@ def test_a_row_that_keeps_all_waits_for_the_others():
     + [{"top_p": 0.9999}, {"min_p": 1e-30}],
 )
 def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
-    logits = np.array([[IMPOSSIBLE, -2.0, IMPOSSIBLE, -1.0, -np.inf]], "float32")
-    filtered = np.asarray(gaps_of(logits, **options))
+    logits = np.array([[NEG_INF, -2.0, NEG_INF, -1.0, -np.inf]], "float32")
+    filtered = np.asarray(filter_logits(logits, **options))
     np.testing.assert_array_equal(kept(filtered), [[False, True, False, True, False]])
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("options", [{}, {"top_k": 2, "top_p": 0.5, "min_p": 0.5}])
 def test_where_nothing_is_allowed_nothing_is_kept(options):
-    logits = np.full((1, 1, 5), IMPOSSIBLE, "float32")
-    assert not kept(gaps_of(logits, **options)).any()
+    logits = np.full((1, 1, 5), NEG_INF, "float32")
+    assert not kept(filter_logits(logits, **options)).any()
     assert 0 <= int(sample(logits, np.array([3], "int32"), 0, **options)[0, 0]) < 5
 
 
 def test_random_rows_keep_what_a_sort_keeps(compiled):
-    program = compiled(gaps_of)
+    program = compiled(filter_logits)
 
     @settings(max_examples=30, deadline=None, derandomize=True)
     @given(
@@ -186,7 +186,7 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
         rng = np.random.default_rng(seed)
         # Few decimals: many equal ones.
         logits = rng.normal(size=(3, 5, 37)).round(decimals).astype("float32") * np.float32(spread)
-        logits[rng.random(logits.shape) < 0.2] = IMPOSSIBLE
+        logits[rng.random(logits.shape) < 0.2] = NEG_INF
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         result = kept(program(ops.convert_to_tensor(logits), *tensors(options)))
         for row, found in zip(logits.reshape(-1, 37), result.reshape(-1, 37), strict=True):
@@ -240,6 +240,6 @@ def test_a_token_that_is_not_allowed_is_never_drawn(monkeypatch, temperature):
     # The worst case: the least noise for what is allowed, the most for what is not.
     numbers = np.array([[[1 - 2.0**-24, 2.0**-24, 1 - 2.0**-24, 1 - 2.0**-24]]], "float32")
     monkeypatch.setattr(sampling, "uniform", lambda *_: ops.convert_to_tensor(numbers))
-    logits = np.array([[[IMPOSSIBLE, -50.0, IMPOSSIBLE, -np.inf]]], "float32")
+    logits = np.array([[[NEG_INF, -50.0, NEG_INF, -np.inf]]], "float32")
     seeds = np.zeros(1, "int32")
     assert int(sample(logits, seeds, 0, temperature)[0, 0]) == 1

@@ -16,8 +16,7 @@ from naive_search import EOS, Rules, naive_beam, naive_greedy
 from keras_transformer.decoding import Beam, Constraints, Greedy, Sampling, decode
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.loop import advance, start
-from keras_transformer.decoding.options import search_arguments
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.options import DecodingOptions
 
 SENTENCES, VOCABULARY, SOURCE, CAPACITY = 13, 7, 3, 11
@@ -55,7 +54,7 @@ def _jit(function):
 
 
 def in_stages(model, strategy):
-    """What is found so far, for each stop."""
+    """Hypotheses found so far, for each stop."""
     state, found = None, {}
     for capacity, stops in STAGES:
         if state is None:
@@ -139,27 +138,24 @@ OPTIONS = DecodingOptions(
 
 def test_a_transformer_decodes_in_stages_what_it_decodes_at_once(varied):
     model, source = varied("pre_norm"), varied_sources()
-    search, rows = Search(model, OPTIONS), len(source)
+    rows = len(source)
     prefixes = np.zeros((rows, 3), "int32")
     prefixes[2], prefixes[5, :1], prefixes[7, :2] = (5, 7, 5), 11, (4, 13)
     bias = np.linspace(-0.3, 0.5, model.config.output_vocabulary_size).astype("float32")
     arguments = search_arguments(OPTIONS, source, MAX_LENGTH, None, prefixes, bias)
 
-    def compiled(function):
+    def compiled(name, *after):
+        def function(arguments, *given):
+            return getattr(Search(model, OPTIONS, arguments), name)(*given, *after)
+
         # Eagerly JAX would compile each loop anew.
         return Compiled(model, function) if keras.backend.backend() == "jax" else function
 
-    begin = [
-        compiled(lambda *given, capacity=capacity: search.begin(given[0], capacity, *given[1:]))
-        for capacity in (5, MAX_LENGTH)
-    ]
-    proceed = compiled(search.proceed)
-    expected = as_lists(begin[1](arguments)[1])
+    expected = as_lists(compiled("run", MAX_LENGTH)(arguments))
     assert len({len(each[0].ids) for each in expected}) >= 4
-    state, found = begin[0](arguments, np.array(2, "int32"))
-    assert {len(each.ids) for hypotheses in as_lists(found) for each in hypotheses} <= {0, 1, 2}
-    for stop in (5, 7, MAX_LENGTH):
-        if stop == 7:
-            state = search.extended(state, MAX_LENGTH)
-        state, found = proceed(state, arguments, np.array(stop, "int32"))
+    state, proceed = compiled("begin", MAX_LENGTH)(arguments), compiled("proceed")
+    for stop in (2, 5, 7, MAX_LENGTH):
+        state, found = proceed(arguments, state, np.array(stop, "int32"))
+        lengths = {len(each.ids) for hypotheses in as_lists(found) for each in hypotheses}
+        assert max(lengths) <= stop
     check_equal(found, expected, 1e-5)

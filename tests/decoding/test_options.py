@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.options import search_arguments
+from keras_transformer.decoding.search import search_arguments
 from keras_transformer.errors import InputError
 
 FIELDS = [field.name for field in dataclasses.fields(DecodingOptions)]
@@ -167,12 +167,3 @@ def test_samples_have_the_seed_of_the_options_unless_seeds_are_given():
     np.testing.assert_array_equal(search_arguments(options, SOURCE, 9).seeds, [11, 11])
     np.testing.assert_array_equal(search_arguments(options, SOURCE, 9, [3, 4]).seeds, [3, 4])
     assert search_arguments(DecodingOptions(), SOURCE, 9).seeds is None
-
-
-def test_what_has_a_row_a_sentence_is_mapped_and_nothing_else():
-    seeds, bias = np.array([7, 9], "int32"), np.zeros(13, "float32")
-    arguments = search_arguments(DecodingOptions(sampling=True), SOURCE, 9, seeds, None, bias)
-    both = arguments.map_sentences(lambda *values: np.concatenate(values), arguments)
-    np.testing.assert_array_equal(both.source_ids, SOURCE[[0, 1, 0, 1]])
-    np.testing.assert_array_equal(both.seeds, [7, 9, 7, 9])
-    assert both.prefixes is None and both[3:] == arguments[3:]

@@ -10,7 +10,7 @@ from keras import ops
 from keras_transformer.decoding import sampling
 from keras_transformer.decoding.sampling import threefry_2x32, uniform
 
-# Of the Random123 library (kat_vectors, threefry2x32 with 20 rounds): key, counter, result.
+# From the Random123 library (kat_vectors, threefry2x32 with 20 rounds): key, counter, result.
 PUBLISHED = [
     ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
     ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),

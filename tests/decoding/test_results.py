@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer.decoding import Hypotheses
 from keras_transformer.decoding.results import (
-    IMPOSSIBLE,
+    NEG_INF,
     best_translation,
     coverage_penalty,
     length_penalty,
@@ -104,7 +104,7 @@ def test_hypotheses_that_are_to_be_distinct_have_no_text_twice():
 
 
 def test_places_that_no_hypothesis_took_are_left_out():
-    found = hypotheses([[5, 2], [0, 0], [0, 0]], [-0.5, IMPOSSIBLE, IMPOSSIBLE])
+    found = hypotheses([[5, 2], [0, 0], [0, 0]], [-0.5, NEG_INF, NEG_INF])
     assert best_translation(found, [5, 2], TOKENIZERS).alternatives == ()
 
 

@@ -1,10 +1,11 @@
-"""Batches of few shapes, stages that give what one piece gives, full batches, kept programs."""
+"""Batches of few shapes, loops that give what one loop gives, kept programs."""
 
 import gc
 import os
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,116 +13,110 @@ import pytest
 from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.decoding import DecodingOptions, scheduler, search
-from keras_transformer.decoding.options import search_arguments
-from keras_transformer.decoding.scheduler import Batch, Job, Scheduler, Stages, batches
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding import DecodingOptions, Hypotheses
+from keras_transformer.decoding.scheduler import (
+    Batch,
+    CompiledSearch,
+    Job,
+    Scheduler,
+    batch_of,
+)
+from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.inputs import pad
 
-LENGTHS = (3, 17, 5, 40, 11, 2, 19)
-JOBS = [Job(f"s{i}", [7 + i] * length, 100 + i, ()) for i, length in enumerate(LENGTHS)]
+JOBS = [Job([7 + i] * length, 100 + i) for i, length in enumerate((40, 19, 17))]
+SHORT_JOBS = [Job([5, 2]), Job([6, 7, 2])]
 
 
-def made(jobs=JOBS, batch_size=3, **options):
-    return list(batches(jobs, DecodingOptions(**options), batch_size, (50, 29), 13))
+def batch(jobs=JOBS, rows=4, longest_prefix=0, max_lengths=(50, 29), model=None, **options):
+    model = model or SimpleNamespace(config=SimpleNamespace(output_vocabulary_size=13))
+    return batch_of(jobs, DecodingOptions(**options), max_lengths, model, rows, longest_prefix)
 
 
-def test_batches_go_by_falling_length_and_are_padded_to_few_shapes():
-    found = made()
-    assert [batch.keys for batch in found] == [["s3", "s6", "s1"], ["s4", "s2", "s0"], ["s5"]]
-    # 40 tokens go into 48 columns, 11 and 2 into 16; 3 sentences into 4 rows, the last one too.
-    assert [batch.arguments.source_ids.shape for batch in found] == [(4, 48), (4, 16), (4, 16)]
-    assert found[0].arguments.source_ids[1].tolist() == [13] * 19 + [0] * 29
-    assert not found[0].arguments.source_ids[3].any()
-    assert not found[2].arguments.source_ids[1:].any()
+def test_a_batch_is_padded_to_few_shapes():
+    # 40 tokens go into 48 columns, 3 into 16.
+    count, arguments, _ = batch()
+    assert (count, arguments.source_ids.shape) == (3, (4, 48))
+    assert arguments.source_ids[1].tolist() == [8] * 19 + [0] * 29
+    assert not arguments.source_ids[3].any()
+    assert batch(SHORT_JOBS).arguments.source_ids.shape == (4, 16)
 
 
 def test_seeds_go_with_their_sentences():
-    first, second, third = made(sampling=True, beam_size=1)
-    assert first.arguments.seeds.tolist() == [103, 106, 101, 0]
-    assert third.arguments.seeds.tolist() == [105, 0, 0, 0]
-    assert all(batch.arguments.seeds is None for batch in made())
+    assert batch(sampling=True, beam_size=1).arguments.seeds.tolist() == [100, 101, 102, 0]
+    assert batch().arguments.seeds is None
 
 
 def test_prefixes_go_with_their_sentences_in_a_multiple_of_16_columns():
-    jobs = [
-        job._replace(prefix=(5,) * (17 if job.key == "s2" else i % 2)) for i, job in enumerate(JOBS)
-    ]
-    first, second, third = made(jobs)
-    assert {batch.arguments.prefixes.shape for batch in (first, second, third)} == {(4, 32)}
-    # s4, s2 and s0, and a row of padding.
-    assert np.count_nonzero(second.arguments.prefixes, axis=1).tolist() == [0, 17, 0, 0]
-    assert np.count_nonzero(first.arguments.prefixes, axis=1).tolist() == [1, 0, 1, 0]
-    assert made()[0].arguments.prefixes is None
+    jobs = [JOBS[0], JOBS[1]._replace(prefix=(5,) * 17), JOBS[2]._replace(prefix=(5, 6))]
+    prefixes = batch(jobs, longest_prefix=17).arguments.prefixes
+    assert prefixes.shape == (4, 32)
+    assert np.count_nonzero(prefixes, axis=1).tolist() == [0, 17, 2, 0]
+    assert batch().arguments.prefixes is None
 
 
 def test_a_bias_and_banned_ids_become_one_row_over_the_vocabulary():
-    batch = made(banned_ids=(4, 6), logit_bias=((5, 1.5), (6, 2.0), (7, float("-inf"))))[0]
-    bias = batch.arguments.logit_bias
+    logit_bias = ((5, 1.5), (6, 2.0), (7, float("-inf")))
+    bias = batch(banned_ids=(4, 6), logit_bias=logit_bias).arguments.logit_bias
     assert bias.shape == (13,)
     assert bias[5] == 1.5
     assert (bias[[4, 6, 7]] < -1e29).all() and np.isfinite(bias).all()
     assert not bias[[0, 1, 2, 3, 8, 9, 10, 11, 12]].any()
-    assert made()[0].arguments.logit_bias is None
+    assert batch().arguments.logit_bias is None
 
 
-@pytest.mark.parametrize("count, rows", [(1, 1), (2, 2), (3, 4), (7, 8)])
-def test_rows_are_a_power_of_two_of_the_sentences_there_are(count, rows):
-    (batch,) = made(JOBS[:count], batch_size=64)
-    assert len(batch.arguments.source_ids) == rows
+@pytest.mark.parametrize(
+    "options, capacities",
+    [
+        ({}, (128, 64)),  # of 2 · 48 + 10 and 2 · 16 + 10 tokens
+        ({"max_length_ratio": 1.0, "max_length": 20}, (128, 64)),
+        ({"max_length_ratio": 3.0}, (150, 64)),
+        ({"max_length_ratio": float("inf")}, (150, 150)),
+    ],
+)
+def test_capacities_are_few_and_suffice_for_the_longest_translation(options, capacities):
+    found = (batch(jobs, max_lengths=(50, 150), **options) for jobs in (JOBS, SHORT_JOBS))
+    assert tuple(each.capacity for each in found) == capacities
+
+
+def test_a_language_model_has_capacity_for_what_it_continues():
+    model = SimpleNamespace(continues_source=True)
+    found = (batch(jobs, max_lengths=(50, 250), model=model) for jobs in (JOBS, SHORT_JOBS))
+    assert [each.capacity for each in found] == [250, 64]
 
 
 LONGEST = 23
-# Capacities of 6, 12, 23.
-FIRST_CAPACITY = 6
+SEARCH = sys.modules[Search.__module__]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_capacities():
+    """Three loops: of 6, 12 and 23 tokens."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(scheduler, "FIRST_CAPACITY", FIRST_CAPACITY)
+        monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", 6)
         yield
 
 
 def batches_of(source, options, rows):
-    """Batches of `rows` sentences, keyed by their places."""
+    """Batches of `rows` sentences in the order of the source."""
     for start in range(0, len(source), rows):
-        keys = list(range(start, min(start + rows, len(source))))
-        padded = pad(source[keys].tolist(), rows, source.shape[1])
-        seeds = pad([keys], 1, rows)[0] if options.sampling else None
-        yield Batch(keys, search_arguments(options, padded, LONGEST, seeds))
+        part = source[start : start + rows]
+        padded = pad(part.tolist(), rows, source.shape[1])
+        seeds = np.arange(start, start + rows, dtype="int32") if options.sampling else None
+        arguments = search_arguments(options, padded, LONGEST, seeds)
+        yield Batch(len(part), arguments, LONGEST)
 
 
-@pytest.fixture(scope="module")
-def greedy(varied):
-    """Greedy search, traced and compiled once for the tests that look at how it is run."""
-    return Stages(Search(varied("post_norm"), DecodingOptions(beam_size=1)), LONGEST)
+def search_in_batches(model, source, options, rows):
+    """The hypotheses of all sentences, and the compiled search that found them."""
+    compiled = CompiledSearch(model, options)
+    found = [each for batch in batches_of(source, options, rows) for each in compiled.run(batch)]
+    return Hypotheses(*map(np.stack, zip(*found, strict=True))), compiled
 
 
-@pytest.fixture(scope="module")
-def whole(varied):
-    """What greedy search finds at once, ids of `varied_sources(13)`."""
-    found = search(varied("post_norm"), varied_sources(13), 1, max_length=LONGEST)
-    return np.asarray(found.ids)[:, 0]
-
-
-def in_stages(model, source, options, rows):
-    stages = Stages(Search(model, options), LONGEST)
-    found = dict(stages.run(batches_of(source, options, rows)))
-    assert sorted(found) == list(range(len(source)))
-    longest = max(each.ids.shape[1] for each in found.values())
-
-    def padded(values):
-        missing = longest - values.shape[1] if values.ndim == 2 else 0
-        return np.pad(values, ((0, 0), (0, missing))) if missing else values
-
-    rows = [found[i] for i in range(len(source))]
-    fields = [np.stack([padded(each) for each in field]) for field in zip(*rows, strict=True)]
-    return type(rows[0])(*fields), stages
-
-
-# All that a state may hold grows in one of these; greedy search is below, each in test_loop.py.
+# All that a state may hold grows between two of these loops.
 OPTIONS = {
+    "greedy": dict(beam_size=1),
     "groups, coverage and n-grams": dict(
         beam_size=4, num_groups=2, n_best=4, coverage_penalty=0.3, no_repeat_ngram_size=2
     ),
@@ -130,77 +125,46 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_stages_give_what_one_piece_gives(varied, name):
+def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
     model, source = varied("pre_norm"), varied_sources(13)
     options = DecodingOptions(**OPTIONS[name])
-    found, stages = in_stages(model, source, options, rows=5)
-    seeds = dict(seeds=np.arange(len(source), dtype="int32")) if options.sampling else {}
-    whole = search(model, source, max_length=LONGEST, **seeds, **OPTIONS[name])
+    found, compiled = search_in_batches(model, source, options, rows=5)
+    monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
+    whole, _ = search_in_batches(model, source, options, rows=13)
     check_equal(found, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
-    # Some end in the first stage, some in the last: this says something.
+    # Some end in the first loop, some in the last: this says something.
     assert (lengths <= 6).any() and (lengths > 12).any()
-    # One source length: a program for each capacity.
-    assert stages.compilations == 3
-
-
-def test_sentences_that_go_on_are_put_together(greedy, whole, monkeypatch):
-    source, ran = varied_sources(13), []
-    batch, *_ = batches_of(source, greedy._search.options, 3)
-    begin, proceed = greedy._functions(batch)
-
-    class Counted:
-        programs = proceed.programs
-
-        def __call__(self, state, arguments, stop_at):
-            ran.append(np.asarray(state.running).any(axis=1).sum())
-            return proceed(state, arguments, stop_at)
-
-    monkeypatch.setitem(greedy._compiled, None, (begin, Counted()))
-    list(greedy.run(batches_of(source, greedy._search.options, 3)))
-    lengths = (whole != 0).sum(axis=1)
-    expected = 0
-    for capacity in (6, 12):
-        going_on = (lengths > capacity).sum()
-        expected += -(-going_on // 3)
-    # As few calls as full batches of three need, whatever the batches were before.
-    assert len(ran) == expected and ran.count(3) >= len(ran) - 3
+    assert compiled.compilations == 1
 
 
 @pytest.mark.tensorflow
-def test_batches_that_are_decoded_at_once_change_nothing(greedy, monkeypatch):
-    source, options = varied_sources(13), greedy._search.options
-    assert greedy._workers == 1
-    alone = dict(greedy.run(batches_of(source, options, 3)))
-    monkeypatch.setattr(greedy, "_workers", 3)
-    for _ in range(3):
-        together = dict(greedy.run(batches_of(source, options, 3)))
-        assert sorted(together) == sorted(alone)
-        for place, found in together.items():
-            np.testing.assert_array_equal(found.ids, alone[place].ids)
-            np.testing.assert_allclose(found.scores, alone[place].scores, atol=1e-5)
+def test_a_stream_grows_a_token_at_a_time_to_the_whole(varied):
+    model, options = varied("post_norm"), DecodingOptions(beam_size=1)
+    compiled, longest = CompiledSearch(model, options), 0
+    for batch in list(batches_of(varied_sources(13), options, 1))[:3]:
+        (whole,) = compiled.run(batch)
+        steps = [np.asarray(found.ids)[0, 0] for found in compiled.stream(batch)]
+        for tokens, ids in enumerate(steps, start=1):
+            np.testing.assert_array_equal(ids[:tokens], whole.ids[0, :tokens])
+            assert not ids[tokens:].any()
+        assert len(steps) == (whole.ids[0] != 0).sum()
+        longest = max(longest, len(steps))
+    assert longest > 12
 
 
 @pytest.mark.tensorflow
-def test_what_a_stage_leaves_is_not_held_for_sentences_that_have_ended(greedy, whole):
-    lengths = (whole != 0).sum(axis=1)
-    chosen = np.argsort(lengths)[[0, -2, -1]]
-    assert lengths[chosen[0]] <= 6 < lengths[chosen[1]]
-    found = greedy.run(batches_of(varied_sources(13)[chosen], greedy._search.options, 3))
-    place, first = next(found)  # what ended within six tokens comes before the others are done
-    assert (place, first.ids.shape) == (0, (1, 6))
-    assert max(each.ids.shape[1] for _, each in found) > 6
-
-
-def test_a_stream_grows_a_token_at_a_time_to_the_whole(greedy, whole):
-    batch, *_ = batches_of(varied_sources(13), greedy._search.options, 3)
-    steps = [np.asarray(found.ids)[:, 0] for found in greedy.stream(batch)]
-    whole = whole[:3]
-    assert (whole != 0).sum(axis=1).max() > 2 * FIRST_CAPACITY
-    for tokens, ids in enumerate(steps, start=1):
-        np.testing.assert_array_equal(ids[:, :tokens], whole[:, :tokens])
-        assert not ids[:, tokens:].any()
-    assert len(steps) == (whole != 0).sum(axis=1).max()
+def test_batches_that_are_decoded_at_once_change_nothing(varied):
+    jobs = [Job(row[row != 0].tolist()) for row in varied_sources(13)]
+    alone, together = (
+        Scheduler(varied("post_norm"), (16, LONGEST), workers=workers).search(
+            jobs, DecodingOptions(beam_size=1), 3
+        )
+        for workers in (1, 3)
+    )
+    for found, expected in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
 COUNT = """
@@ -222,8 +186,7 @@ texts = [
 ]
 found = engine.translate(texts, beam_size=1)
 assert len(found) == 5000
-buckets, capacities = len(length_buckets(64)), 2
-print(engine.compilations, buckets * capacities)
+print(engine.compilations, len(length_buckets(64)))
 """
 
 
@@ -269,7 +232,7 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
         {"max_length_ratio": 1.1},
     ):
         same = DecodingOptions(beam_size=3, **change)
-        assert programs.stages(same) is programs.stages(plain)
+        assert programs.compiled(same) is programs.compiled(plain)
     for change in (
         {"beam_size": 2},
         {"n_best": 2},
@@ -278,8 +241,8 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
         {"beam_size": 1, "sampling": True},
     ):
         other = DecodingOptions(**{"beam_size": 3, **change})
-        assert programs.stages(other) is not programs.stages(plain)
-        assert programs.stages(other) is programs.stages(other)
+        assert programs.compiled(other) is not programs.compiled(plain)
+        assert programs.compiled(other) is programs.compiled(other)
     first_head = DecodingOptions(attention_heads=(0,))
     assert programs.scorer(plain, True) is programs.scorer(plain, True)
     assert programs.scorer(plain, True) is not programs.scorer(plain, False)
@@ -287,13 +250,9 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
     assert programs.compilations == 0
 
 
-SHORT = np.array([[5, 7, 2]], "int32")
-
-
 def found_with(programs, size):
     options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
-    batch = Batch([0], search_arguments(options, SHORT, 6))
-    ((_, found),) = programs.stages(options).run([batch])
+    (found,) = programs.search([Job([5, 7, 2])], options, 1)
     return found
 
 
@@ -301,17 +260,17 @@ def found_with(programs, size):
 def test_what_comes_after_the_most_is_no_program_and_is_let_go(tiny):
     gc.freeze()  # What other tests have left is not searched: it takes half a minute.
     few, many = (Scheduler(tiny, (8, 6), most=most) for most in (1, 64))
-    first = few.stages(DecodingOptions(beam_size=1, no_repeat_ngram_size=2))
+    first = few.compiled(DecodingOptions(beam_size=1, no_repeat_ngram_size=2))
     kept = []
     for size in (2, 3):
         found, wanted = found_with(few, size), found_with(many, size)
         np.testing.assert_array_equal(found.ids, wanted.ids)
         np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-5)
-    assert few.stages(DecodingOptions(beam_size=1, no_repeat_ngram_size=2)) is first
+    assert few.compiled(DecodingOptions(beam_size=1, no_repeat_ngram_size=2)) is first
     assert (few.compilations, many.compilations) == (1, 2)
     for size in range(3, 33):
         options = DecodingOptions(beam_size=1, no_repeat_ngram_size=size)
-        kept.append(weakref.ref(few.stages(options)))
+        kept.append(weakref.ref(few.compiled(options)))
     gc.collect()
     assert 0 < sum(each() is not None for each in kept) < 10
     assert few.compilations == 1

@@ -22,9 +22,8 @@ from keras import ops
 from naive_search import EOS, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding.options import search_arguments
-from keras_transformer.decoding.scheduler import Batch, Stages
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.scheduler import Batch, CompiledSearch
+from keras_transformer.decoding.search import search_arguments
 
 VARIANTS = [
     "untied",  # has all that the others have: alone on JAX
@@ -99,7 +98,7 @@ def test_in_bfloat16_batch_mates_change_nothing_and_scores_are_float32(quick_sea
     assert len({len(each[0].ids) for each in together}) >= 4
     others = varied_sources(seed=1)[::-1].copy()
     others[3:8] = source[3:8]
-    # The same shapes round alike, so the scores are equal too.
+    # Equal shapes round alike, so the scores are equal too.
     check_equal(as_lists(run(others))[3:8], together[3:8], 1e-6)
 
 
@@ -144,7 +143,7 @@ import keras
 import numpy as np
 import keras_transformer
 from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding.options import search_arguments
+from keras_transformer.decoding.search import search_arguments
 from keras_transformer.decoding.compiled import Compiled
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
@@ -203,12 +202,14 @@ class Countdown:
 
 
 @pytest.mark.parametrize("options", [dict(beam_size=1), dict(beam_size=3, length_penalty=0.0)])
-def test_a_model_of_ten_lines_is_searched_at_once_and_in_stages(options):
+def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     source = np.array([[6, 2], [4, 2], [9, 2]], "int32")
     expected = [list(range(first, 3, -1)) + [EOS] for first in source[:, 0]]
     found = search(Countdown(), source, **options)
     assert [list(found[0].ids) for found in as_lists(found)] == expected
-    batch = Batch(["a", "b", "c"], search_arguments(DecodingOptions(**options), source, 23))
-    in_stages = dict(Stages(Search(Countdown(), DecodingOptions(**options)), 23).run([batch]))
-    for key, ids in zip(batch.keys, expected, strict=True):
-        assert in_stages[key].ids[0, : len(ids)].tolist() == ids
+    # More than the first loop has capacity for: a cache without `extended` is not to grow.
+    asked = DecodingOptions(**options)
+    batch = Batch(3, search_arguments(asked, source, 40), 40)
+    found = CompiledSearch(Countdown(), asked).run(batch)
+    for hypotheses, ids in zip(found, expected, strict=True):
+        assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))

@@ -8,7 +8,8 @@ import pytest
 
 from keras_transformer.errors import InputError
 from keras_transformer.export import LiteRTEngine
-from keras_transformer.export.engine import check_fixed_options, encoded, in_batches
+from keras_transformer.export.engine import check_fixed_options, encoded
+from keras_transformer.inputs import in_batches
 
 BUILT_IN = {"max_length": None, "alignment": False}
 

@@ -19,13 +19,12 @@ from keras_transformer.export.engine import (
     check_as_exported,
     check_fixed_options,
     encoded,
-    in_batches,
     with_alternatives,
 )
 from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE, tokenizer_operations
 from keras_transformer.export.litert.file import IDENTIFIER
 from keras_transformer.export.manifest import read_manifest
-from keras_transformer.inputs import bucket, check_positive, pad, source_ids
+from keras_transformer.inputs import bucket, check_positive, in_batches, pad, source_ids
 from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.translation import Translation
 

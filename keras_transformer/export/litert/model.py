@@ -22,7 +22,7 @@ from keras import ops
 from keras_transformer.config import PAD_ID
 
 HIDDEN = -1e9
-"""What is added to the score of something that may not be attended to or chosen."""
+"""Added to the score of a key or token that may not be attended to or chosen."""
 
 
 def array(variable) -> np.ndarray:
@@ -83,7 +83,7 @@ def attend(layer, rows, count, parts, bias):
 
 
 def attention_scores(layer, rows, count, keys, bias):
-    """What `attend` takes the softmax of, `(batch, heads, count, positions)` for each of `keys`."""
+    """Scores before the softmax for each of `keys`, `(batch, heads, count, positions)`."""
     query = project(rows, layer.projections[0], scale=1.0 / math.sqrt(layer.key_dim))
     query = _by_head(query, count, layer.num_heads, layer.key_dim)
     return [
@@ -182,7 +182,7 @@ def embed_sequences(embedding, ids, positions):
 
 
 def position_table(model, layer, length) -> np.ndarray:
-    """What a layer of positions adds, `(length, model_dim)`."""
+    """Vectors that a layer of positions adds, `(length, model_dim)`."""
     if layer is None:
         return np.zeros((length, model.config.model_dim), "float32")
     length = min(length, model.config.position_limit or length)

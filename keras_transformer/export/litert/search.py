@@ -6,9 +6,11 @@ which is not copied, and new keys and values go to a small recent part. The oute
 recent part behind the past: what is attended to grows with the translation, and no size depends
 on how long it may become.
 
-What a step chooses is what `decoding`'s greedy and beam search choose, without their options, in
-LiteRT's operations: gathers by sentence are one operation (`batch_dims`) that needs no size, and
-nothing but a product and a few reductions goes over the vocabulary.
+A step chooses as `decoding`'s greedy and beam search do, without their options, in LiteRT's
+operations: gathers by sentence are one operation (`batch_dims`) that needs no size, and nothing but
+a product and a few reductions goes over the vocabulary. `decoding`'s own strategies under
+`loop.advance` can be converted too and give equal translations, but greedy search in int8 took 3.7
+times as long with them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
 from typing import NamedTuple
@@ -20,7 +22,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import length_penalty
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.export.litert.model import (
     HIDDEN,
     array,
@@ -36,7 +38,7 @@ _BLOCK = 8
 
 
 class LiteRTOptions(NamedTuple):
-    """What is fixed in a search, as in `DecodingOptions` and `Constraints`.
+    """Options that are fixed in a search, as in `DecodingOptions` and `Constraints`.
 
     `max_length_ratio` times the tokens of a source and `max_length_margin` more are the most of a
     translation, up to `max_length`.
@@ -65,7 +67,7 @@ class LiteRTSearch:
         if projection is not None:
             table = np.ascontiguousarray(array(projection.kernel).T)
         self.output_matrix = table  # [vocabulary, model_dim]
-        # As many rows on both sides, so that two sinusoidal tables are one.
+        # Equally many rows on both sides, so that two sinusoidal tables are one.
         most = max(source_length, options.max_length)
         self.source_positions = position_table(model, model.source_positions, most)
         self.target_positions = position_table(model, model.target_positions, most)
@@ -124,7 +126,7 @@ class LiteRTSearch:
     def _empty(self, limits):
         """Each layer's keys of an empty block, the bias that hides them, zeros `(batch, 1)`."""
         config, slots = self.model.config, _BLOCK * self.options.beam_size
-        # Of the batch's size, from an input: sizes computed from shapes would be dynamic.
+        # The batch's size comes from an input: sizes computed from shapes would be dynamic.
         zero = tf.cast(tf.minimum(limits, 0), tf.float32)
         empty = [
             tf.reshape(zero, (-1, 1, 1, 1))
@@ -142,7 +144,7 @@ class LiteRTSearch:
         rows = rows + tf.gather(self.target_positions, tf.reshape(position, (1,)))
         slot = place * beams
         own = np.where(np.eye(beams, dtype=bool), 0.0, HIDDEN).astype("float32")[None]
-        # Of the batch's size: the least of anything here is HIDDEN.
+        # Has the batch's size: the least of anything here is HIDDEN.
         own = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), own)
         new_bias = write(new_bias, own, (0, 0, slot))
         # The steps that the entries are of; the past begins with a block of nothing.
@@ -248,10 +250,10 @@ class LiteRTBeam:
             "running": self.limits > 0,
             "ids": empty,
             # All hypotheses begin alike: only the first may be extended.
-            "totals": zero + np.array([[0.0] + [IMPOSSIBLE] * (beams - 1)], "float32"),
+            "totals": zero + np.array([[0.0] + [NEG_INF] * (beams - 1)], "float32"),
             "finished_ids": empty,
             "finished_totals": tf.cast(zeros, tf.float32),
-            "finished_scores": tf.cast(zeros, tf.float32) + IMPOSSIBLE,
+            "finished_scores": tf.cast(zeros, tf.float32) + NEG_INF,
         }
 
     def choose(self, position, state, logits, others):
@@ -259,29 +261,29 @@ class LiteRTBeam:
         running, length = state["running"], position + 1
         # --> [batch, 2 * beams] each
         tokens, parents, totals = self._extensions(logits, others, state["totals"])
-        exists = totals > IMPOSSIBLE / 2
+        exists = totals > NEG_INF / 2
         is_end = tokens == EOS_ID
 
         # An end counts if it is among the best `beams`.
         ended = (running & exists & is_end)[:, :beams]
         ids = _extended(state["ids"], parents[:, :beams], tokens[:, :beams], position)
-        scores = tf.where(ended, totals[:, :beams] / length_penalty(length, exponent), IMPOSSIBLE)
+        scores = tf.where(ended, totals[:, :beams] / length_penalty(length, exponent), NEG_INF)
         finished_scores, finished_ids, finished_totals = _best_of(
             tf.concat([state["finished_scores"], scores], axis=1),
             beams,
             tf.concat([state["finished_ids"], ids], axis=1),
             tf.concat([state["finished_totals"], totals[:, :beams]], axis=1),
         )
-        # What goes on: the first `beams` that do not end, in their order.
+        # The first `beams` that do not end go on, in their order.
         going_on = exists & ~is_end
         rank = tf.cast(going_on, tf.float32) * (4.0 * beams) - np.arange(2 * beams, dtype="float32")
         _, kept = tf.math.top_k(rank, beams)  # --> [batch, beams]
-        alive = tf.where(_pick(going_on, kept), _pick(totals, kept), IMPOSSIBLE)
+        alive = tf.where(_pick(going_on, kept), _pick(totals, kept), NEG_INF)
         best = tf.reduce_max(alive, axis=1)
         possible = best / length_penalty(self.limits[:, 0], exponent)
-        possible = tf.where(best > IMPOSSIBLE / 2, possible, IMPOSSIBLE)
+        possible = tf.where(best > NEG_INF / 2, possible, NEG_INF)
         can_win = possible > finished_scores[:, self.options.n_best - 1]
-        # What has ended stays as it was.
+        # Ended sentences stay as they were.
         parents = tf.where(running, _pick(parents, kept), np.arange(beams, dtype="int32")[None])
         tokens = tf.where(running, _pick(tokens, kept), PAD_ID)
         return {
@@ -304,19 +306,19 @@ class LiteRTBeam:
         values = tf.reshape(values, (-1, beams, of_each)) + tf.expand_dims(offsets, 2)
         values, places = tf.math.top_k(tf.reshape(values, (-1, beams * of_each)), count)
         tokens = _pick(tf.reshape(tokens, (-1, beams * of_each)), places)
-        return tokens, places // of_each, tf.maximum(values, IMPOSSIBLE)
+        return tokens, places // of_each, tf.maximum(values, NEG_INF)
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
         lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
         scores = state["totals"] / length_penalty(lengths, self.options.length_penalty)
-        scores = tf.where(state["totals"] > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
+        scores = tf.where(state["totals"] > NEG_INF / 2, scores, NEG_INF)
         scores, ids, totals = _best_of(scores, beams, state["ids"], state["totals"])
-        # What ended first, then what did not, then the empty places.
-        behind = tf.zeros_like(scores) + IMPOSSIBLE / 2
+        # Finished hypotheses first, then unfinished ones, then empty places.
+        behind = tf.zeros_like(scores) + NEG_INF / 2
         _, order = tf.math.top_k(tf.concat([state["finished_scores"], behind], axis=1), count)
         scores = _pick(tf.concat([state["finished_scores"], scores], axis=1), order)
-        exists = scores > IMPOSSIBLE / 2
+        exists = scores > NEG_INF / 2
         ids = _pick(tf.concat([state["finished_ids"], ids], axis=1), order)
         totals = _pick(tf.concat([state["finished_totals"], totals], axis=1), order)
         return {

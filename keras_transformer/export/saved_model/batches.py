@@ -24,7 +24,10 @@ WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 LENGTHS = (16, 32, 48)
 """The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
 
-# What `str.strip` takes away; RE2's `\s` knows ASCII alone.
+# Much of a step on a small model keeps a single core busy; each chunk holds a cache of its own.
+_CHUNKS_AT_ONCE = 2
+
+# Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
 
 
@@ -75,8 +78,7 @@ def in_chunks(places, call, results):
         lambda start, _: start < tf.size(places),
         chunk,
         (0, results),
-        # One chunk at a time: more would hold several caches at once.
-        parallel_iterations=1,
+        parallel_iterations=_CHUNKS_AT_ONCE,
     )
     return results
 

@@ -20,12 +20,11 @@ from keras_transformer.export.engine import (
     check_as_exported,
     check_fixed_options,
     encoded,
-    in_batches,
     with_alternatives,
 )
 from keras_transformer.export.manifest import read_manifest
 from keras_transformer.export.saved_model import IDS, operations_in
-from keras_transformer.inputs import check_positive, one_for_each
+from keras_transformer.inputs import check_positive, in_batches, one_for_each
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import CONTINUATION

@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding import ModelEngine, length_penalty, search
-from keras_transformer.decoding.results import IMPOSSIBLE
+from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.scoring import score_targets
 from keras_transformer.export.saved_model import INPUTS
 from keras_transformer.export.saved_model.batches import (
@@ -28,7 +28,7 @@ from keras_transformer.translation import CONTINUATION
 
 
 class CompiledSearches:
-    """What XLA compiles in an export, each function traced when it is first used, for all shapes.
+    """Functions that XLA compiles in an export, each traced at its first use, for all shapes.
 
     Searches take ids, int32 `(rows, source)`, and give ids, int32 `(rows, hypotheses, target)`,
     scores and log-probabilities, float32 `(rows, hypotheses)`; of a language model also
@@ -243,7 +243,7 @@ class Signatures:
         found = self._search_in_chunks(ids, tokens, self._compiled.beam, 1)
         return {"ids": _trimmed(found["ids"][:, 0]), "score": found["score"][:, 0]}
 
-    # What they share.
+    # Parts that signatures share.
 
     def _ids(self, text, side):
         """Ids of each text, cut where the engine cuts; the last one is always the end."""
@@ -294,7 +294,7 @@ class Signatures:
             count = tf.size(chosen)
             numbers = [each[:count, :n_best] for each in numbers]
             # Where fewer hypotheses exist than there are places, the last ones are empty.
-            missing = numbers[0] < IMPOSSIBLE / 2
+            missing = numbers[0] < NEG_INF / 2
             found = tf.where(missing[:, :, None], PAD_ID, target_ids[:count, :n_best])
             return {
                 "ids": widen(found, self._width, axis=2),

@@ -87,7 +87,8 @@ def test_chunks_put_each_result_at_its_place_and_leave_the_others(count):
     np.testing.assert_array_equal(found["double"], expected)
     texts = [text.decode() for text in found["text"].numpy()]
     assert texts == [str(i) if i in places else "nothing" for i in range(73)]
-    assert sizes == [32] * (count // 32) + [count % 32] * (count % 32 > 0)
+    # Chunks run side by side, in any order.
+    assert sorted(sizes) == [count % 32] * (count % 32 > 0) + [32] * (count // 32)
 
 
 def test_an_axis_is_cut_or_padded_to_a_width():
