@@ -16,7 +16,7 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.config.checks import with_sliding_window
+from keras_transformer.config.model_config import with_sliding_window
 from keras_transformer.declaration import check_keys, checked, declared, received
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
