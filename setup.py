@@ -70,6 +70,7 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer.analysis": ["page.html"],
+        "keras_transformer.export": ["templates/*"],
         "keras_transformer.export.web": ["static/*"],
         "keras_transformer.serving": ["page.html"],
     },

@@ -19,8 +19,8 @@ from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_classifier
-from keras_transformer.export.classifier.verification import verify
 from keras_transformer.export.saved_model import SIGNATURES, check_signatures
+from keras_transformer.export.saved_model.verification import verify_saved_model
 from keras_transformer.models import model_of
 from keras_transformer.serving.replica import Artifact
 from keras_transformer.training import Recipe, RunFolder
@@ -238,8 +238,8 @@ def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_pat
     texts = SOURCES[:4]
     report = export_classifier(engine, tmp_path / "export", verification_texts=texts)
     engine.model.output_projection.bias.assign_add([9, 0])
-    with pytest.raises(VerificationError, match="probabilities must be the live model's"):
-        verify(tmp_path / "export", engine, report.manifest, texts)
+    with pytest.raises(VerificationError, match="serving_default: expected scores"):
+        verify_saved_model(tmp_path / "export", engine, report.manifest, texts)
 
 
 def few_texts(folder):
