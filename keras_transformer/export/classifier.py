@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_transformer.engine import encoded
+from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import ExportReport, read_manifest, read_template
 from keras_transformer.labelling import LabelEngine
 from keras_transformer.owned_folder import OwnedFolder
@@ -47,8 +48,19 @@ class ExportedClassifier(LabelEngine):
         given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]
         for start in range(0, len(given), batch_size):
             batch = np.array(given[start : start + batch_size], dtype=object)
-            found.append(self._run(text=batch)["probabilities"])
+            outputs = self._run(text=batch)
+            self._check_labels(outputs)
+            found.append(outputs["probabilities"])
         return np.concatenate(found)
+
+    def _check_labels(self, outputs):
+        """Raises `InputError` unless the graph names the most probable label of each text."""
+        rows = outputs["probabilities"]
+        expected = [self.labels[np.argmax(row)] if row.any() else "" for row in rows]
+        received = [label.decode("utf-8") for label in outputs["label"]]
+        if received != expected:
+            rule = "The export must name the most probable label of each text."
+            raise InputError(f"{rule} Received: {received!r:.100} instead of {expected!r:.100}.")
 
 
 def export_classifier(

@@ -134,6 +134,8 @@ class LiveAnswers:
         A text without ids that is a hypothesis of the live model has its score, and one that
         another export gave has its ids: neither need be made of the text's usual tokens.
         """
+        if self.engine.labels is not None:  # All labels were found.
+            return [self._scores.get((source, found.text), math.nan) for source, found in pairs]
         known = [
             None if found.ids else self._scores.get((source, found.text)) for source, found in pairs
         ]

@@ -9,7 +9,7 @@ import pytest
 from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.ctranslate2.export import BOUND as CTRANSLATE2
-from keras_transformer.export.litert.verification import BOUNDS
+from keras_transformer.export.litert.verification import BOUNDS, LABEL_BOUNDS
 from keras_transformer.export.verification import (
     FLOAT32,
     SIXTEEN_BIT,
@@ -255,3 +255,32 @@ def test_fitting_texts_are_the_longest_and_one_fills_the_length(tokenizer, texts
         assert [sizes[text] for text in chosen] == fitting[-5:]
         assert length - 6 < len(tokenizer.tokenize(filled)) + 1 <= length
     assert fitting_texts([], tokenizer, 7) == ["", ""]
+
+
+def test_labels_of_a_classifier_have_the_live_models_probabilities():
+    class Labelling(Engine):
+        labels = ["dog", "other"]
+        source_tokenizer = target_tokenizer = Characters()
+
+        def __init__(self, probability):
+            self.probability = probability
+
+        def translate(self, texts, **_):
+            rest = (Translation("other", 1 - self.probability, ids=(1,)),)
+            found = Translation("dog", self.probability, ids=(0,), alternatives=rest)
+            if self.probability < 0.5:
+                (best,) = rest
+                rest = (dataclasses.replace(found, alternatives=()),)
+                found = dataclasses.replace(best, alternatives=rest)
+            return [found] * len(texts)
+
+    bound = LABEL_BOUNDS["int8"]
+    for probability, passes in ((0.6, True), (0.45, True), (0.35, False)):
+        live, tested = Labelling(0.55), Labelling(probability)
+        if passes:
+            check(tested, bound, live, [TEXTS], n_best=2)
+        else:
+            with pytest.raises(VerificationError, match="^file, beam: expected scores"):
+                check(tested, bound, live, [TEXTS], n_best=2)
+    with pytest.raises(VerificationError, match="^file, beam: expected"):
+        check(Labelling(0.55), LABEL_BOUNDS["none"], Labelling(0.6), [TEXTS], n_best=2)
