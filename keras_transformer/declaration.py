@@ -14,7 +14,8 @@ import pydantic
 
 from keras_transformer.errors import InputError, did_you_mean
 
-STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+# Built with its first use: an import alone stays quick.
+STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 FLOAT32 = 2.0**127
 """Limit of numbers that a program holds in float32."""
 INT32 = 2**31
