@@ -14,17 +14,8 @@ LITERT = ["ai-edge-litert>=2.3.0,<2.4", "flatbuffers>=25.12.19,<26", "sentencepi
 TOKENIZERS = ["tokenizers>=0.23.3,<0.24"]
 CTRANSLATE2 = ["ctranslate2>=4.8.5,<5"]
 PEERS = [*CTRANSLATE2, "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
-# `ray` alone would lack the HTTP server and the metrics. serving/connection.py overrides methods of
-# uvicorn's protocol over httptools: each series is tried before it is admitted.
-SERVE = [
-    "ray[serve]>=2.60.0,<2.61",
-    "starlette>=1.10.0,<2",
-    "uvicorn>=0.54.0,<0.55",
-    "uvloop>=0.23.0,<0.24",
-    "httptools>=0.9.0,<0.10",
-    "grpcio>=1.85.1,<2",
-    "prometheus_client>=0.26.0,<0.27",
-]
+# Ray Serve's proxy and metrics, Ray Data's blocks.
+SERVE = ["ray[data,serve]>=2.60.0,<2.61", "starlette>=1.10.0,<2"]
 PLOTS = ["matplotlib>=3.11.2,<4"]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
@@ -70,6 +61,7 @@ setup(
     package_data={
         "keras_transformer": ["py.typed"],
         "keras_transformer.analysis": ["page.html"],
+        "keras_transformer.export": ["templates/*"],
         "keras_transformer.export.web": ["static/*"],
         "keras_transformer.serving": ["page.html"],
     },

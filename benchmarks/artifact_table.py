@@ -44,9 +44,10 @@ def make(name, run, work):
         if kind == "SavedModel":
             run_exports.export_run(run, folder, beam_size=BEAM)
         elif kind == "LiteRT":
-            run_exports.export_litert(run, folder, beam_size=BEAM, quantize=_QUANTIZE[name])
+            options = {"beam_size": BEAM, "quantize": _QUANTIZE[name]}
+            run_exports.export_run(run, folder, "tflite", **options)
         else:
-            run_exports.export_ctranslate2(run, folder)
+            run_exports.export_run(run, folder, "ctranslate2")
     return folder
 
 

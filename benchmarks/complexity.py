@@ -6,9 +6,10 @@
     KERAS_BACKEND=jax python -m benchmarks.complexity --costs
 
 A layer reads one sequence, forwards, compiled by XLA: self-attention (four heads, its projections
-included), the same restricted to a neighbourhood of 32 tokens to each side, a GRU, a convolution of
-three positions. Memory is what XLA says it needs beside inputs, outputs and weights. The crossover
-of a width is the length from which self-attention takes longer than the GRU. With `--causal` both
+included), self-attention restricted to a neighbourhood of 32 tokens to each side, a GRU, a
+convolution of three positions. Memory is what XLA says it needs beside inputs, outputs and
+weights. The crossover of a width is the length from which self-attention takes longer than the GRU.
+With `--causal` both
 kinds of self-attention see what came before alone, as in a decoder. `--costs` gives the
 floating-point operations of the paper's two trainings instead, from their configurations: its
 Table 2 estimates them from time and hardware. JSON on stdout.
@@ -156,7 +157,7 @@ def main(arguments=None):
         print(json.dumps(costs(), indent=2))
         return
     if keras.backend.backend() != "jax":
-        parser.error("what XLA needs is told on the JAX backend alone: set KERAS_BACKEND=jax")
+        parser.error("XLA's memory is known on the JAX backend alone: set KERAS_BACKEND=jax")
     rows = []
     for width, length in itertools.product(options.widths, sorted(options.lengths)):
         for kind in ORDERS:

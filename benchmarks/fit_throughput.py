@@ -2,7 +2,7 @@
 
     python -m benchmarks.fit_throughput PATH/TO/multi30k
 
-Both run the same batches of the same epoch with the same model: `fit` with the data pipeline, the
+Both run one model on the batches of one epoch: `fit` with the data pipeline, the
 metrics and the progress bar; the bare step on batches that lie ready in memory, with nothing but
 forward pass, loss, gradients and Adam, compiled by XLA. They take turns; the ratio is the median
 of the rounds'. Real tokens are those of both sides that are not padding.

@@ -18,9 +18,7 @@ import subprocess
 import sys
 import time
 
-import yaml
-
-from keras_transformer.data.dates import date_corpus
+from benchmarks import kill_test
 from keras_transformer.training import RunFolder
 
 SAME = 1e-6
@@ -28,38 +26,20 @@ MINUTE = 60
 
 
 def write_inputs(folder, epochs, pairs):
-    """Dates, and a recipe that trains on them with dropout and batches that two do not divide."""
-    folder.mkdir(parents=True, exist_ok=True)
-    corpus = date_corpus(num_train=pairs, num_held_out=50)
-    for name in ("train_source", "train_target", "held_out_source", "held_out_target"):
-        text = "".join(line + "\n" for line in getattr(corpus, name))
-        (folder / name).write_text(text, encoding="utf-8")
-    sizes = dict(model_dim=32, num_heads=2, intermediate_dim=64, dropout=0.1)
-    recipe = {
-        "data": {
-            "folder": str(folder),
-            "train": {"source": "train_source", "target": "train_target"},
-            "validation": {"source": "held_out_source", "target": "held_out_target"},
-        },
-        "text": {"vocabulary_size": 200},
-        "model": {**sizes, "num_encoder_layers": 1, "num_decoder_layers": 1},
-        "training": {
-            "epochs": epochs,
-            "batch_tokens": 500,
-            "max_shapes": 1,
-            "warmup_steps": 100,
-            # At a high rate the rounding of a sum over two hosts grows to another training.
-            "learning_rate_scale": 0.1,
-            "ema_momentum": 0.95,
-            "select_by": "bleu",
-            "sample_translations": 1,
-            "checkpoint_every_minutes": 0.02,
-        },
-        "decoding": {"max_source_length": 48, "max_target_length": 32},
+    """Writes dates, and a recipe with dropout and batches that two hosts do not divide."""
+    training = {
+        "epochs": epochs,
+        "batch_tokens": 500,
+        "warmup_steps": 100,
+        # At a high rate the rounding of a sum over two hosts grows to another training.
+        "learning_rate_scale": 0.1,
+        "ema_momentum": 0.95,
+        "select_by": "bleu",
+        "sample_translations": 1,
+        "checkpoint_every_minutes": 0.02,
     }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    return path
+    limits = {"max_source_length": 48, "max_target_length": 32}
+    return kill_test.write_inputs(folder, pairs, 50, 200, training, decoding=limits)
 
 
 def start(recipe, run, hosts, *options):

@@ -22,51 +22,53 @@ import traceback
 import zipfile
 
 import h5py
+import yaml
 
+from keras_transformer.data.dates import date_corpus
 from keras_transformer.training import Recipe, RunFolder, train
 
 TIMES = {"seconds", "tokens_per_second"}
+_TRAINING = {
+    "epochs": 6,
+    "batch_tokens": 1024,
+    "warmup_steps": 20,
+    "learning_rate_scale": 2.0,
+    "ema_momentum": 0.95,
+    "early_stopping_patience": 2,
+    "average_epochs": 2,
+    "checkpoint_every_minutes": 0.005,
+    "sample_translations": 0,
+    "jit_compile": False,  # Each process would compile for longer than it trains.
+}
 
 
-def write_inputs(folder):
-    """Writes the dates of the demo and a recipe that trains on them for six epochs."""
-    import yaml
+def write_inputs(folder, pairs, held_out, vocabulary_size, training, **sections):
+    """Writes dates of the demo, and a recipe that trains a small model on them; returns its path.
 
-    from keras_transformer.data.dates import date_corpus
-
+    Args:
+        folder: `pathlib.Path` to make.
+        pairs: Training pairs.
+        held_out: Validation pairs.
+        vocabulary_size: Ids of the vocabulary.
+        training: The recipe's `training`, beside one batch shape.
+        **sections: Other sections of the recipe.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    corpus = date_corpus(num_train=600, num_held_out=100)
+    corpus = date_corpus(num_train=pairs, num_held_out=held_out)
     for name in ("train_source", "train_target", "held_out_source", "held_out_target"):
         text = "".join(line + "\n" for line in getattr(corpus, name))
         (folder / name).write_text(text, encoding="utf-8")
+    sizes = dict(model_dim=32, num_heads=2, intermediate_dim=64, dropout=0.1)
     recipe = {
         "data": {
             "folder": str(folder),
             "train": {"source": "train_source", "target": "train_target"},
             "validation": {"source": "held_out_source", "target": "held_out_target"},
         },
-        "text": {"vocabulary_size": 300},
-        "model": {
-            "model_dim": 32,
-            "num_heads": 2,
-            "intermediate_dim": 64,
-            "num_encoder_layers": 1,
-            "num_decoder_layers": 1,
-            "dropout": 0.1,
-        },
-        "training": {
-            "epochs": 6,
-            "batch_tokens": 1024,
-            "max_shapes": 1,
-            "warmup_steps": 20,
-            "learning_rate_scale": 2.0,
-            "ema_momentum": 0.95,
-            "early_stopping_patience": 2,
-            "average_epochs": 2,
-            "checkpoint_every_minutes": 0.005,
-            "sample_translations": 0,
-            "jit_compile": False,  # Each process would compile for longer than it trains.
-        },
+        "text": {"vocabulary_size": vocabulary_size},
+        "model": {**sizes, "num_encoder_layers": 1, "num_decoder_layers": 1},
+        "training": {"max_shapes": 1, **training},
+        **sections,
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
@@ -139,7 +141,7 @@ def kill_test(folder, kills, seed=1):
         folder: `pathlib.Path` for texts, runs and logs.
         kills: How many processes are killed, each after a time drawn evenly from 0 to what the
             whole training takes.
-        seed: Of those times.
+        seed: Seed of the times.
 
     Returns:
         A dict fit for JSON: `equal`; `rounds`, what was equal in each training that was killed and
@@ -147,7 +149,7 @@ def kill_test(folder, kills, seed=1):
         what was in `checkpoints/` then.
     """
     draw = random.Random(seed)
-    recipe = write_inputs(folder / "inputs")
+    recipe = write_inputs(folder / "inputs", 600, 100, 300, _TRAINING)
     begin = time.monotonic()
     ended(start(recipe, folder / "unbroken", folder / "unbroken.log"))
     whole = time.monotonic() - begin

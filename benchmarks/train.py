@@ -1,9 +1,9 @@
-"""Trains the same model on the same text with each trainer, side by side, and gives their speed.
+"""Trains one model on one text with several trainers, side by side, and gives their speed.
 
     pip install ".[peers]"
     python -m benchmarks.train --source train.en --target train.de --trainers ours torch
 
-The corpus, the sizes and the token budget are the same; real tokens a second are counted, in turns.
+The corpus, the sizes and the token budget are equal; real tokens a second are counted, in turns.
 A table on stderr, JSON on stdout.
 """
 
@@ -162,7 +162,7 @@ def _products(precision, with_torch):
 
 
 def _product_rates(seconds):
-    """Operations a second in each precision: those of the faster library."""
+    """Operations a second in each precision, of the faster library."""
     rates = {}
     for name, times in seconds.items():
         precision = name.split()[1]

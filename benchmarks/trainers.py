@@ -148,7 +148,7 @@ def _torch_model(config, positions):
     import torch
     from torch import nn
 
-    # In the frequencies, as with ours, but halves and not turns: the sum of products is the same.
+    # Halves and not turns, unlike ours: the frequencies and the sums of products are equal.
     columns = np.arange(config.model_dim // 2) * 2 / config.model_dim
     angles = np.arange(positions)[:, None] / 10000.0**columns
 

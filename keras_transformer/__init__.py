@@ -50,6 +50,6 @@ def __getattr__(name):
     return value
 
 
-if "keras" in sys.modules:
+if sys.modules.get("keras"):  # None where it is hidden
     for _name in _REGISTERED:
         importlib.import_module(f"{__name__}.{_name}")

@@ -76,7 +76,7 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
 
     say("exporting and verifying the SavedModel")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
-    compared = report["verification"]["saved_model"]["module"]["signatures"]["serving_default"]
+    compared = report.verification["module"]["serving_default"]
     exported = Translator.load(folder / "export").translate(list(_EXAMPLES))
     rows = [
         ("languages and formats", f"{len(LOCALES)} locales"),

@@ -20,7 +20,7 @@ from keras_transformer.errors import InputError
 
 
 def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterator[str]:
-    """The lines of a UTF-8 file, at least one, without their line ends, in constant memory.
+    """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
     Lines end at `"\\n"` or `"\\r\\n"` alone. Other separators that Unicode knows (U+2028, a form
     feed, ...) stay inside their line: splitting there would shift one file of an aligned pair
@@ -165,7 +165,7 @@ def sync(path):
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a person reads or types at a stream, which may be None or closed."""
+    """Returns whether a person reads or types at a stream, which may be None or closed."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):

@@ -13,7 +13,7 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.translation import Translation
 
-# What other engines may be asked for, where it means nothing here.
+# Options of other engines at values that mean nothing here.
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 
@@ -29,7 +29,7 @@ class LabelEngine(Engine):
     def probabilities(
         self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
     ) -> np.ndarray:
-        """Of each text the probability of each label, float32 `(texts, labels)`; of a blank one 0.
+        """Returns the probability of each label, float32 `(texts, labels)`, 0 for a blank text.
 
         Args:
             texts: Strings.
@@ -51,7 +51,7 @@ class LabelEngine(Engine):
             texts: Strings. A blank one has the label "".
             n_best: Labels of each text; those after the best one are its `alternatives`.
             batch_size: As for `probabilities`, like `long_input`.
-            **options: None that means anything: no search is made.
+            **options: Options of a search, which is not made: an error at any telling value.
 
         Raises:
             InputError: An option is out of range or means nothing here, or a text is too long.
@@ -71,20 +71,22 @@ class LabelEngine(Engine):
         long_input = self.long_inputs[0] if long_input is None else long_input
         check_choice("long_input", long_input, self.long_inputs)
         found = self.probabilities(texts, batch_size, long_input) if texts else ()
-        return [self._translation(row, n_best) for row in found]
+        return [label_translation(row, self.labels, n_best) for row in found]
 
-    def _translation(self, row, n_best):
-        if not row.any():
-            return Translation("", 0.0)
-        best, *others = (
-            Translation(
-                self.labels[place],
-                float(row[place]),
-                logarithm := float(np.log(max(row[place], 1e-38))),
-                tokens=(self.labels[place],),
-                ids=(int(place),),
-                token_log_probabilities=(logarithm,),
-            )
-            for place in np.argsort(-row, kind="stable")[:n_best]
+
+def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:
+    """Returns the most probable labels of a text from its row of probabilities."""
+    if not row.any():
+        return Translation("", 0.0)
+    best, *others = (
+        Translation(
+            labels[place],
+            float(row[place]),
+            logarithm := float(np.log(max(row[place], 1e-38))),
+            tokens=(labels[place],),
+            ids=(int(place),),
+            token_log_probabilities=(logarithm,),
         )
-        return dataclasses.replace(best, alternatives=tuple(others))
+        for place in np.argsort(-row, kind="stable")[:n_best]
+    )
+    return dataclasses.replace(best, alternatives=tuple(others))

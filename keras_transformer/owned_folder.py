@@ -16,7 +16,7 @@ from keras_transformer.files import file_digests, sync
 MANIFEST = "export.json"
 """The file that marks a folder as an export; without it no folder is replaced."""
 
-# What exports have beside the files that their manifests list.
+# Files of exports that their manifests do not list.
 _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "config.json"} | {
     f"{side}{name}"
     for side in ("", "source_", "target_", "shared_")

@@ -1,10 +1,21 @@
-"""A translation, as every engine gives it."""
+"""Translations, the results of every engine."""
 
 import dataclasses
 import heapq
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+
+def length_penalty(length: Any, exponent: float) -> Any:
+    """Length penalty `((5 + length) / 6)^exponent` of a number of tokens, EOS included.
+
+    Larger exponents favour longer hypotheses. Takes a number or an array of floats.
+    Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
+    """
+    return ((5.0 + length) / 6.0) ** exponent
+
 
 CONTINUATION = ("continuation_log_probability", "continuation_length")
 """The fields of a `Translation` that say what follows a forced beginning."""
@@ -26,7 +37,7 @@ class Translation:
         alternatives: The hypotheses after the best, best first; of samples, the other ones.
         tokens: The tokens of the translation, including EOS.
         ids: Their ids.
-        token_log_probabilities: A number for each of them, in nats.
+        token_log_probabilities: A number for each token, in nats.
         source_tokens: The tokens of the source, including EOS.
         alignment: Float32 array `(tokens, source tokens)`, what each token attended to in the
             source, where it was asked for; None where the source was split: each of the `parts` has
@@ -49,11 +60,11 @@ class Translation:
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], sampling: bool = False) -> "Translation":
-        """Of the parts of a source that was split: texts with a space between, scores added.
+        """Joins the parts of a source that was split: texts with a space between, scores added.
 
         The alternatives of a search are joined to the best of all combinations by the sum of their
-        scores, those of samples first with first, second with second. Of no parts it is the empty
-        translation, of one that one.
+        scores, those of samples first with first, second with second. No parts give the empty
+        translation.
         """
         if len(parts) < 2:
             return parts[0] if parts else cls("", 0.0)
@@ -97,7 +108,7 @@ class Translation:
 
 
 def translation_of(text: str, score: float, by_token, ids, source, tokenizers) -> Translation:
-    """One hypothesis, from lists of numbers; `tokenizers` of the source and of the target."""
+    """Makes one hypothesis from lists of numbers; `tokenizers` of the source and the target."""
     return Translation(
         text,
         score,

@@ -1,4 +1,4 @@
-"""One way to translate, whatever the model comes in."""
+"""Text to text with a run folder or any export."""
 
 import os
 import pathlib
@@ -52,37 +52,17 @@ class Translator:
             check_positive("threads", threads)
         if not path.exists():
             raise InputError(f"{path}: no such run or export folder.")
-        from keras_transformer.export.manifest import is_classifier
-
-        if (path / "model.bin").exists():
-            from keras_transformer.export import CTranslate2Engine
-
-            return cls(CTranslate2Engine(path, threads))
-        exported = path.parent if path.suffix == ".tflite" else path
-        of_litert = path.suffix == ".tflite" or (path / "model_ids.tflite").exists()
-        if classifies := is_classifier(exported):
-            of_litert = not (exported / "saved_model.pb").exists()
-        if threads is not None and not of_litert:
+        if (engine := _exported(path, threads)) is not None:
+            return cls(engine)
+        if threads is not None:
             give_tensorflow(threads)
-        if classifies:
-            from keras_transformer.export import ExportedClassifier
-
-            return cls(ExportedClassifier(exported, threads or 2))
-        if of_litert:
-            from keras_transformer.export import LiteRTEngine
-
-            return cls(LiteRTEngine(path, threads or 2))
-        if (path / "saved_model.pb").exists():
-            from keras_transformer.export import SavedModelEngine
-
-            return cls(SavedModelEngine(path))
         if (path / "recipe.yaml").exists():
             from keras_transformer.training import RunFolder
 
             folder = RunFolder(path)
-            recipe = folder.recipe()
-            search = {key: getattr(recipe.decoding, key) for key in ("beam_size", "length_penalty")}
-            return cls(folder.engine(), None if recipe.kind == "classifier" else search)
+            engine, decoding = folder.engine(), folder.recipe().decoding
+            search = {name: getattr(decoding, name) for name in ("beam_size", "length_penalty")}
+            return cls(engine, search if engine.labels is None else None)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
             "(model_ids.tflite) nor a CTranslate2 export (model.bin)."
@@ -93,7 +73,7 @@ class Translator:
 
         Args:
             texts: List of strings. A blank one gives the empty string.
-            **options: As `decoding.ModelEngine.translate` takes them: `beam_size` (1 is greedy
+            **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
                 export takes no other search than the one that it was made with.
@@ -118,7 +98,7 @@ class Translator:
         return self.engine.stream(text, **options)
 
     def warmup(self, **options: Any) -> int:
-        """Compiles ahead what `translate` with the same options needs; see `ModelEngine.warmup`."""
+        """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
         return self.engine.warmup(**self._with_defaults(options))
 
     @property
@@ -136,10 +116,27 @@ class Translator:
         return {**self.defaults, **given}
 
 
+def _exported(path, threads):
+    """The engine of an export, a folder or a file `*.tflite` in one; None if it is none."""
+    from keras_transformer import export
+
+    if (path / "model.bin").exists():
+        return export.CTranslate2Engine(path, threads)
+    is_litert = path.suffix == ".tflite" or any(path.glob("*.tflite"))
+    if not is_litert and not (path / "saved_model.pb").exists():
+        return None
+    folder = path.parent if path.suffix == ".tflite" else path
+    if threads is not None and not is_litert:
+        give_tensorflow(threads)
+    if export.has_labels(folder):
+        return export.ExportedClassifier(folder, threads or 2)
+    return export.LiteRTEngine(path, threads or 2) if is_litert else export.SavedModelEngine(path)
+
+
 def give_tensorflow(threads: int, operations: int | None = None) -> None:
     """Sets TensorFlow's threads, and how many operations run at once, as many by default.
 
-    Raises `InputError` where it has begun with other threads.
+    Raises `InputError` where TensorFlow has begun with other threads.
     """
     import tensorflow as tf
 

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "inputs": BASE,
     "translation": BASE,
     "options": {"declaration", "errors"},
-    "engine": BASE | {"translation"},
+    "engine": BASE | {"translation", "inputs", "options"},
     "labelling": BASE | {"inputs", "translation", "engine"},
     "selection": BASE,
     "masks": CORE,

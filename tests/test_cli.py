@@ -360,7 +360,7 @@ def test_verbose_stands_before_a_command_or_after_it():
 
 
 @pytest.mark.parametrize("arguments", ['"demo"', '"demo", "--verbose"'])
-def test_tensorflow_is_silent_unless_it_is_asked(arguments, tmp_path):
+def test_tensorflow_is_silent_without_verbose(arguments, tmp_path):
     then = "tensorflow.config.list_physical_devices(); os.write(2, b'ours')"
     code = IMPORT_TENSORFLOW.format(arguments=arguments, then=then)
     done = new_process(code, tmp_path)
@@ -371,7 +371,7 @@ def test_tensorflow_is_silent_unless_it_is_asked(arguments, tmp_path):
         assert done.stderr == "ours"
 
 
-def test_what_tensorflow_writes_while_it_fails_to_load_is_shown(tmp_path):
+def test_messages_of_a_tensorflow_that_does_not_load_are_shown(tmp_path):
     broken = "import os; os.write(2, b'a reason\\n'); raise ImportError('no such symbol')"
     (tmp_path / "tensorflow.py").write_text(broken.replace("\\\\", "\\"))
     code = IMPORT_TENSORFLOW.format(arguments='"demo"', then="pass")

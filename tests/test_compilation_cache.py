@@ -98,7 +98,7 @@ def raise_runtime_error():
     raise RuntimeError("no home folder")
 
 
-def test_a_full_disk_and_a_missing_home_are_told_and_end_nothing(enable, monkeypatch, tmp_path):
+def test_a_full_disk_and_a_missing_home_are_warnings(enable, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     used, (line,) = enable(XDG_CACHE_HOME=str(tmp_path / "file"))
     assert used is None and line.endswith(f"{tmp_path / 'file'}/keras_transformer: Not a directory")
@@ -155,7 +155,7 @@ def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_pat
 
 @pytest.mark.parametrize("command", ["train", "translate", "export", "serve", "evaluate", "demo"])
 @pytest.mark.parametrize("switch", [[], ["--no-compilation-cache"]])
-def test_each_command_has_the_cache_unless_it_is_told_not_to(command, switch, monkeypatch):
+def test_each_command_has_the_cache_without_the_switch(command, switch, monkeypatch):
     calls = []
     monkeypatch.setattr(cli, "enable_compilation_cache", lambda: calls.append("on"))
     monkeypatch.setattr(cli, "_call", lambda options: calls.append(vars(options)) or 0)

@@ -43,7 +43,7 @@ def test_a_text_that_just_fits_is_no_long_text():
         source_ids(["5 7 11"], TOKENIZER, 3, "refuse")
 
 
-def test_a_cut_text_keeps_its_end_and_the_caller_is_told():
+def test_a_cut_text_keeps_eos_and_warns_the_caller():
     with pytest.warns(UserWarning, match="1 of 2 texts are longer than 3 tokens and were cut"):
         sources, parts = source_ids(["5 7 11 13", "3"], TOKENIZER, 3, "truncate")
     assert (sources, parts) == ([[5, 7, EOS], [3, EOS]], [[0], [1]])
@@ -261,7 +261,7 @@ def test_chinese_and_japanese_sentences_end_without_a_space():
 
 
 @pytest.mark.parametrize("text", ["Short. {} End.", "{}", "Short. {}", "{}\nEnd."])
-def test_a_sentence_that_does_not_fit_is_told_in_one_line(text):
+def test_a_sentence_that_does_not_fit_is_an_error_of_one_line(text):
     long = "This one, which has 3.14 commas, goes on and on."
     with pytest.raises(InputError) as error:
         split_text(text.format(long), at_most(47))

@@ -19,10 +19,10 @@ from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_classifier
-from keras_transformer.export.classifier.verification import verify
 from keras_transformer.export.saved_model import SIGNATURES, check_signatures
+from keras_transformer.export.saved_model.verification import verify_saved_model
 from keras_transformer.models import model_of
-from keras_transformer.serving.replica import Artifact
+from keras_transformer.serving.replica import Model
 from keras_transformer.training import Recipe, RunFolder
 
 SOURCES = [source for source, _ in PAIRS]
@@ -200,10 +200,10 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
         assert evaluated(tmp_path / "int8", labelling, capsys)["accuracy"] == 1.0
         sizes = [(tmp_path / name / "model.tflite").stat().st_size for name in ("int8", "tflite")]
         assert sizes[0] < 0.7 * sizes[1]
-    texts = {"text": [b"A dog catches a red ball.", b""]}
-    served = Artifact(tmp_path / "saved_model").run("serving_default", texts)
-    assert served["label"] == [b"dog", b""]
-    assert [len(row) for row in served["probabilities"]] == [2, 2]
+    texts = {"text": ["A dog catches a red ball.", ""]}
+    served = Model(str(tmp_path / "saved_model"), 2, 10**6).run("serving_default", texts)
+    assert [row["label"] for row in served] == ["dog", ""]
+    assert [len(row["probabilities"]) for row in served] == [2, 2]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
     assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -238,8 +238,8 @@ def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_pat
     texts = SOURCES[:4]
     report = export_classifier(engine, tmp_path / "export", verification_texts=texts)
     engine.model.output_projection.bias.assign_add([9, 0])
-    with pytest.raises(VerificationError, match="probabilities must be the live model's"):
-        verify(tmp_path / "export", engine, report.manifest, texts)
+    with pytest.raises(VerificationError, match="serving_default: expected"):
+        verify_saved_model(tmp_path / "export", engine, report.manifest, texts)
 
 
 def few_texts(folder):
@@ -303,8 +303,8 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
     # Nor by the file itself, whoever calls it.
     sampling = {"seed": [0, 0], "temperature": [0.0, 0.0], "top_k": [0, 0], "top_p": [1.0, 1.0]}
     columns = {"text": texts, **sampling}
-    far, near = Artifact(exported).run("sample", columns)["translation"]
-    assert far == near
+    far, near = Model(str(exported), 2, 10**6).run("sample", columns)
+    assert far["translation"] == near["translation"]
 
 
 @pytest.mark.slow

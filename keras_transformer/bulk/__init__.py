@@ -1,8 +1,4 @@
-"""A corpus of any size, translated over a Ray cluster (extra `serve`).
-
-`translate.py` cuts files into chunks and puts the translated ones together, `workers.py` has actors
-translate them.
-"""
+"""A corpus of any size, translated by Ray Data (extra `serve`)."""
 
 from keras_transformer.bulk.translate import translate_corpus
 

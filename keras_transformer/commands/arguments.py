@@ -1,13 +1,11 @@
 """Arguments that several commands have. One that is not given leaves no trace: `given`."""
 
 import argparse
+import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
-
-from keras_transformer.declaration import properties, schema_of
-from keras_transformer.options import DecodingOptions
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
@@ -40,6 +38,8 @@ def add_declared(
         kinds: Types and metavars that differ from the declaration.
         defaults: Words for defaults that a command has instead of the declared ones.
     """
+    from keras_transformer.declaration import properties, schema_of
+
     group = command
     for name, schema in properties(schema_of(declared)).items():
         if name in groups:
@@ -115,14 +115,19 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
+    # Late, here and above: pydantic is the half of what `--help` takes.
+    from keras_transformer.options import DecodingOptions
+
     # Commands have an `n_best` of their own.
-    names = properties(schema_of(DecodingOptions)).keys() - {"n_best"}
+    names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
     add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:
     """Adds some options of decoding, with words for some defaults."""
+    from keras_transformer.options import DecodingOptions
+
     defaults = {**_OF_RUN, **defaults}
     add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
 

@@ -6,43 +6,11 @@ import json
 import signal
 import sys
 
-from keras_transformer.commands.arguments import Row, add_model, add_options, given
+from keras_transformer.commands.arguments import add_model, add_options, given
 from keras_transformer.errors import InputError
+from keras_transformer.export import FORMATS, Row
 
-# The options by the formats that have them.
-_ROWS: dict[str, tuple[Row, ...]] = {
-    "saved_model, tflite, web, ctranslate2": (
-        ("beam_size", int, "N", "default: the run's"),
-        ("length_penalty", float, "A", "default: the run's"),
-    ),
-    "tflite, web": (
-        ("quantize", str, "KIND", "weights as float16 or int8; default: none (float32)"),
-        (
-            "source_lengths",
-            [int],
-            "N",
-            "tokens of a source that signatures are made for; default: 32 64 128, web: 32 96",
-        ),
-    ),
-    "web": (("npm", str, "DIR", "where npm installed LiteRT.js; default: here or above"),),
-    "tflite": (
-        ("n_best", int, "N", "hypotheses that beam search returns; default: all"),
-        ("ids_only", None, None, "leave out the file that takes text"),
-    ),
-}
 _VERIFY = "sentences to compare with the model on; default: the run's validation source"
-_SIGNATURES = "serving_default greedy beam sample score align serving_ids; default: all"
-_SEARCH = ("verify_with", "beam_size", "length_penalty")
-_LITERT = (*_SEARCH, "quantize", "n_best", "source_lengths", "ids_only")
-# The function of `run_exports` that makes each format, and its options.
-_FORMATS = {
-    "saved_model": ("export_run", (*_SEARCH, "signatures")),
-    "tflite": ("export_litert", _LITERT),
-    "litert": ("export_litert", _LITERT),
-    "web": ("export_web", (*_SEARCH, "quantize", "source_lengths", "npm")),
-    "ctranslate2": ("export_ctranslate2", _SEARCH),
-    "tokenizer_json": ("export_tokenizer_json", ("verify_with",)),
-}
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -58,31 +26,44 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 def _add_options(command):
     add_model(command, "a run folder")
-    command.add_argument("--format", required=True, choices=list(_FORMATS))
+    command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an export there")
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
-    for formats, rows in _ROWS.items():
-        add_options(command.add_argument_group(formats), *rows)
-    command.add_argument_group("saved_model").add_argument(
-        "--signatures", nargs="*", metavar="NAME", default=argparse.SUPPRESS, help=_SIGNATURES
-    )
+    rows: dict[str, tuple[Row, list[str]]] = {}
+    for name, options in FORMATS.items():
+        for row in options:
+            rows.setdefault(row[0], (row, []))[1].append(name)
+    groups: dict[str, list[Row]] = {}
+    for row, formats in rows.values():
+        groups.setdefault(", ".join(each for each in formats if each != "litert"), []).append(row)
+    for title, each in groups.items():
+        group = command.add_argument_group(title)
+        add_options(group, *(row for row in each if row[1] != [str]))
+        for name, _, metavar, meaning in (row for row in each if row[1] == [str]):
+            # None of them is a list, too.
+            suppressed = {"default": argparse.SUPPRESS, "nargs": "*"}
+            group.add_argument(f"--{name}", metavar=metavar, help=meaning, **suppressed)
 
 
 def _export(options):
-    from keras_transformer import run_exports
+    from keras_transformer.run_exports import export_run
 
-    function, allowed = _FORMATS[options.format]
-    values = given(options, "model", "format", "output", "overwrite")
-    for name in values:
-        if name not in allowed:
-            raise InputError(
-                f"--{name.replace('_', '-')} does not go with --format {options.format}."
-            )
-    export = getattr(run_exports, function)
+    values = given(options, "model", "format", "output", "overwrite", "verify_with")
+    allowed = {name for name, *_ in FORMATS[options.format]}
+    if wrong := [name for name in values if name not in allowed]:
+        flag = wrong[0].replace("_", "-")
+        raise InputError(f"--{flag} does not go with --format {options.format}.")
+    shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
     with _cleaned_up_on_sigterm():
-        report = export(options.model, options.output, overwrite=options.overwrite, **values)
-    print(json.dumps(report, indent=2))
+        report = export_run(options.model, options.output, options.format, **shared, **values)
+    result = {
+        "output": report.folder,
+        "seconds": round(report.seconds, 1),
+        "files": report.manifest["files"],
+        "verification": report.verification,
+    }
+    print(json.dumps(result, indent=2))
 
 
 @contextlib.contextmanager

@@ -5,35 +5,43 @@ import argparse
 from keras_transformer.commands.arguments import add_declared, given
 
 # The titles of groups in `--help`, and the option that each begins with.
-_GROUPS = {"name": "where", "replicas": "replicas", "max_queue": "limits"}
+_GROUPS = {
+    "host": "where",
+    "name": "model",
+    "replicas": "processes and batches",
+    "max_queue": "limits",
+}
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `serve` to the subparsers of the command line."""
     command = commands.add_parser(
         "serve",
-        help="serve an exported SavedModel over HTTP",
-        description="Serves a SavedModel with TensorFlow Serving's REST protocol, on Ray Serve.",
+        help="serve an export over HTTP",
+        description="Serves an export with TensorFlow Serving's REST protocol, on a Ray Serve of "
+        "its own. On a cluster: serve run keras_transformer.serving:build_app model=DIR",
         options=_add_options,
     )
     command.set_defaults(command=_serve)
 
 
 def _add_options(command):
-    from keras_transformer.serving.options import ServerOptions
+    from keras_transformer.serving.options import LocalOptions, ServerOptions
 
     command.add_argument(
         "--model",
         required=True,
         metavar="DIR",
-        help="an exported SavedModel, or a folder of numbered ones: the highest is served, and "
-        "a higher one that appears takes over",
+        help="an export, or a folder of numbered ones: the highest is served, and a higher one "
+        "that appears takes over",
     )
-    add_declared(command, ServerOptions, _GROUPS)
+    kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
+    for declaring in (LocalOptions, ServerOptions):
+        names = set(declaring.model_fields) - {"model"}
+        add_declared(command, declaring, _GROUPS, names, kinds)
 
 
 def _serve(options):
-    from keras_transformer.serving.options import ServerOptions
-    from keras_transformer.serving.server import serve
+    from keras_transformer.serving.local import main_options, serve
 
-    serve(options.model, ServerOptions(**given(options, "model")))
+    serve(*main_options({"model": options.model, **given(options, "model")}))

@@ -42,13 +42,17 @@ class ClassifierEngine(LabelEngine):
         ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
         # A text that is not split has one part, a blank one none.
         owners = [place for place, part in enumerate(parts) for _ in part]
-        order = sorted(range(len(ids)), key=lambda place: -len(ids[place]))
         rows = inputs.row_count(min(len(ids), batch_size))
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+
+        def call(chosen):
             columns = inputs.bucket(len(ids[chosen[0]]), self._buckets)
             found = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
-            results[[owners[place] for place in chosen]] = np.asarray(found)[: len(chosen)]
+            return np.asarray(found)[: len(chosen)]
+
+        for owner, row in zip(
+            owners, inputs.in_batches(list(map(len, ids)), batch_size, [call]), strict=True
+        ):
+            results[owner] = row
         return results
 
 

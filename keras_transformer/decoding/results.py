@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer import masks
+from keras_transformer import masks, translation
 from keras_transformer.translation import Translation, translation_of
 
 # Below any log-probability that a search can reach, and finite: `-inf - -inf` would be NaN.
@@ -53,12 +53,8 @@ def continuation_of(ids, token_log_probabilities, forced_lengths):
 
 
 def length_penalty(length: int | np.ndarray | KerasTensor, exponent: float) -> KerasTensor:
-    """`((5 + length) / 6)^exponent`: what the log-probability of that many tokens is divided by.
-
-    Tokens include EOS; larger exponents favour longer hypotheses. Float32, the shape of `length`.
-    Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
-    """
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, exponent)
+    """`translation.length_penalty` in float32, the shape of `length`."""
+    return translation.length_penalty(ops.cast(length, "float32"), exponent)
 
 
 def coverage_penalty(coverage: np.ndarray | KerasTensor, source_mask: np.ndarray | KerasTensor):

@@ -1,83 +1,114 @@
-"""Runs a program of `fresh_process.py` in a process of its own, for a limited time."""
+"""A program of `fresh_process.py` in a process of its own, for a limited time."""
 
 import contextlib
-import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
-from keras_transformer.owned_folder import held_folder
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+SECONDS_PER_ANSWER = 600
+"""Most time of an answer, the program's start included. A call of a SavedModel takes about 5 s with
+2 million weights on two cores, nearly all of it in XLA's compiler."""
+KERAS = ("keras", "tf_keras")
+TENSORFLOW = ("tensorflow", "tensorflow_text")
 
 
-@contextlib.contextmanager
-def child_process(
-    program: str, request: dict, timeout_seconds: float
-) -> Iterator[Callable[[], dict | list]]:
-    """Starts a program; gives a function that waits for its answer.
+class ChildProcess:
+    """Starts a program; `ask` gives its answers; threads may share it.
 
-    The process leads a group of its own, which is killed as a whole when the time is over or the
-    context is left. Where this process is killed, its end of a pipe closes, and the other ends.
+    The process leads a group of its own, which is killed as a whole when the context is left. Where
+    this process is killed, its end of the pipe closes, and the other ends.
 
     Args:
         program: A name in `fresh_process.PROGRAMS`.
-        request: The program's arguments, fit for JSON.
-        timeout_seconds: Most time from the start to the end of the process.
-
-    Raises:
-        VerificationError: By the function: the process failed, gave no answer or took too long.
+        hidden: Packages that the process must do without.
+        **arguments: Arguments of the program.
     """
-    with exchange_folder() as exchange:
-        question, answer, errors = (exchange / name for name in ("question", "answer", "err"))
-        question.write_text(json.dumps(request), encoding="utf-8")
-        with open(errors, "wb") as stderr:
-            process = subprocess.Popen(
+
+    def __init__(self, program: str, hidden: Sequence[str] = (), **arguments: Any):
+        self._program, self._lock = program, threading.Lock()
+        self._errors = tempfile.TemporaryFile()
+        self._pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
                 # -P: the script's own folder must not be where the process finds its modules.
-                [sys.executable, "-P", FRESH_PROCESS, program, question, answer],
+                [sys.executable, "-P", FRESH_PROCESS, str(theirs.fileno())],
                 # This process may hold most of a GPU already; take what is needed, not the rest.
                 env={"TF_FORCE_GPU_ALLOW_GROWTH": "true", **os.environ},
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=stderr,
+                stderr=self._errors,
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        assert process.stdin is not None
-        end = time.monotonic() + timeout_seconds
+        self._pipe.send((program, tuple(hidden), arguments))
 
-        def failed(received):
-            return VerificationError(
-                f"What is exported must load and run in a fresh process ({program}). "
-                f"Received: {received}"
-            )
+    def ask(self, seconds: float = SECONDS_PER_ANSWER, **request: Any) -> Any:
+        """Returns the program's answer.
 
-        def wait():
+        Raises:
+            VerificationError: The process failed or took more than `seconds`.
+        """
+        with self._lock:
             try:
-                status = process.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise failed(f"no answer after {timeout_seconds:.0f} s") from None
-            if status or not answer.is_file():
-                text = errors.read_text(encoding="utf-8", errors="replace")
-                lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
-                raise failed(f"exit status {status}, {lines[-1][:500]}")
-            return json.loads(answer.read_text(encoding="utf-8"))
+                self._pipe.send(request)
+                if self._pipe.poll(seconds):
+                    return self._pipe.recv()
+            except (EOFError, OSError):
+                raise self._failed(
+                    f"exit status {self._process.wait()}, {self._last_line()}"
+                ) from None
+        raise self._failed(f"no answer after {seconds:.0f} s")
 
-        try:
-            yield wait
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            process.stdin.close()
+    def _failed(self, received):
+        rule = f"What is exported must load and run in a fresh process ({self._program})."
+        return VerificationError(f"{rule} Received: {received}")
+
+    def _last_line(self):
+        self._errors.seek(0)
+        text = self._errors.read().decode("utf-8", errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()] or ["no message"]
+        return lines[-1][:500]
+
+    def __enter__(self) -> "ChildProcess":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._pipe.close()
+        self._errors.close()
 
 
-def exchange_folder() -> contextlib.AbstractContextManager[Path]:
-    """A private temporary folder; those that killed processes left are removed."""
-    return held_folder(Path(tempfile.gettempdir(), "keras_transformer-"), mode=0o700)
+class RemoteEngine(Engine):
+    """The engine of an export in a child process that runs the program `engine`."""
+
+    def __init__(self, child: ChildProcess):
+        self._child = child
+
+    def translate(self, texts, *arguments, **options):
+        return self._child.ask(method="translate", arguments=(texts, *arguments), options=options)
+
+    def score(self, sources, targets, *arguments, **options):
+        given = sources, targets, *arguments
+        return self._child.ask(method="score", arguments=given, options=options)
+
+
+@contextlib.contextmanager
+def remote_engine(path: str | os.PathLike, hidden: Sequence[str] = KERAS + TENSORFLOW):
+    """Gives the engine of an export that `Translator.load` reads in a fresh process."""
+    root = os.fspath(Path(__file__).parents[2])
+    with ChildProcess("engine", hidden, path=os.fspath(path), root=root) as child:
+        yield RemoteEngine(child)

@@ -1,262 +1,349 @@
-"""How an export is compared with the live model: on which texts, and what rounding may change."""
+"""One verification for every export: its engine's answers beside the live model's."""
 
+import concurrent.futures
 import dataclasses
 import math
 import random
+import statistics
+import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_transformer.config import EOS_ID
-from keras_transformer.decoding import ModelEngine, Translation
-from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
+from keras_transformer.export.exporter import log_duration
+from keras_transformer.inputs import bucket, length_buckets
+from keras_transformer.translation import CONTINUATION, Translation
 
 
 @dataclasses.dataclass(frozen=True)
-class Tolerance:
-    """What rounding may change.
+class Bound:
+    """Limits of the difference between an export's answers and the live model's.
+
+    Scores are log-probabilities over the length penalty, in nats. A limit of nats is the field's
+    share of the live model's score (of a text for `worst_score`, elsewhere the mean) and `floor`.
 
     Attributes:
-        score: Largest difference of two scores, absolute or relative.
-        tie: Different translations whose scores are closer than this are near-ties: rounding
-            decided which of two almost equally good hypotheses won.
-        share_of_ties: How many of the translations may be near-ties.
-        share_of_samples: How many of the samples may differ: where rounding decides a draw, all
-            that follows is another text.
+        score: Mean difference between the score that the export reports of a text and the live
+            model's score of it.
+        worst_score: Largest difference of these two scores.
+        regret: Mean amount by which the live model scores its own text higher than the export's.
+        worst_regret: Largest such amount.
+        others: Share of the texts that may differ from the live model's.
+        samples: Share of the samples that may differ: where rounding decides a draw, all that
+            follows is another text.
+        floor: Nats that are allowed to each limit.
     """
 
-    score: float
-    tie: float
-    share_of_ties: float
-    share_of_samples: float
+    score: float = 1e-3
+    worst_score: float = 1e-3
+    regret: float = 2e-3
+    worst_regret: float = 0.2
+    others: float = 0.02
+    samples: float = 0.02
+    floor: float = 1e-3
 
 
-FLOAT32 = Tolerance(score=1e-3, tie=1e-4, share_of_ties=0.01, share_of_samples=0.02)
-# Where GPUs choose another algorithm in another process, rounding differs more.
-SIXTEEN_BIT = Tolerance(score=5e-2, tie=2e-2, share_of_ties=0.03, share_of_samples=0.3)
+FLOAT32 = Bound()
+# GPUs choose another algorithm in another process, which rounds otherwise.
+SIXTEEN_BIT = Bound(
+    score=5e-2,
+    worst_score=5e-2,
+    regret=5e-2,
+    worst_regret=0.5,
+    others=0.1,
+    samples=0.3,
+    floor=5e-2,
+)
 
 
-def compare(
-    expected: Sequence[tuple[str, float]],
-    received: Sequence[tuple[str, float]],
-    tolerance: Tolerance = FLOAT32,
-    rescore: Callable[[list[int]], list[float]] | None = None,
-) -> dict[str, int | float]:
-    """Compares `(text, score)` pair by pair; gives numbers of translations and of near-ties.
+class Search(NamedTuple):
+    """A request that an export and the live model both get.
 
-    Another text with almost the live model's score is a near-tie only if the live model, too, gives
-    that text that score: an export that reports the right scores of wrong texts has none.
-    `rescore` gives the live model's scores, by teacher forcing, of what was received at some
-    places; without it near-ties are taken as they are, as of samples, of which most are no text's
-    usual tokens. Raises `VerificationError`.
+    Attributes:
+        batches: Texts, batch by batch.
+        options: Options of `translate`.
+        targets: Texts that `score` takes beside each batch's; None for `translate`.
     """
-    if len(expected) != len(received):
-        raise VerificationError(
-            "The export must give one translation for each text. "
-            f"Received: {len(received)} for {len(expected)} texts."
-        )
-    ties, different, largest = {}, [], 0.0
-    for place, pair in enumerate(zip(expected, received, strict=True)):
-        (text, score), (other_text, other_score) = pair
-        difference = abs(score - other_score)
-        largest = max(largest, difference)
-        near = math.isclose(score, other_score, rel_tol=tolerance.score, abs_tol=tolerance.score)
-        if text == other_text and near:
-            continue
-        if difference <= tolerance.tie:
-            ties[place] = pair
-        else:
-            different.append(pair)
-    if different:
-        raise VerificationError(_description("differ", different, len(expected)))
-    if len(ties) > tolerance.share_of_ties * len(expected):
-        raise VerificationError(
-            _description("differ with almost equal scores", [*ties.values()], len(expected))
-        )
-    if ties and rescore is not None:
-        for pair, score in zip(ties.values(), rescore([*ties]), strict=True):
-            # Teacher forcing rounds otherwise than a search does.
-            if not all(abs(score - reported) <= tolerance.score for _, reported in pair):
-                what = f"differ, to which the live model gives the score {score:.6f},"
-                raise VerificationError(_description(what, [pair], len(expected)))
-    return {"texts": len(expected), "ties": len(ties), "largest_score_difference": largest}
+
+    batches: Sequence[Sequence[str]]
+    options: Mapping[str, Any] = {}
+    targets: Sequence[Sequence[str]] | None = None
+
+    @property
+    def is_sampled(self) -> bool:
+        """True where samples are drawn: each text of a batch then gets a seed."""
+        return bool(self.options.get("sampling"))
+
+    def options_of(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Returns the options for a batch."""
+        seeds = {"seed": [7919 * i for i in range(len(texts))]} if self.is_sampled else {}
+        return {**self.options, **seeds}
 
 
-def _description(what, pairs, count):
-    (text, score), (other_text, other_score) = pairs[0]
-    return (
-        f"{len(pairs)} of {count} translations {what} between the live model and the export. "
-        f"Received first: {other_text!r:.120} ({other_score:.6f}) "
-        f"instead of {text!r:.120} ({score:.6f})."
-    )
+class LiveAnswers:
+    """The live engine's answers, each computed once; a text's batch-mates do not matter."""
+
+    def __init__(self, engine: Engine, length_penalty: float):
+        self.engine, self.length_penalty = engine, length_penalty
+        self._found: dict[tuple, dict[tuple, Translation]] = {}
+        self._ids: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._scores: dict[tuple[str, str], float] = {}
+
+    def answers(self, search: Search) -> list[list[Translation]]:
+        """Returns the translations or scores of each batch."""
+        if search.targets is not None:
+            pairs = zip(search.batches, search.targets, strict=True)
+            scored = [teacher_forced(self.engine, *pair, self.length_penalty) for pair in pairs]
+            return [
+                # The text as it was given: what is too long is cut.
+                [dataclasses.replace(each, text=text) for each, text in zip(*pair, strict=True)]
+                for pair in zip(scored, search.targets, strict=True)
+            ]
+        return [self._translations(texts, search) for texts in search.batches]
+
+    def _translations(self, texts, search):
+        options = search.options_of(texts)
+        seeds = options.pop("seed", [0] * len(texts))
+        if (beam_size := options.get("beam_size", 1)) > 1:
+            options["n_best"] = beam_size  # Another number would be another program.
+        found = self._found.setdefault(tuple(sorted(options.items())), {})
+        keys = list(zip(texts, seeds, strict=True))
+        if new := [key for key in dict.fromkeys(keys) if key not in found]:
+            more = {"seed": [seed for _, seed in new]} if search.is_sampled else {}
+            new_texts = [text for text, _ in new]
+            results = live_translations(self.engine, new_texts, **options, **more)
+            found.update(zip(new, results, strict=True))
+            for text, best in () if search.is_sampled else zip(new_texts, results, strict=True):
+                for each in hypotheses(best):
+                    self._scores[text, each.text] = each.score
+        return [found[key] for key in keys]
+
+    def remember(self, source: str, found: Translation) -> None:
+        """Keeps an export's ids: another export of the model may give the text alone."""
+        if found.ids:
+            self._ids.setdefault((source, found.text), found.ids)
+
+    def scores(self, pairs: Sequence[tuple[str, Translation]]) -> list[float]:
+        """Returns the live model's scores of an export's texts, found in a search of each source.
+
+        A text without ids that is a hypothesis of the live model has its score, and one that
+        another export gave has its ids: neither need be made of the text's usual tokens.
+        """
+        if self.engine.labels is not None:  # All labels were found.
+            return [self._scores.get((source, found.text), math.nan) for source, found in pairs]
+        known = [
+            None if found.ids else self._scores.get((source, found.text)) for source, found in pairs
+        ]
+        unknown = [pair for pair, score in zip(pairs, known, strict=True) if score is None]
+        targets = [
+            found.ids or self._ids.get((source, found.text)) or found.text
+            for source, found in unknown
+        ]
+        sources = [source for source, _ in unknown]
+        forced = teacher_forced(self.engine, sources, targets, self.length_penalty, True)
+        scores = iter([each.score for each in forced])
+        return [next(scores) if score is None else score for score in known]
 
 
-def accept_rounding_ties(
-    expected: dict, received: dict, tolerance: Tolerance, others: Iterable[dict]
-) -> tuple[dict, int]:
-    """Lets the live model decide in batches of another size where it and the export differ.
+def verify(
+    artifacts: Mapping[str, Mapping[str, tuple[Engine, Search]]], live: LiveAnswers, bound: Bound
+) -> dict[str, Any]:
+    """Puts searches to engines and to the live model, and compares what they give.
 
-    A beam may be cut between two hypotheses that are almost equally good. How a product is
-    rounded, which depends on its rows, then decides what the search goes on with, and what it
-    finds in the end may be far apart.
+    A text is right if it is the live model's with its score, or if the live model's teacher-forced
+    score of it is the score that the engine says, and the regret is under the bound.
 
-    `expected` are the live outputs of one call, a dict of lists, `others` those in batches of other
-    sizes, made when they are needed. More differences than the share of ties, but for one, are
-    none of rounding. Returns `expected` with the rows of `others` that agree with the export, and
-    how many those are.
+    Args:
+        artifacts: By an artifact's name its searches, each with the engine that runs it. Artifacts
+            run side by side, each on a thread of its own, and beside the live model.
+
+    Returns:
+        A dict fit for JSON: for each artifact and search the figures that the bound limits.
+
+    Raises:
+        VerificationError: A figure is not under the bound, or an answer is no answer.
     """
-    sizes = [{name: len(each[name]) for name in each} for each in (expected, received)]
-    if sizes[0] != sizes[1]:
-        return expected, 0  # Wrong in another way, which is told elsewhere.
-    rows = len(expected["score"])
-    left = [row for row in range(rows) if not _agree(expected, received, row, tolerance)]
-    accepted = 0
-    others = iter(others)
-    while left and len(left) + accepted <= max(tolerance.share_of_ties * rows, 1):
-        other = next(others, None)
-        if other is None:
-            break
-        found = [row for row in left if _agree(other, received, row, tolerance)]
-        expected = {
-            name: [(other if row in found else expected)[name][row] for row in range(rows)]
-            for name in expected
-        }
-        accepted += len(found)
-        left = [row for row in left if row not in found]
-    return expected, accepted
-
-
-def _agree(expected, received, row, tolerance):
-    one, other = (
-        _pairs({name: [values[row]] for name, values in each.items()})
-        for each in (expected, received)
-    )
-    return len(one) == len(other) and all(
-        math.isclose(score, other_score, rel_tol=tolerance.score, abs_tol=tolerance.score)
-        if text == other_text
-        else abs(score - other_score) <= tolerance.tie
-        for (text, score), (other_text, other_score) in zip(one, other, strict=True)
-    )
-
-
-def check_signature(
-    name: str,
-    calls: Sequence[tuple[dict, dict, Sequence[str]]],
-    tolerance: Tolerance,
-    score: Callable[[list[str], list], list[float]],
-) -> dict:
-    """Compares all calls of one signature.
-
-    `calls` are the live and the received outputs of each call, dicts of nested lists, and its
-    texts; `score` gives the live model's scores of translations, texts or ids. Returns what
-    `compare` does, and the batch sizes; raises `VerificationError`.
-    """
-    expected, found, contexts = [], [], []
-    for live, received, texts in calls:
-        expected += _pairs(live)
-        found += _pairs(received)
-        contexts += _contexts(texts, _pairs(live))
-    sizes = [len(live["score"]) for live, *_ in calls]
-    ids = "ids" in calls[0][0]
-
-    def rescore(places):
-        return _rescored([(*contexts[place], found[place][0]) for place in places], ids, score)
-
-    if name == "sample":
-        tolerance = dataclasses.replace(
-            tolerance, tie=math.inf, share_of_ties=tolerance.share_of_samples
-        )
-        rescore = None
+    report: dict[str, Any] = {"bound": dataclasses.asdict(bound)}
+    pool = concurrent.futures.ThreadPoolExecutor(len(artifacts))
     try:
-        comparison = compare(expected, found, tolerance, rescore)
-        for live, received, _ in calls:
-            _check_the_rest(live, received, tolerance)
-    except VerificationError as error:
-        raise VerificationError(f"Signature {name}: {error}") from None
-    return {"batch_sizes": sizes, **comparison}
+        asked = {name: pool.submit(_answers, each) for name, each in artifacts.items()}
+        with log_duration("the live model's answers, while fresh processes give the export's"):
+            for searches in artifacts.values():
+                for _, search in searches.values():
+                    live.answers(search)
+        for name, searches in artifacts.items():
+            with log_duration(f"waited for {name}"):
+                answers = asked[name].result()
+            report[name] = {
+                key: _compare(f"{name}, {key}", search, live, answers[key], bound)
+                for key, (_, search) in searches.items()
+            }
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return report
 
 
-def _contexts(texts, live):
-    """For each hypothesis its source and the score of each of the live model's hypotheses."""
-    count = len(live) // max(len(texts), 1)
-    found = []
-    for place, text in enumerate(texts):
-        known = dict(reversed(live[place * count : (place + 1) * count]))
-        found += [(text, known)] * count
+def _answers(searches):
+    """The translations of each batch by the name of the search, and the seconds that it took."""
+    found = {}
+    for name, (engine, search) in searches.items():
+        start = time.perf_counter()
+        if search.targets is not None:
+            pairs = zip(search.batches, search.targets, strict=True)
+            scored = [engine.score(*pair) for pair in pairs]
+            batches = [[dataclasses.replace(each, ids=()) for each in one] for one in scored]
+        else:
+            batches = [
+                engine.translate(texts, long_input="truncate", **search.options_of(texts))
+                for texts in search.batches
+            ]
+        found[name] = batches, round(time.perf_counter() - start, 3)
     return found
 
 
-def _rescored(candidates, ids, score):
-    """The live model's scores of `(source, scores of its hypotheses, text)`.
-
-    What is one of its own hypotheses has its score: it need not be made of the text's usual tokens.
-    """
-    unknown = [(source, text) for source, known, text in candidates if text not in known]
-    targets = [[int(each) for each in text.split()] if ids else text for _, text in unknown]
-    scores = iter(score([source for source, _ in unknown], targets) if unknown else ())
-    return [known[text] if text in known else next(scores) for _, known, text in candidates]
-
-
-def _pairs(outputs):
-    """What is found and its score, hypothesis by hypothesis."""
-    scores = outputs["score"]
-    if "ids" in outputs:
-        # How far a batch is padded depends on its longest translation, which may be a tie.
-        texts = [" ".join(str(each) for each in row if each) for row in outputs["ids"]]
-    else:
-        texts = outputs.get("translation", [""] * len(scores))
-    if texts and isinstance(texts[0], list):
-        texts, scores = sum(texts, []), sum(scores, [])
-    return [
-        # Not infinity: the difference of two is no number.
-        (text, NEG_INF if score == -math.inf else score)
-        for text, score in zip(texts, scores, strict=True)
-    ]
+def _compare(name, search, live, answers, bound):
+    batches, seconds = answers
+    comparison = _Comparison(name, live, bound, search.is_sampled)
+    most = search.options.get("n_best", 1)
+    for texts, *pair in zip(search.batches, live.answers(search), batches, strict=True):
+        comparison.add(texts, *pair, most)
+    sizes = [len(texts) for texts in search.batches]
+    return {"batch_sizes": sizes, **comparison.figures(), "seconds": seconds}
 
 
-def _check_the_rest(live, received, tolerance):
-    """The outputs beside translation and score, where the translations are the same."""
-    if set(live) != set(received):
-        raise VerificationError(
-            f"The outputs must be {sorted(live)}. Received: {sorted(received)}."
-        )
-    for place, score in enumerate(live["score"]):
-        texts = [each.get("translation", each["score"])[place] for each in (live, received)]
-        if "translation" in live and texts[0] != texts[1]:
-            continue  # a tie
-        for name in set(live) - {"translation", "ids", "score"}:
-            one, other = live[name][place], received[name][place]
-            if name.endswith("_tokens"):
-                same = [each for each in one if each] == [each for each in other if each]
-            else:
-                one, other = np.array(one, "float32"), np.array(other, "float32")
-                if one.ndim == 2:
-                    other = other[: one.shape[0], : one.shape[1]]
-                error = tolerance.score
-                same = np.allclose(one, other, rtol=error, atol=error)
-            if not same:
-                raise VerificationError(
-                    f"`{name}` differs where the score is {score}. "
-                    f"Received: {other!r:.120} instead of {one!r:.120}."
-                )
+class _Comparison:
+    """Answers of an engine in one search, beside the live model's."""
+
+    def __init__(self, name, live, bound, is_sampled):
+        self.name, self.live, self.bound, self.is_sampled = name, live, bound, is_sampled
+        self.count = self.missing = 0
+        self.same, self.others = [], []  # (live score, score), (source, live, found)
+
+    def add(self, texts, expected, received, most):
+        if len(received) != len(texts):
+            raise self._error("a translation for each text", f"{len(received)} for {len(texts)}")
+        for text, ours, theirs in zip(texts, expected, received, strict=True):
+            ours, theirs = hypotheses(ours)[:most], hypotheses(theirs)
+            self.count += len(ours)
+            self.missing += abs(len(ours) - len(theirs))
+            for pair in zip(ours, theirs, strict=False):
+                self._add(text, *pair)
+
+    def _add(self, source, ours, theirs):
+        live, tokenizer = self.live, self.live.engine.target_tokenizer
+        is_blank = ours.score == 0 and not ours.text
+        if is_blank != (theirs.score == 0 and not theirs.text):
+            raise self._error(f"{ours.text!r:.120}", f"{theirs.text!r:.120} for {source!r:.120}")
+        if theirs.ids and live.engine.labels is None:
+            (text,) = tokenizer.detokenize([list(theirs.ids)])
+            if text != theirs.text:
+                raise self._error("the text of the ids", f"{theirs.text!r:.120}, not {text!r:.120}")
+            if not self.is_sampled:
+                live.remember(source, theirs)
+        if ours.text != theirs.text or (theirs.ids and ours.ids and theirs.ids != ours.ids):
+            self.others.append((source, ours, theirs))
+            return
+        self.same.append((ours.score, theirs.score))
+        self._check_fields(ours, theirs)
+
+    def _check_fields(self, ours, theirs):
+        """Compares what stands beside the text and the score."""
+        limit = self.bound.worst_score
+        for name in ("log_probability", *CONTINUATION, "alignment"):
+            one, other = getattr(ours, name), getattr(theirs, name)
+            if other is None or name == "log_probability" and math.isnan(other):
+                continue
+            one = 0 if one is None else one  # A blank text has no continuation.
+            if np.shape(one) != np.shape(other) or not np.allclose(
+                other, one, rtol=limit, atol=limit + self.bound.floor
+            ):
+                raise self._error(f"`{name}` {one!r:.200}", f"{other!r:.200}, {ours.text!r:.60}")
+        for name in ("tokens", "source_tokens"):
+            one, other = getattr(ours, name), getattr(theirs, name)
+            if other and other != one:
+                raise self._error(f"`{name}` {one!r:.200}", f"{other!r:.200}")
+
+    def figures(self):
+        """Returns the figures, each checked."""
+        bound = self.bound
+        self._check_share()
+        scored = [] if self.is_sampled else self.others
+        forced = self.live.scores([(source, theirs) for source, _, theirs in scored])
+        pairs = [
+            *self.same,
+            *((score, found.score) for score, (*_, found) in zip(forced, scored, strict=True)),
+        ]
+        size = _mean(abs(score) for score, _ in pairs)
+        differences = [abs(one - other) for one, other in pairs]
+        regrets = [0.0] * len(self.same)
+        regrets += [ours.score - score for score, (_, ours, _) in zip(forced, scored, strict=True)]
+        rule = "scores that are the live model's of the texts"
+        for (score, _), difference in zip(pairs, differences, strict=True):
+            self._check(f"{rule}, each", difference, bound.worst_score, max(abs(score), size))
+        self._check(f"{rule}, on average", _mean(differences), bound.score, size)
+        rule = "texts that the live model scores as high as its own"
+        self._check(f"{rule}, on average", _mean(regrets), bound.regret, size)
+        self._check(f"{rule}, each", max(regrets, default=0.0), bound.worst_regret, size)
+        figures = {
+            "mean_live_score": -size,
+            "mean_score_difference": _mean(differences),
+            "largest_score_difference": max(differences, default=0.0),
+            "mean_regret": _mean(regrets),
+            "largest_regret": max(regrets, default=0.0),
+        }
+        counts = {"texts": self.count, "others": len(self.others) + self.missing}
+        return {**counts, **{name: round(value, 7) for name, value in figures.items()}}
+
+    def _check_share(self):
+        share = self.bound.samples if self.is_sampled else self.bound.others
+        if (count := len(self.others) + self.missing) > max(1, share * self.count):
+            *_, ours, theirs = (self.others or [("", "", "")])[0]
+            raise self._error(
+                f"at most {share:.0%} other texts",
+                f"{count} of {self.count}, first {getattr(theirs, 'text', '')!r:.120} instead of "
+                f"{getattr(ours, 'text', '')!r:.120}",
+            )
+
+    def _check(self, rule, value, share, size):
+        limit = share * size + self.bound.floor
+        if not value <= limit:
+            received = f"a difference of {value:.6f} on {self.count} texts"
+            raise self._error(f"{rule}, up to {limit:.6f}", received)
+
+    def _error(self, expected, received):
+        return VerificationError(f"{self.name}: expected {expected}. Received: {received}.")
+
+
+def hypotheses(best: Translation) -> tuple[Translation, ...]:
+    """Returns a translation and its alternatives, best first."""
+    return (best, *best.alternatives)
+
+
+def _mean(values):
+    return statistics.fmean([*values] or [0.0])
 
 
 def teacher_forced(
-    engine: ModelEngine,
+    engine: Engine,
     sources: Sequence[str],
     targets: Sequence,
     length_penalty: float,
     found: bool = False,
 ) -> list[Translation]:
-    """The live model's scores of targets, texts or lists of ids, cut as exports cut them.
+    """Scores targets, texts or lists of ids, with the live model, cut as exports cut them.
 
     Targets that were `found` by a language model's search begin with their sources.
     """
     source_ids = engine.source_tokenizer.tokenize(sources, add_eos=True)
     target_ids = [
-        engine.target_tokenizer.tokenize(each, add_eos=True) if isinstance(each, str) else each
+        engine.target_tokenizer.tokenize(each, add_eos=True)
+        if isinstance(each, str)
+        else list(each)
         for each in targets
     ]
     source_ids = [cut(each, engine.max_source_length) for each in source_ids]
@@ -268,49 +355,55 @@ def teacher_forced(
     return engine.score(source_ids, target_ids, length_penalty=length_penalty)
 
 
-def live_translations(engine: ModelEngine, texts: Sequence[str], **options) -> list[Translation]:
-    """The live model's translations; what is too long is cut as exports cut it, without a word."""
+def live_translations(engine: Engine, texts: Sequence[str], **options) -> list[Translation]:
+    """Translates with the live model; a text that is too long is cut as exports cut it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return engine.translate(texts, long_input="truncate", **options)
 
 
 def cut(ids: list[int], limit: int) -> list[int]:
-    """At most `limit` ids, the last of which is the end."""
+    """Returns at most `limit` ids, the last of which is EOS."""
     return [*ids[: limit - 1], EOS_ID] if len(ids) > limit else ids
 
 
 def sample_texts(tokenizer, count: int = 200) -> list[str]:
-    """Texts of 1 to 24 random tokens, for models whose corpus is not at hand."""
+    """Makes texts of 1 to 24 random tokens, for models whose corpus is not at hand."""
     chance = random.Random(7)
     ids = range(4, tokenizer.vocabulary_size)  # The first four are the special ones.
     return tokenizer.detokenize([chance.choices(ids, k=1 + i % 24) for i in range(count)])
 
 
-def verification_batches(
-    texts: Sequence[str], tokenizer, max_source_length: int
-) -> list[list[str]]:
-    """The texts in batches of several sizes, with the ones that servers get wrong among them.
+def text_batches(texts: Sequence[str], tokenizer, max_source_length: int) -> dict[str, list[str]]:
+    """Returns the texts in named batches, with the ones that servers get wrong among them.
 
-    An empty batch, batches of one (a text that is cut, the empty string, a text), of 3, of 33, and
-    of all the others.
+    `all` the texts with blank and foreign ones; `too_long`, one that is cut; `many`, 224 texts of
+    one padded length, for which one program does, and of these `few` and `one`; `none`.
     """
     too_long = " ".join(sample_texts(tokenizer, 24))
     while len(tokenizer.tokenize(too_long)) <= max_source_length:
         too_long = f"{too_long} {too_long}"
     foreign = ["Grüße, señor!", "你好，世界 😀", "e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd"]
     blank = ["", " \t\n", "\u3000\u00a0"]
-    rest = [*blank[:2], *foreign, *texts, *blank[1:], *texts[:1]]
-    batches = [[], [too_long], [""], texts[:1] or foreign[:1]]
-    for size in (3, 33):
-        batches.append(rest[:size])
-        rest = rest[size:]
-    return [*batches, rest] if rest else batches
+    buckets, by_length = length_buckets(max_source_length), {}
+    for text in texts or foreign[:1]:
+        length = min(len(tokenizer.tokenize(text)) + 1, max_source_length)
+        by_length.setdefault(bucket(length, buckets), []).append(text)
+    most = max(by_length.values(), key=len)
+    many = [most[i % len(most)] for i in range(224)]
+    return {
+        "all": [*blank, *foreign, *texts, *blank[1:], *texts[:1]],
+        "too_long": [too_long],
+        "many": many,
+        "few": many[:32],
+        "one": many[:1],
+        "none": [],
+    }
 
 
 def fitting_texts(texts: Sequence[str], tokenizer, length: int, count: int = 8) -> list[str]:
-    """An empty text, the longest that fit into `length` tokens including EOS, and words that fill
-    it."""
+    """Returns an empty text, the longest that fit into `length` tokens including EOS, and words
+    that fill it."""
     sizes = [len(each) + 1 for each in tokenizer.tokenize(texts)]
     fitting = sorted(
         (size, text) for size, text in zip(sizes, texts, strict=True) if size <= length

@@ -1,19 +1,34 @@
-"""Serving an exported SavedModel over HTTP, on Ray Serve (extra `serve`).
+"""Serving an export over HTTP: an application of Ray Serve (extra `serve`).
 
-`server.py` starts everything: `connection.py` and `app.py` are the HTTP side, `protocol.py`
-TensorFlow Serving's JSON; `model.py` follows the versions, `batcher.py` makes batches, `cluster.py`
-has Ray Serve run them in `replica.py`, where the SavedModel is.
+`app.py` builds the application: `frontend.py` speaks HTTP (`protocol.py`) and makes batches
+(`batcher.py`), `replica.py` holds what `Translator.load` returns. `local.py` starts Ray on this
+machine and deploys the application there.
 """
 
-from keras_transformer.serving.options import ServerOptions
+from typing import TYPE_CHECKING
 
-__all__ = ["ServerOptions", "serve"]
+from keras_transformer.serving.options import LocalOptions, ServerOptions
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+__all__ = ["LocalOptions", "ServerOptions", "build_app", "serve"]
 
 
-def __getattr__(name):
-    # Late: whoever reads the options alone needs neither Keras nor Ray.
-    if name == "serve":
-        from keras_transformer.serving.server import serve
+def build_app(options: ServerOptions) -> "Application":
+    """Builds the application: `keras_transformer.serving:build_app` for `serve run` and configs.
 
-        return serve
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    Raises:
+        InputError: There is no export at `options.model`.
+    """
+    # Late: Ray reads its settings while it is imported.
+    from keras_transformer.serving.app import build
+
+    return build(options)
+
+
+def serve(options: ServerOptions, local: LocalOptions | None = None) -> None:
+    """Serves an export on this machine until SIGTERM or SIGINT; see `local.serve`."""
+    from keras_transformer.serving.local import serve as run
+
+    run(options, local or LocalOptions())

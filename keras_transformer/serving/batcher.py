@@ -1,189 +1,203 @@
-"""Dynamic batching: sentences of many requests become batches of one shape."""
+"""Dynamic batching: sentences of many requests become batches of similar lengths."""
 
 import asyncio
 import collections
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from keras_transformer.serving.options import ServerOptions
-from keras_transformer.serving.reporting import Rejection, answer_too_long, say_unexpected
-from keras_transformer.serving.signatures import PADDED, array_bytes
+from keras_transformer.serving.protocol import Rejection, answer_too_long, least_bytes
 
 # Requests come in bursts: after a pause of this share of the wait, all are there.
 _PAUSE = 0.2
+# Wait before a batch that no replica took is sent again.
+_AGAIN_SECONDS = 0.2
+
+Key = tuple
+"""Signature, and the values that all sentences of a batch share."""
 
 
 class Batcher:
-    """Queues sentences, whoever asked for them, and sends them on in batches.
+    """Queues sentences of all requests and sends them on in batches.
 
-    Sentences, not requests, are what is batched: a large request is spread over several batches
-    and does not hold up the small ones. A batch begins with the sentence that has waited longest
-    and goes on with those nearest to it in length, so that little is padded. Batches side by side
-    are of one size: what waits and what is on its way, divided by the slots.
+    Sentences, not requests, are batched: a large request is spread over several batches and does
+    not hold up small ones. A batch begins with the oldest sentence and goes on with those nearest
+    to it in length, so that little is padded. Batches side by side are of one size: sentences that
+    wait or run, divided by the slots.
 
     Args:
-        call: `(signature, columns)`: runs one batch and returns what `Replica.run` does.
-        options: As many batches are on their way as the replicas work on. Everything else waits
-            here, where no replica's death can reach it. `batch_wait_ms` is the longest that a
-            sentence waits although a replica is free: less if the batch has its share, or, with
-            nothing on its way, if nobody comes for a fifth of it.
-        on_batch: Called after each batch: `(signature, sentences, seconds, tokens)`.
-        unmixed: Signatures whose batches have sentences of one request only.
+        call: `(key, columns)`: runs one batch and returns what `Replica.run` does.
+        max_batch_size: Most sentences of a batch.
+        wait_seconds: Longest time that a sentence waits although a slot is free: less if the batch
+            has its share, or, with nothing running, if no sentence comes for a fifth of it.
+        max_queue: Most sentences that wait.
+        max_answer_bytes: Longest answer of a request; 413 for one that is certainly longer.
+        on_batch: Called after each batch: `(signature, sentences, seconds)`.
 
     Attributes:
+        slots: Batches that may run at once.
         waiting: Sentences that wait.
-        unfinished: Requests that were accepted and have no answer yet.
+        unfinished: Accepted requests without an answer.
     """
 
     def __init__(
         self,
-        call: Callable[[str, dict[str, list]], Awaitable[dict[str, Any]]],
-        options: ServerOptions,
-        on_batch: Callable[..., None] = lambda *_: None,
-        unmixed: Iterable[str] = (),
+        call: Callable[[Key, dict[str, list]], Awaitable[dict[str, Any]]],
+        max_batch_size: int,
+        wait_seconds: float,
+        max_queue: int,
+        max_answer_bytes: int,
+        on_batch: Callable[[str, int, float], None] = lambda *_: None,
     ):
+        self.slots = 1
         self.waiting = self.unfinished = 0
         self._call = call
-        self._options = options
-        self._free = options.replicas * options.threads
+        self._max_batch_size = max_batch_size
+        self._wait = wait_seconds
+        self._max_queue = max_queue
+        self._max_answer_bytes = max_answer_bytes
         self._on_batch = on_batch
-        self._unmixed = frozenset(unmixed)
-        self._queues = collections.defaultdict(list)
-        # Of each signature, the sizes of the batches that are on their way.
-        self._running = collections.defaultdict(list)
-        self._timer = None
-        self._tasks = set()
+        self._queues: dict[Key, list] = collections.defaultdict(list)
+        # Sizes of the batches that run, by key.
+        self._running: dict[Key, list] = collections.defaultdict(list)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task] = set()
 
-    async def submit(self, signature: str, columns: dict[str, list], count: int) -> list[dict]:
-        """Has `count` sentences of one request run; gives the outputs of each by name.
+    async def submit(self, rows: list[tuple[Key, dict[str, Any]]]) -> list[dict[str, Any]]:
+        """Runs the sentences of one request; returns the outputs of each by name.
+
+        Args:
+            rows: Key and inputs of each sentence.
 
         Raises:
-            Rejection: 429 at once if the queue is full, and what went wrong with any sentence.
+            Rejection: 429 at once if the queue is full, else the error of any sentence.
         """
-        if self.waiting + count > self._options.max_queue:
+        if self.waiting + len(rows) > self._max_queue:
             raise Rejection(
                 429,
-                f"The queue is full: {self.waiting} of {self._options.max_queue} sentences wait. "
-                f"Received: {count} more",
+                f"The queue is full: {self.waiting} of {self._max_queue} sentences wait. "
+                f"Received: {len(rows)} more",
                 "queue",
             )
-        if not count:
+        if not rows:
             return []
-        request = _Request(columns, count, self._options.max_answer_bytes)
-        self._queues[signature] += [_Sentence(request, place) for place in range(count)]
-        self.waiting += count
+        request = _Request(len(rows), self._max_answer_bytes)
+        for place, (key, row) in enumerate(rows):
+            self._queues[key].append(_Sentence(request, place, row))
+        self.waiting += len(rows)
         self.unfinished += 1
-        self._dispatch()
+        self.dispatch()
         try:
             return await request.done
         finally:
             self.unfinished -= 1
-            # The client has gone or the time is up: what is left of it is not worth a batch.
-            kept = [each for each in self._queues[signature] if each.request is not request]
-            self.waiting -= len(self._queues[signature]) - len(kept)
-            self._queues[signature] = kept
+            # Sentences of a request whose client has gone, or that failed, are not worth a batch.
+            for key in {key for key, _ in rows}:
+                kept = [each for each in self._queues[key] if each.request is not request]
+                self.waiting -= len(self._queues[key]) - len(kept)
+                self._keep(key, kept)
 
-    def _dispatch(self):
-        """Sends batches while there is a free slot and something that has waited enough."""
+    def _keep(self, key, queue):
+        self._queues[key] = queue
+        if not queue and not self._running.get(key):  # Clients choose what is in a key.
+            self._queues.pop(key, None)
+            self._running.pop(key, None)
+
+    def dispatch(self) -> None:
+        """Sends batches while a slot is free and a sentence has waited enough."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        while self._free:
-            due = {name: self._due(name) for name, queue in self._queues.items() if queue}
-            ripe = [name for name, time_due in due.items() if time_due <= now]
+        while self._free() > 0:
+            due = {key: self._due(key) for key, queue in self._queues.items() if queue}
+            ripe = [key for key, time_due in due.items() if time_due <= now]
             if not ripe:
                 if due:
-                    self._timer = loop.call_later(min(due.values()) - now, self._dispatch)
+                    self._timer = loop.call_later(min(due.values()) - now, self.dispatch)
                 return
-            signature = min(ripe, key=lambda name: self._queues[name][0].arrived)
-            batch = self._take(signature)
-            self._free -= 1
-            self._running[signature].append(len(batch))
-            task = loop.create_task(self._send(signature, batch))
+            key = min(ripe, key=lambda key: self._queues[key][0].arrived)
+            batch = self._take(key)
+            self._running[key].append(len(batch))
+            task = loop.create_task(self._send(key, batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _due(self, signature):
-        """When the oldest sentence of a signature has waited enough."""
-        queue = self._queues[signature]
-        if len(queue) >= self._options.max_batch_size:
+    def _free(self):
+        return self.slots - sum(map(len, self._running.values()))
+
+    def _due(self, key):
+        """Returns the time at which the oldest sentence of a key has waited enough."""
+        queue = self._queues[key]
+        if len(queue) >= self._max_batch_size:
             return queue[0].arrived
-        wait = self._options.batch_wait_ms / 1000
-        longest = queue[0].arrived + wait
-        if self._running[signature]:
+        longest = queue[0].arrived + self._wait
+        if self._running.get(key):
             # The cores are busy: requests come with pauses, and a small batch would slow the
             # other one for little.
-            return queue[0].arrived if len(queue) >= self._share(signature) else longest
-        return min(longest, queue[-1].arrived + wait * _PAUSE)
+            return queue[0].arrived if len(queue) >= self._share(key) else longest
+        return min(longest, queue[-1].arrived + self._wait * _PAUSE)
 
-    def _share(self, signature):
-        """Sentences in each batch if all that are there were in batches of one size."""
-        running = self._running[signature]
-        sentences = len(self._queues[signature]) + sum(running)
-        return -(-sentences // (self._free + len(running)))
+    def _share(self, key):
+        """Returns the sentences of a batch if all batches of the key were of one size."""
+        running = self._running.get(key, [])
+        return -(-(len(self._queues[key]) + sum(running)) // max(self._free() + len(running), 1))
 
-    def _take(self, signature):
-        queue = self._queues[signature]
-        first, others = queue[0], queue[1:]
-        if signature in self._unmixed:
-            others = [each for each in others if each.request is first.request]
+    def _take(self, key):
+        first, *others = self._queues[key]
         # Two batches side by side are done sooner than one of both, and clients that wait for
         # their answers would stay in one batch for ever.
-        count = _batch_size(self._share(signature), self._options.max_batch_size)
+        count = batch_size(self._share(key), self._max_batch_size)
         others.sort(key=lambda each: abs(each.length - first.length))
         batch = [first, *others[: count - 1]]
         chosen = set(map(id, batch))
-        self._queues[signature] = [each for each in queue if id(each) not in chosen]
+        self._queues[key] = [each for each in self._queues[key] if id(each) not in chosen]
         self.waiting -= len(batch)
         return batch
 
-    async def _send(self, signature, batch):
+    async def _send(self, key, batch):
         size = len(batch)
         try:
-            await self._run(signature, batch)
+            await self._run(key, batch)
         finally:
-            self._running[signature].remove(size)
-            self._free += 1
-            self._dispatch()
+            self._running[key].remove(size)
+            self._keep(key, self._queues.get(key, []))
+            self.dispatch()
 
-    async def _run(self, signature, batch):
-        columns = {
-            key: [each.request.columns[key][each.place] for each in batch]
-            for key in batch[0].request.columns
-        }
+    async def _run(self, key, batch):
+        columns = {name: [each.row[name] for each in batch] for name in batch[0].row}
         started = time.monotonic()
         try:
-            result = await self._call(signature, columns)
+            while "again" in (result := await self._call(key, columns)):
+                if all(each.request.done.done() for each in batch):
+                    return
+                await asyncio.sleep(_AGAIN_SECONDS)
             error = result.get("error")
-            if "traceback" in result:
-                say_unexpected(error, result["traceback"])
         except Rejection as rejection:
-            result, error = {}, rejection
-        except Exception as unexpected:  # Whatever it is, whoever waits must hear of it.
-            say_unexpected(unexpected)
-            result, error = {}, Rejection(500, "Internal error", "internal")
+            error = rejection
+        except Exception as unexpected:
+            for each in batch:
+                each.request.fail(unexpected)
+            raise
         if error is None:
-            self._on_batch(signature, len(batch), time.monotonic() - started, result["tokens"])
-            for row, each in enumerate(batch):
-                outputs = {key: values[row] for key, values in result["outputs"].items()}
+            self._on_batch(key[0], len(batch), time.monotonic() - started)
+            for each, outputs in zip(batch, result["rows"], strict=True):
                 each.request.finish(each.place, outputs)
             return
         requests = dict.fromkeys(each.request for each in batch)
         if error.reason == "model" and len(requests) > 1:
-            # One request's values are at fault: the others must not pay for it.
+            # One request's text is at fault: the others must not pay for it.
             for request in requests:
-                await self._run(signature, [each for each in batch if each.request is request])
+                await self._run(key, [each for each in batch if each.request is request])
             return
         for request in requests:
             request.fail(error)
 
 
-def _batch_size(waiting, most):
-    """How many of those that wait go into one batch.
+def batch_size(waiting: int, most: int) -> int:
+    """Returns how many of the sentences that wait go into one batch.
 
-    The artifact pads a batch to a power of two of sentences, so that 17 cost as much as 32: unless
+    A SavedModel pads a batch to a power of two of sentences, so that 17 cost as much as 32: unless
     three quarters of it are full, the next smaller power of two is taken.
     """
     if waiting >= most:
@@ -193,20 +207,19 @@ def _batch_size(waiting, most):
 
 
 class _Request:
-    def __init__(self, columns, count, max_answer_bytes):
-        self.columns = columns
+    def __init__(self, count, max_bytes):
         self.done = asyncio.get_running_loop().create_future()
         self._outputs = [None] * count
         self._left = count
         self._bytes = 0
-        self._max_answer_bytes = max_answer_bytes
+        self._max_bytes = max_bytes
 
     def finish(self, place, outputs):
         self._outputs[place] = outputs
         self._left -= 1
-        self._bytes += array_bytes(outputs)
-        if self._bytes > PADDED * self._max_answer_bytes:
-            self.fail(answer_too_long(self._max_answer_bytes))
+        self._bytes += least_bytes(len(row) for row in outputs.get("alignment", ()))
+        if self._bytes > self._max_bytes:
+            self.fail(answer_too_long(self._max_bytes))
         elif not self._left and not self.done.done():
             self.done.set_result(self._outputs)
 
@@ -216,11 +229,11 @@ class _Request:
 
 
 class _Sentence:
-    __slots__ = ("request", "place", "length", "arrived")
+    __slots__ = ("request", "place", "row", "length", "arrived")
 
-    def __init__(self, request, place):
+    def __init__(self, request, place, row):
         self.request = request
         self.place = place
-        values = [column[place] for column in request.columns.values()]
-        self.length = sum(len(value) for value in values if isinstance(value, bytes | list))
+        self.row = row
+        self.length = sum(len(value) for value in row.values() if isinstance(value, str))
         self.arrived = time.monotonic()

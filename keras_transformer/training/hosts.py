@@ -214,17 +214,17 @@ def _addresses(hosts, index):
 
 
 def model_parallel(devices: int) -> keras.distribution.ModelParallel:
-    """The distribution that splits the large weights over so many devices, for big models.
+    """Returns the distribution that splits the large weights over devices, for big models.
 
     Heads and the inner width of the feed-forward sublayers are split, and the vocabulary of the
-    embeddings; each must be a multiple of `devices`. The rest is on each device, and so are the
-    rows of a batch over what is left of them.
+    embeddings; each must be a multiple of `devices`. All devices hold the rest. The rows of a batch
+    are split over the number of devices divided by `devices`.
 
     Args:
-        devices: Of all that this process sees, a divisor of their number.
+        devices: A divisor of the number of devices that this process sees.
 
     Raises:
-        InputError: It is none.
+        InputError: `devices` is no such divisor.
     """
     found = keras.distribution.list_devices()
     if devices < 1 or len(found) % devices:

@@ -16,6 +16,7 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
+from keras_transformer.config.checks import with_sliding_window
 from keras_transformer.declaration import check_keys, checked, declared, received
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
@@ -74,6 +75,8 @@ class Recipe:
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
+            if trained and isinstance(values.get("model"), dict):
+                values["model"] = with_sliding_window(values["model"])
         with checked(cls, f"{where}: "):
             recipe = pydantic.TypeAdapter(cls).validate_python(values, context=trained)
         turn_id = None if recipe.text.turn_separator is None else 4

@@ -6,7 +6,6 @@ import pytest
 from benchmarks import parity
 from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
-from keras_transformer.errors import VerificationError
 
 
 class Live(Engine):
@@ -59,28 +58,3 @@ def test_the_program_compares_files_and_artifacts(tmp_path, monkeypatch, capsys)
         report = json.loads(capsys.readouterr().out)
         assert len(report["beam_4"]["different"]) == different
     assert set(report) == {"beam_1", "beam_4"} and report["beam_1"]["equal"] == 2
-
-
-def test_the_program_verifies_an_export_to_ctranslate2(tmp_path, monkeypatch, capsys):
-    (tmp_path / "model.bin").touch()
-    (tmp_path / "source").write_text("a b\na\n")
-    asked = []
-
-    def verify(folder, engine, beam_size, texts):
-        asked.append((folder, engine, beam_size, texts))
-        if beam_size == 5:
-            raise VerificationError("beam: 1 of 2 translations differ.")
-        return {"greedy": {"equal": 2}}
-
-    live = Live()
-    monkeypatch.setattr(parity, "verify_ctranslate2", verify)
-    monkeypatch.setattr(Translator, "load", lambda path: Translator(live, Live.defaults))
-    arguments = ["parity", "--model", "run", "--source", str(tmp_path / "source")]
-    arguments += ["--artifact", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", arguments)
-    parity.main()
-    assert json.loads(capsys.readouterr().out) == {"greedy": {"equal": 2}}
-    assert asked == [(str(tmp_path), live, 4, ["a b", "a"])]
-    monkeypatch.setattr(sys, "argv", [*arguments, "--beam-sizes", "5"])
-    with pytest.raises(VerificationError, match="1 of 2"):
-        parity.main()

@@ -27,7 +27,7 @@ def dataset():
 
 
 @pytest.mark.parametrize("name", ["keras_hub", "torch"])
-def test_the_same_batches_again_have_a_lower_loss(name, dataset):
+def test_repeated_batches_have_a_lower_loss(name, dataset):
     trainer = TRAINERS[name]
     pytest.importorskip(trainer.package, reason="comes with the extra [peers]")
     setting = {"jit_compile": False} if "jit_compile" in trainer(CONFIG).settings()[0] else {}

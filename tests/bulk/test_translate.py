@@ -1,4 +1,4 @@
-"""Files over Ray: complete, in order, whoever dies."""
+"""Files over Ray Data: complete, in order, whoever dies."""
 
 import gzip
 import json
@@ -14,7 +14,6 @@ from live_server import processes_below, save_model
 
 from keras_transformer.bulk import translate_corpus
 from keras_transformer.bulk.translate import Output, _fingerprint, read_chunks
-from keras_transformer.bulk.workers import Chunk
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -25,15 +24,6 @@ def model(tmp_path):
     """An export that gives upper case; a line that begins with "busy" takes a while."""
     folder = tmp_path / "model"
     save_model(folder, busy_steps=150_000)
-    manifest = {
-        "format": "keras_transformer.saved_model",
-        "beam_size": 1,
-        "length_penalty": 0.0,
-        "n_best": 1,
-        "largest_chunk": 32,
-        "max_source_length": 64,
-    }
-    (folder / "export.json").write_text(json.dumps(manifest))
     return folder
 
 
@@ -77,52 +67,10 @@ def test_a_job_is_the_same_one_when_its_run_only_logs(tmp_path):
     assert _fingerprint(str(tmp_path)) == before
 
 
-def test_a_second_run_with_another_recipe_is_refused(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_transformer.bulk.translate.Workers", NoWorkers)
-    monkeypatch.setattr("keras_transformer.serving.cluster.start_ray", lambda *arguments: None)
-    write(model, "recipe.yaml", "decoding: {beam_size: 4}")
-    write(tmp_path, "a.txt", "one\n")
-    arguments = (model, [tmp_path / "a.txt"], tmp_path / "out")
-    translate_corpus(*arguments)
-    write(model, "recipe.yaml", "decoding: {beam_size: 5}")
-    with pytest.raises(InputError, match="another job: its model differs"):
-        translate_corpus(*arguments)
-
-
-def test_a_folder_that_another_command_translates_into_is_refused(model, tmp_path, monkeypatch):
-    class Workers(NoWorkers):
-        """Capitals, and in the middle of them the same command again."""
-
-        def run(self, chunks, paths):
-            monkeypatch.setattr("keras_transformer.bulk.translate.Workers", NoWorkers)
-            with pytest.raises(InputError, match="out: another command translates into this"):
-                translate_corpus(*arguments)
-            yield from ((chunk, [line.upper() for line in chunk.lines]) for chunk in chunks)
-
-    monkeypatch.setattr("keras_transformer.bulk.translate.Workers", Workers)
-    monkeypatch.setattr("keras_transformer.serving.cluster.start_ray", lambda *arguments: None)
-    write(tmp_path, "a.txt", "one\ntwo\n")
-    arguments = (model, [tmp_path / "a.txt"], tmp_path / "out")
-    assert translate_corpus(*arguments)["lines_translated"] == 2
-    assert (tmp_path / "out" / "a.txt").read_text() == "ONE\nTWO\n"
-    with pytest.raises(InputError, match="another job") as refused:
-        translate_corpus(*arguments, beam_size=5)
-    # Though the refused one lives on, in its traceback.
-    assert refused and translate_corpus(*arguments)["lines_translated"] == 0
-
-
-class NoWorkers:
-    """Translates nothing."""
-
-    def __init__(self, *arguments):
-        pass
-
-    def run(self, chunks, paths):
-        next(chunks)
-        return iter(())
-
-    def stop(self):
-        pass
+def write_lines(folder):
+    for name, lines in TEXTS.items():
+        write(folder, name, "".join(line + "\n" for line in lines))
+    return [str(folder / name) for name in TEXTS]
 
 
 def wait(running, condition):
@@ -134,15 +82,13 @@ def wait(running, condition):
 
 
 def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
-    pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
     output, log = tmp_path / "out", tmp_path / "log"
-    for name, lines in TEXTS.items():
-        write(tmp_path, name, "".join(line + "\n" for line in lines))
-    inputs = [str(tmp_path / name) for name in TEXTS]
+    inputs = write_lines(tmp_path)
 
     def start(workers):
         command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
-        command += ["--engine=ray", f"--workers={workers}", "--threads=1", "--chunk-lines=4"]
+        command += ["--engine=ray", f"--workers={workers}", "--chunk-lines=4"]
         command += ["--input", *inputs, f"--output={output}"]
         environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
         with open(log, "w") as file:
@@ -153,12 +99,14 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     first = start(workers=1)
     wait(first, lambda: list(output.glob(".parts/0/[0-9]*.txt")))
     done = len(list(output.glob(".parts/0/[0-9]*.txt")))
-    os.kill(processes_below(first.pid, b"ray::Worker")[0], signal.SIGKILL)
+    # A second command may not translate into the folder.
+    with pytest.raises(InputError, match="out: another command translates into this"):
+        translate_corpus(model, inputs, output, chunk_lines=4)
+    os.kill(processes_below(first.pid, b"ray::MapWorker")[0], signal.SIGKILL)
     # Its chunk is done again by another worker, then the command itself is killed.
     wait(first, lambda: len(list(output.glob(".parts/0/[0-9]*.txt"))) > done)
     first.kill()
     first.communicate(timeout=600)
-    assert "a worker failed (ActorDiedError); " in log.read_text()
     assert not (output / "a.txt").exists()
     second = start(workers=2)
     stdout, _ = second.communicate(timeout=600)
@@ -167,31 +115,42 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     for name, lines in TEXTS.items():
         assert (output / name).read_text() == "".join(line.upper() + "\n" for line in lines)
     # A further run finds that all is there, and starts nothing.
-    again = translate_corpus(model, inputs, output, workers=2, threads=1, chunk_lines=4)
+    again = translate_corpus(model, inputs, output, chunk_lines=4)
     assert again["lines_translated"] == 0
+    # Another model is another job.
+    write(model, "export.json", "{}")
+    with pytest.raises(InputError, match="another job: its model differs"):
+        translate_corpus(model, inputs, output, chunk_lines=4)
 
 
-def test_chunks_are_the_lines_in_order_with_their_numbers(tmp_path):
+def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tmp_path):
+    pytest.importorskip("ray.data")
+    write(tmp_path, "a.txt", "one\ntwo\n")
+    (tmp_path / "b.txt").write_bytes(b"one\n\xff\n")
+    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
+    command += ["--engine=ray", "--workers=1", "--input", str(tmp_path / "a.txt")]
+    mistakes = (
+        (["--length-penalty=0.7"], "a.txt, lines 1-2: `length_penalty`"),
+        ([str(tmp_path / "b.txt")], "b.txt, line 2: expected UTF-8 text"),
+    )
+    for number, (more, says) in enumerate(mistakes):
+        run = subprocess.run(
+            [*command, *more, f"--output={tmp_path / 'out'}{number}"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert run.returncode == 2 and "Traceback" not in run.stderr
+        assert says in run.stderr.splitlines()[-1]
+
+
+def test_chunks_are_the_lines_in_order(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\nfour\x0cx\nfive")
-    assert list(read_chunks(str(path), 3, 2)) == [
-        Chunk(3, 0, 1, ["one", "two"]),
-        Chunk(3, 1, 3, ["", "four\x0cx"]),
-        Chunk(3, 2, 5, ["five"]),
-    ]
+    assert list(read_chunks(str(path), 2)) == [["one", "two"], ["", "four\x0cx"], ["five"]]
     packed = tmp_path / "a.txt.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(read_chunks(str(packed), 3, 2)) == list(read_chunks(str(path), 3, 2))
-
-
-def test_a_line_that_is_no_utf8_is_named(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"one\ntwo\n\xff\n")
-    with pytest.raises(InputError, match="a.txt, line 3: expected UTF-8"):
-        list(read_chunks(str(path), 0, 2))
-    (tmp_path / "b.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match="b.gz: expected a whole gzip file"):
-        list(read_chunks(str(tmp_path / "b.gz"), 0, 2))
+    assert list(read_chunks(str(packed), 2)) == list(read_chunks(str(path), 2))
 
 
 @pytest.fixture
@@ -201,33 +160,29 @@ def source(tmp_path):
     return path
 
 
-def test_a_file_appears_whole_when_its_last_chunk_is_there(tmp_path, source):
-    first, last = read_chunks(str(source), 0, 2)
+def test_a_file_appears_whole_when_its_last_part_is_there(tmp_path, source):
     with Output(tmp_path / "out", [str(source)], {"model": "m"}) as output:
-        output.write(last, ["C"])
-        assert output.has(last) and not output.has(first) and not output.is_done(0)
+        output.write(0, 1, ["C"])
+        assert output.parts(0) == ([1], [1]) and not output.is_done(0)
     again = Output(tmp_path / "out", [str(source)], {"model": "m"})
-    assert again.has(last)
-    again.write(first, ["A", "B\nb"])
+    again.write(0, 0, ["A", "B\nb"])
+    assert again.parts(0) == ([0, 1], [2, 1])
     again.finish(0, 2)
     assert again.is_done(0)
     assert (tmp_path / "out" / "in.txt").read_text() == "A\nB b\nC\n"
     again.clean()
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left == {".lock", "bulk.json", "in.txt"}
-    with pytest.raises(ValueError, match="1 translations of 2 lines"):
-        again.write(first, ["A"])
 
 
-@pytest.mark.parametrize("damaged", [b"", b"A\n", b"A\nB", b"\0\0\0\0", b"A\nB\nC\n"])
-def test_a_part_of_another_number_of_lines_is_made_again(tmp_path, source, damaged):
-    first, last = read_chunks(str(source), 0, 2)
+@pytest.mark.parametrize("damaged", [b"", b"A\nB", b"\0\0\0\0"])
+def test_a_part_that_does_not_end_with_a_line_is_none(tmp_path, source, damaged):
     with Output(tmp_path / "out", [str(source)], {"model": "m"}) as output:
-        output.write(first, ["A", ""])
-        assert output.has(first) and not output.has(last)
-    (part,) = (tmp_path / "out").glob(".parts/*/*.txt")
-    part.write_bytes(damaged)
-    assert not Output(tmp_path / "out", [str(source)], {"model": "m"}).has(first)
+        output.write(0, 0, ["A", ""])
+        assert output.parts(0) == ([0], [2])
+        (part,) = (tmp_path / "out").glob(".parts/*/*.txt")
+        part.write_bytes(damaged)
+        assert output.parts(0) == ([], [])
 
 
 def test_a_folder_whose_job_was_not_written_to_its_end_is_begun_again(

@@ -74,7 +74,7 @@ def test_ids_may_be_given_bit_by_bit():
         (["--long-input", "cut"], "invalid choice"),
     ],
 )
-def test_what_cannot_be_read_is_told(texts, message, capsys):
+def test_an_unreadable_value_is_an_error(texts, message, capsys):
     with pytest.raises(SystemExit) as caught:
         parsed(*texts)
     assert caught.value.code == 2

@@ -52,7 +52,7 @@ def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
     assert (code, out) == (2, "") and "`save` does not go with perplexity" in err
 
 
-def test_what_the_library_warns_of_is_one_line(call, recorder, tmp_path, monkeypatch):
+def test_a_warning_of_the_library_is_one_line(call, recorder, tmp_path, monkeypatch):
     def translate(texts, **options):
         warnings.warn("1 of 1 texts\nwas split.", stacklevel=2)
         return [Translation(text, -1.0) for text in texts]

@@ -9,7 +9,7 @@ import pytest
 
 from keras_transformer import Tokenizer, run_exports
 from keras_transformer.cli import run
-from keras_transformer.export.manifest import phase
+from keras_transformer.export.exporter import ExportReport, log_duration
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import tokenizer_json
 
@@ -19,78 +19,70 @@ EXPORT = ["export", "--model", "run", "--output", "new"]
 @pytest.fixture
 def asked(monkeypatch):
     asked = []
-    for name in ("export_run", "export_litert", "export_ctranslate2", "export_web"):
 
-        def export(run, output, name=name, **options):
-            asked.append((name, run, output, options))
-            return {"output": output}
+    def export(run, output, format, **options):
+        asked.append((format, run, output, options))
+        return REPORT
 
-        monkeypatch.setattr(run_exports, name, export)
+    monkeypatch.setattr(run_exports, "export_run", export)
     return asked
+
+
+REPORT = ExportReport("new", {"files": {"a": "b"}}, {"beam": {}}, 1.234)
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["saved_model"], ("export_run", {"overwrite": False})),
+        (["saved_model"], {}),
         (
             ["saved_model", "--beam-size", "3", "--length-penalty", "1", "--verify-with", "f"],
-            (
-                "export_run",
-                {"overwrite": False, "beam_size": 3, "length_penalty": 1.0, "verify_with": "f"},
-            ),
+            {"beam_size": 3, "length_penalty": 1.0, "verify_with": "f"},
         ),
-        (
-            ["saved_model", "--signatures", "greedy", "score"],
-            ("export_run", {"overwrite": False, "signatures": ["greedy", "score"]}),
-        ),
-        (["saved_model", "--signatures"], ("export_run", {"overwrite": False, "signatures": []})),
-        (["ctranslate2", "--overwrite"], ("export_ctranslate2", {"overwrite": True})),
-        (
-            ["ctranslate2", "--verify-with", "f"],
-            ("export_ctranslate2", {"overwrite": False, "verify_with": "f"}),
-        ),
-        (["litert"], ("export_litert", {"overwrite": False})),
+        (["saved_model", "--signatures", "greedy", "score"], {"signatures": ["greedy", "score"]}),
+        (["saved_model", "--signatures"], {"signatures": []}),
+        (["ctranslate2", "--overwrite"], {"overwrite": True}),
+        (["litert"], {}),
         (
             ["tflite", "--quantize", "int8", "--n-best", "2", "--source-lengths", "7", "9"],
-            (
-                "export_litert",
-                {"overwrite": False, "quantize": "int8", "n_best": 2, "source_lengths": [7, 9]},
-            ),
+            {"quantize": "int8", "n_best": 2, "source_lengths": [7, 9]},
         ),
         (
             ["web", "--quantize", "int8", "--npm", "d", "--source-lengths", "7"],
-            (
-                "export_web",
-                {"overwrite": False, "quantize": "int8", "npm": "d", "source_lengths": [7]},
-            ),
+            {"quantize": "int8", "npm": "d", "source_lengths": [7]},
         ),
-        (["tflite", "--ids-only"], ("export_litert", {"overwrite": False, "ids_only": True})),
+        (["tflite", "--ids-only"], {"ids_only": True}),
+        (["tokenizer_json"], {}),
     ],
 )
-def test_a_format_is_a_function_of_the_library(asked, arguments, expected, capsys):
+def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsys):
     assert run([*EXPORT, "--format", *arguments]) == 0
-    name, options = expected
-    assert asked == [(name, "run", "new", options)]
-    assert json.loads(capsys.readouterr().out) == {"output": "new"}
+    given = {"verify_with": None, "overwrite": False, **expected}
+    assert asked == [(arguments[0], "run", "new", given)]
+    assert json.loads(capsys.readouterr().out) == {
+        "output": "new",
+        "seconds": 1.2,
+        "files": {"a": "b"},
+        "verification": {"beam": {}},
+    }
 
 
 def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkeypatch, capsys):
-    def export(run, output, **options):
-        with phase("traced"), phase("saved"):
-            return {}
+    def export(run, output, *_, **options):
+        with log_duration("traced"), log_duration("saved"):
+            return REPORT
 
     monkeypatch.setattr(run_exports, "export_run", export)
     for _ in range(2):  # The second time as the first: nothing of a command stays.
         assert run([*EXPORT, "--format", "saved_model"]) == 0
         captured = capsys.readouterr()
-        assert captured.out == "{}\n"
+        assert json.loads(captured.out)["output"] == "new"
         found = re.findall(r"^keras-transformer: (\w+): 0\.\d s$", captured.err, re.MULTILINE)
         assert found == ["saved", "traced"] and captured.err.count("\n") == 2
 
 
 def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):
-    def export(run, output, **options):
+    def export(run, output, *_, **options):
         with OwnedFolder(output).staged():
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
@@ -111,44 +103,64 @@ def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp
 
 
 @pytest.mark.parametrize("option", ["--n-best", "--signatures"])
-def test_what_a_ctranslate2_model_does_not_fix_is_refused(asked, option, capsys):
+def test_options_that_a_ctranslate2_model_does_not_fix_are_refused(asked, option, capsys):
     assert run([*EXPORT, "--format", "ctranslate2", option, "1"]) == 2
     assert f"{option} does not go with --format ctranslate2" in capsys.readouterr().err
     assert asked == []
 
 
-@pytest.mark.parametrize("format", ["saved_model", "ctranslate2"])
-def test_what_litert_alone_has_is_refused(asked, format, capsys):
+@pytest.mark.parametrize("format", ["saved_model", "tokenizer_json"])
+def test_options_of_other_formats_are_refused(asked, format, capsys):
     assert run([*EXPORT, "--format", format, "--quantize", "int8"]) == 2
     assert f"--quantize does not go with --format {format}" in capsys.readouterr().err
     assert asked == []
 
 
-def test_a_run_gives_its_tokenizers_as_json(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def run_of(monkeypatch):
+    """`run_of(source, target)`: a run with these tokenizers takes the place of any."""
+
+    def run_of(source, target):
+        engine = types.SimpleNamespace(
+            source_tokenizer=source,
+            target_tokenizer=target,
+            labels=None,
+            turns=None,
+            max_source_length=7,
+            max_target_length=7,
+            model=types.SimpleNamespace(config=types.SimpleNamespace(kind="transformer")),
+        )
+        folder = types.SimpleNamespace(recipe=dict, engine=lambda: engine)
+        monkeypatch.setattr(run_exports.RunFolder, "existing", lambda path: folder)
+        monkeypatch.setattr(run_exports, "verification_texts", lambda *_: ["a man"])
+
+    return run_of
+
+
+def test_a_run_gives_its_tokenizers_as_json(run_of, tmp_path, capsys):
     one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
     for target, names in ((one, {""}), (other, {"source_", "target_"})):
-        found = types.SimpleNamespace(recipe=dict, tokenizers=lambda target=target: (one, target))
-        monkeypatch.setattr(run_exports.RunFolder, "existing", lambda path, found=found: found)
-        monkeypatch.setattr(run_exports, "_verification_texts", lambda *_: ["a man"])
+        run_of(one, target)
         output = tmp_path / f"{len(names)}"
         command = ["export", "--model", "run", "--format", "tokenizer_json"]
         assert run([*command, "--output", str(output)]) == 0
         report = json.loads(capsys.readouterr().out)
-        files = report["files"]
-        assert files == sorted(f"{name}tokenizer.json" for name in names)
+        files = sorted(f"{name}tokenizer.json" for name in names)
+        assert sorted(report["files"]) == files
         assert json.loads((output / "verification.json").read_text()) == report["verification"]
         assert all(each["texts"] > 200 for each in report["verification"].values())
         read = json.loads((output / files[-1]).read_text("utf-8"))
         assert read["model"]["vocab"][-1][0] == target.pieces_of([8])[0]
+        assert files[0] in (output / "README.md").read_text()
         assert run([*command, "--output", str(output), "--overwrite"]) == 0
         capsys.readouterr()
 
 
-def test_a_tokenizer_json_that_is_another_tokenizer_is_not_written(monkeypatch, tmp_path, capsys):
+def test_a_tokenizer_json_that_is_another_tokenizer_is_not_written(
+    run_of, monkeypatch, tmp_path, capsys
+):
     one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
-    run_folder = types.SimpleNamespace(recipe=dict, tokenizers=lambda: (one, one))
-    monkeypatch.setattr(run_exports.RunFolder, "existing", lambda path: run_folder)
-    monkeypatch.setattr(run_exports, "_verification_texts", lambda *_: None)
+    run_of(one, one)
     right = tokenizer_json.tokenizer_json
     monkeypatch.setattr(tokenizer_json, "tokenizer_json", lambda _: right(other))
     command = ["export", "--model", "run", "--format", "tokenizer_json", "--output"]

@@ -1,7 +1,6 @@
 """The commands on a run that has learned 32 pairs of sentences by heart."""
 
 import ast
-import contextlib
 import functools
 import io
 import json
@@ -15,10 +14,10 @@ from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Translator
 from keras_transformer.cli import run
+from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.litert import verification
-from keras_transformer.export.litert.verification import verify_litert
-from keras_transformer.export.verification import teacher_forced
+from keras_transformer.export.litert.verification import BOUNDS
+from keras_transformer.export.verification import LiveAnswers, Search, verify
 from keras_transformer.training import RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -208,38 +207,30 @@ def test_a_ctranslate2_export_translates_as_its_readme_says(learned, capsys, mon
     assert ast.literal_eval(capsys.readouterr().out) == TARGETS
 
 
-@pytest.mark.filterwarnings("ignore:.*tokens and were cut")
-def test_a_litert_export_that_mixes_up_its_translations_is_refused(learned, monkeypatch):
-    engine = Translator.load(str(learned / "run")).engine
-    manifest = {"searches": ["beam"], "source_lengths": [48], "beam_size": 4, "length_penalty": 0.6}
+class Shifted(Engine):
+    """Gives each text the translation of the one after it, with the live model's score."""
 
-    def verify(quantize, shift):
-        """As if the files gave each text the translation of another one, and its true score."""
+    def __init__(self, live, shift):
+        self.live, self.shift = live, shift
 
-        @contextlib.contextmanager
-        def ask(folder, batches, *_):
-            results = []
-            for batch in batches:
-                texts = [text for text in batch if engine.source_tokenizer.tokenize(text)]
-                found = engine.translate(texts, 4, 0.6, long_input="truncate")
-                ids = [list(each.ids) for each in found[shift:] + found[:shift]]
-                scored = [each.score for each in teacher_forced(engine, texts, ids, 0.6)]
-                rows = dict(zip(texts, zip(ids, scored, strict=True), strict=True))
-                rows = [rows.get(text, ([], 0.0)) for text in batch]
-                ids = [row for row, _ in rows]
-                texts = engine.target_tokenizer.detokenize(ids)
-                scores = [score for _, score in rows]
-                results.append({"translation": texts, "score": scores, "ids": ids})
-            search = {"results": results, "call_seconds": []}
-            yield lambda: {"ids": {"load_seconds": 0.0, "searches": {"beam": search}}}
+    def translate(self, texts, **options):
+        found = self.live.translate(texts, **options)
+        ids = [each.ids for each in found[self.shift :] + found[: self.shift]]
+        return self.live.score(texts, [list(each) for each in ids], length_penalty=0.6)
 
-        monkeypatch.setattr(verification, "_fresh_process", ask)
-        return verify_litert("folder", engine, {**manifest, "quantize": quantize}, SOURCES)
 
-    for quantize in ("float16", "int8"):
-        assert abs(verify(quantize, 0)["ids, beam"]["mean_regret"]) < 1e-3
-        with pytest.raises(VerificationError, match="^ids, beam: how far a translation scores"):
-            verify(quantize, 1)
+def test_an_export_that_mixes_up_its_translations_is_refused_in_any_number_of_bits(learned):
+    live = Translator.load(str(learned / "run")).engine
+    search = Search([SOURCES], {"beam_size": 4, "length_penalty": 0.6})
+
+    def verified(bound, shift):
+        tested = {"file": {"beam": (Shifted(live, shift), search)}}
+        return verify(tested, LiveAnswers(live, 0.6), bound)["file"]["beam"]
+
+    for bound in BOUNDS.values():
+        assert abs(verified(bound, 0)["mean_regret"]) < 1e-3
+        with pytest.raises(VerificationError, match="^file, beam: expected"):
+            verified(bound, 1)
 
 
 @pytest.fixture

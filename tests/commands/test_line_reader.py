@@ -63,7 +63,7 @@ def test_a_line_that_comes_in_parts_is_waited_for(pipe, in_background):
     assert texts(reader.take(9)) == ["twö"]
 
 
-def test_what_waits_in_a_pipe_is_taken_at_once(pipe):
+def test_waiting_lines_of_a_pipe_are_taken_at_once(pipe):
     stream, sink = pipe
     sink.write(b"x\n" * 900)
     reader = LineReader(stream)

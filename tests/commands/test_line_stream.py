@@ -124,7 +124,7 @@ def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
     assert result.splitlines() == [f"{i}: {text.upper()}" for i, text in enumerate(texts)]
 
 
-def test_what_the_engine_warns_of_is_one_line_beside_the_result(translator, lines, capsys):
+def test_a_warning_of_the_engine_is_one_line_beside_the_result(translator, lines, capsys):
     assert translated(translator, lines("a", "SPLIT")) == "A\nSPLIT\n"
     shown = capsys.readouterr().err
     assert shown == "keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n"
@@ -187,7 +187,7 @@ def test_of_several_lines_at_fault_the_first_is_named():
     assert (list(results), str(error)) == ([1, 2], "f, line 3: Too long.")
 
 
-def test_what_is_no_texts_fault_names_all_lines():
+def test_an_error_without_an_index_names_all_lines():
     def function(pairs):
         raise InputError("No memory.")
 
@@ -374,7 +374,7 @@ def test_a_text_that_was_split_shows_its_parts():
     assert [part["translation"] for part in found["alternatives"][0]["parts"]] == ["y", "y"]
 
 
-def test_what_follows_a_forced_beginning_is_shown():
+def test_the_continuation_of_a_forced_beginning_is_shown():
     following = {"continuation_log_probability": -0.5, "continuation_length": 3}
     found = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
     assert found.items() >= following.items()

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_transformer.cli import run
-from keras_transformer.serving import ServerOptions
+from keras_transformer.serving import LocalOptions, ServerOptions
 
 
 def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
@@ -11,7 +11,9 @@ def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
         run(["serve", "--help"])
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    for name, field in ServerOptions.model_fields.items():
+    declared = {**LocalOptions.model_fields, **ServerOptions.model_fields}
+    del declared["model"]
+    for name, field in declared.items():
         assert f"--{name.replace('_', '-')} " in text
         assert " ".join(field.description.split()) in text
         if field.default is not None:
@@ -21,10 +23,12 @@ def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
 def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path, capsys):
     calls = []
     monkeypatch.setattr(
-        "keras_transformer.serving.server.serve", lambda *values: calls.append(values)
+        "keras_transformer.serving.local.serve", lambda *values: calls.append(values)
     )
     assert run(["serve", "--model", "m", "--max-batch-size", "7", "--batch-wait-ms", "1.5"]) == 0
-    assert calls == [("m", ServerOptions(max_batch_size=7, batch_wait_ms=1.5))]
+    assert calls == [
+        (ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5), LocalOptions())
+    ]
     assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
     assert "`replicas` must be a positive integer" in capsys.readouterr().err
 

@@ -67,7 +67,7 @@ def test_a_change_that_is_none_is_one_line_and_exit_code_2(recipe, asked, change
     assert (captured.out, asked) == ("", [])
 
 
-def test_what_the_library_refuses_is_one_line_and_exit_code_2(recipe, monkeypatch, capsys):
+def test_an_error_of_the_library_is_one_line_and_exit_code_2(recipe, monkeypatch, capsys):
     def train(*arguments, **options):
         raise InputError("new: exists already.")
 
@@ -127,7 +127,7 @@ def test_options_reach_the_demo_and_its_table_is_printed(monkeypatch, arguments,
     assert capsys.readouterr().out == "a table\nof two lines\n"
 
 
-def test_what_the_demo_refuses_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
+def test_an_error_of_the_demo_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "mine.txt").write_text("mine")
     monkeypatch.chdir(tmp_path)

@@ -66,7 +66,7 @@ def test_options_that_do_not_go_together(call, arguments, message):
     assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])
 
 
-def test_a_bar_is_shown_where_it_is_asked_for(call):
+def test_progress_shows_a_bar(call):
     assert "2 sentences, " in call("translate", "--progress")[2]
     assert call("translate", "--no-progress")[2] == ""
 
@@ -91,7 +91,7 @@ def test_the_bar_knows_the_size_of_a_file(recorder, tmp_path, monkeypatch, capsy
     assert "100%|" in capsys.readouterr().err
 
 
-def test_a_closed_stdin_is_told(recorder, monkeypatch, capsys):
+def test_a_closed_stdin_is_an_error(recorder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     assert run(["translate", "--model", "run"]) == 2
     assert "stdin is closed" in capsys.readouterr().err
@@ -114,9 +114,7 @@ def test_the_result_is_utf_8_whatever_the_locale_is(recorder, monkeypatch):
         (OSError(28, os.strerror(28)), 2, "keras-transformer: cannot write: No space left"),
     ],
 )
-def test_what_ends_it_from_outside_is_at_most_one_line(
-    call, recorder, monkeypatch, error, code, told
-):
+def test_an_end_from_outside_is_at_most_one_line(call, recorder, monkeypatch, error, code, told):
     def fail(*arguments, **options):
         raise error
 

@@ -56,7 +56,7 @@ def test_a_batch_never_exceeds_its_tokens_and_another_row_would():
         ([0, 3], 7, 8, "must be positive"),
     ],
 )
-def test_what_gives_no_shapes_is_refused(lengths, batch_tokens, max_shapes, message):
+def test_arguments_without_shapes_are_refused(lengths, batch_tokens, max_shapes, message):
     with pytest.raises(InputError, match=message):
         choose_shapes(lengths, batch_tokens, max_shapes)
 

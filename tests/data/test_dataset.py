@@ -167,7 +167,7 @@ def test_a_tensorflow_dataset_gives_an_epoch_a_pass():
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_a_keras_dataset_gives_the_same_batches(steps):
+def test_a_keras_dataset_gives_equal_batches(steps):
     dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=steps)
     given = dataset.to_py_dataset()
     for epoch in (0, 1):

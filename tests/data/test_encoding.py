@@ -213,7 +213,7 @@ def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(fil
     assert pairs.source_flat.filename == folder / "source.ids"
 
 
-def test_what_a_killed_process_left_in_the_cache_is_removed(files, tmp_path):
+def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):
     cache = tmp_path / "cache"
     code = (
         "import os, sys; from keras_transformer.owned_folder import OwnedFolder\n"

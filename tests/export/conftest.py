@@ -34,9 +34,9 @@ def texts():
 
 @pytest.fixture(scope="session")
 def make_engine(tokenizer):
-    """`make_engine(target_tokenizer, seed, dtype, **fields)`: a `ModelEngine` of random weights."""
+    """`make_engine(target_tokenizer, seed, dtype, with_xla, **fields)`: random weights."""
 
-    def make_engine(target_tokenizer=None, seed=1, dtype="float32", **fields):
+    def make_engine(target_tokenizer=None, seed=1, dtype="float32", with_xla=True, **fields):
         config = TransformerConfig(
             vocabulary_size=tokenizer.vocabulary_size,
             target_vocabulary_size=target_tokenizer and target_tokenizer.vocabulary_size,
@@ -53,7 +53,12 @@ def make_engine(tokenizer):
         for weight in model.trainable_weights:
             weight.assign(0.7 * chance.normal(size=weight.shape))
         return ModelEngine(
-            model, tokenizer, target_tokenizer, max_source_length=13, max_target_length=17
+            model,
+            tokenizer,
+            target_tokenizer,
+            max_source_length=13,
+            max_target_length=17,
+            with_xla=with_xla,
         )
 
     return make_engine
@@ -62,6 +67,12 @@ def make_engine(tokenizer):
 @pytest.fixture(scope="session")
 def engine(make_engine):
     return make_engine(normalize_first=True)
+
+
+@pytest.fixture(scope="session")
+def plain_engine(make_engine):
+    """`engine` without XLA: nothing is compiled for a few sentences."""
+    return make_engine(normalize_first=True, with_xla=False)
 
 
 @pytest.fixture(scope="session")
@@ -76,14 +87,14 @@ def report(engine, texts, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def litert_report(engine, texts, tmp_path_factory):
-    """The `ExportReport` of `engine` for LiteRT in float32; its `folder` is a path."""
+def litert_report(plain_engine, texts, tmp_path_factory):
+    """The `ExportReport` of `plain_engine` for LiteRT in float32; its `folder` is a path."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     from keras_transformer.export import export_litert
 
     folder = tmp_path_factory.mktemp("litert") / "model"
     report = export_litert(
-        engine,
+        plain_engine,
         folder,
         beam_size=3,
         n_best=2,

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from keras_transformer.engine import check_fixed_options, encoded
 from keras_transformer.errors import InputError
 from keras_transformer.export import LiteRTEngine
-from keras_transformer.export.engine import check_fixed_options, encoded
 from keras_transformer.inputs import in_batches
 
 BUILT_IN = {"max_length": None, "alignment": False}

@@ -8,27 +8,27 @@ from decoding_oracles import FullPass
 from naive_search import naive_greedy, penalty
 
 from keras_transformer import Tokenizer
-from keras_transformer.export.readme import readme
-from keras_transformer.export.saved_model import SIGNATURES
+from keras_transformer.export.litert.export import LiteRTExporter
+from keras_transformer.export.saved_model import SIGNATURES, SavedModelExporter
 
 pytestmark = pytest.mark.tensorflow
 
 
 def test_every_signature_has_a_row_and_ids_are_explained_where_they_are(report):
-    text = readme(report.manifest)
+    text = SavedModelExporter().readme(report.manifest)
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.+?) \|$", text, re.M)
     assert [name for name, *_ in rows] == list(SIGNATURES)
     assert len({meaning for *_, meaning in rows}) == len(SIGNATURES)
     assert "`ids/` is the signature `serving_ids`" in text
     found = dict(report.manifest["signatures"])
     del found["serving_ids"]
-    without = readme({**report.manifest, "signatures": found})
+    without = SavedModelExporter().readme({**report.manifest, "signatures": found})
     assert "serving_ids" not in without and "`ids/`" not in without
 
 
 def test_a_litert_readme_says_what_the_manifest_says(litert_report):
     manifest = {**litert_report.manifest, "n_best": 2}
-    text = readme(manifest)
+    text = LiteRTExporter().readme(manifest)
     for line in (
         f"| `model_ids.tflite` | {manifest['files']['model_ids.tflite']['bytes']:,} | none |",
         "| beam size, hypotheses returned | 3, 2 |",
@@ -36,7 +36,7 @@ def test_a_litert_readme_says_what_the_manifest_says(litert_report):
         "Searches in these files: `greedy` and `beam`.",
     ):
         assert line in text.splitlines()
-    alone = readme({**manifest, "searches": ["greedy"]})
+    alone = LiteRTExporter().readme({**manifest, "searches": ["greedy"]})
     assert "Searches in these files: `greedy`." in alone.splitlines()
 
 
@@ -44,8 +44,8 @@ def test_a_readme_says_how_unknown_words_become_one_token(litert_report):
     sentences = ["two dogs sit", "a man sits in the park"] * 9
     tokenizer = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
     source = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
-    assert "whole words" not in readme(litert_report.manifest)
-    text = readme({**litert_report.manifest, "whole_words": True})
+    assert "whole words" not in LiteRTExporter().readme(litert_report.manifest)
+    text = LiteRTExporter().readme({**litert_report.manifest, "whole_words": True})
     program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
     for text in ("a gnu gnus sits dogsled", "two dogs"):
         values = {"source": source, "ids": source.encode(text)}
@@ -62,7 +62,7 @@ def program_of(text):
 
 def test_a_litert_readmes_program_translates_where_it_lies(litert_report, engine, monkeypatch):
     text = (litert_report.folder / "README.md").read_text(encoding="utf-8")
-    assert text == readme(litert_report.manifest)
+    assert text == LiteRTExporter().readme(litert_report.manifest)
     monkeypatch.chdir(litert_report.folder)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -1,257 +1,243 @@
-import copy
+"""The verification catches spoiled answers of every kind by the bound of their format."""
+
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 
+from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
+from keras_transformer.export.ctranslate2.export import BOUND as CTRANSLATE2
+from keras_transformer.export.litert.verification import BOUNDS, LABEL_BOUNDS
 from keras_transformer.export.verification import (
     FLOAT32,
     SIXTEEN_BIT,
-    accept_rounding_ties,
-    check_signature,
-    compare,
+    LiveAnswers,
+    Search,
     fitting_texts,
     sample_texts,
-    verification_batches,
+    text_batches,
+    verify,
 )
+from keras_transformer.translation import Translation
 
-HUNDRED = [(f"text {i}", -float(i)) for i in range(100)]
-
-
-def test_equal_translations_have_no_ties():
-    found = compare(HUNDRED, HUNDRED)
-    assert found == {"texts": 100, "ties": 0, "largest_score_difference": 0.0}
+TEXTS = [f"text {i}" for i in range(99)]
 
 
-def test_one_other_translation_is_named():
-    received = [*HUNDRED[:7], ("wrong", -7.5), *HUNDRED[8:]]
-    with pytest.raises(VerificationError) as error:
-        compare(HUNDRED, received)
-    assert str(error.value) == (
-        "1 of 100 translations differ between the live model and the export. "
-        "Received first: 'wrong' (-7.500000) instead of 'text 7' (-7.000000)."
-    )
+class Characters:
+    """A token is a character; EOS has the id 2."""
+
+    def tokenize(self, texts, add_eos=False):
+        if isinstance(texts, str):
+            return [*map(ord, texts.strip()), *[2] * add_eos]
+        return [self.tokenize(text, add_eos) for text in texts]
+
+    def detokenize(self, rows):
+        return ["".join(chr(id) for id in row if id > 2) for row in rows]
 
 
-def test_scores_may_differ_absolutely_or_relatively():
-    # 2e-3 is more than 1e-3, and less than 1e-3 of 50.
-    assert compare([("a", -50.0)], [("a", -50.002)])["largest_score_difference"] == pytest.approx(
-        2e-3
-    )
-    assert compare([("a", -0.0005)], [("a", 0.0)])["ties"] == 0
-    for score, other in ((-1.0, -1.002), (-1.0, math.nan), (-math.inf, -1.0)):
-        with pytest.raises(VerificationError, match="1 of 1"):
-            compare([("a", score)], [("a", other)])
-    assert compare([("a", -1.0)], [("a", -1.04)], SIXTEEN_BIT)["ties"] == 0
+class Live(Engine):
+    """Translates to upper case with the score -2; gives other texts the scores of a dict."""
+
+    source_tokenizer = target_tokenizer = Characters()
+    max_source_length = max_target_length = 64
+
+    def __init__(self, scores=None):
+        self.scores, self.searched, self.forced = scores or {}, [], []
+
+    def translate(self, texts, n_best=1, **_):
+        self.searched += texts
+        return [self.hypothesis(text, n_best) for text in texts]
+
+    def hypothesis(self, text, n_best=1, **fields):
+        if not text.strip():
+            return Translation("", 0.0)
+        ids = tuple(self.target_tokenizer.tokenize(text.upper(), add_eos=True))
+        # As many as were asked for, each a little less probable.
+        others = [Translation(f"{text.upper()} {i}", -2.0 - i / 1000) for i in range(1, n_best)]
+        found = Translation(text.upper(), -2.0, -4.0, tuple(others), ids=ids)
+        return dataclasses.replace(found, **fields)
+
+    def score(self, sources, targets, length_penalty):
+        texts = self.target_tokenizer.detokenize(targets)
+        self.forced += texts
+        return [Translation(text, self.scores.get(text, -2.0)) for text in texts]
 
 
-def test_one_near_tie_of_a_hundred_is_let_pass_and_two_are_not():
-    def with_ties(count, difference):
-        ties = [("other", score - difference) for _, score in HUNDRED[:count]]
-        return [*ties, *HUNDRED[count:]]
+class Spoiled(Engine):
+    """The live model's answers but for the `spoiled` ones, by source."""
 
-    def rescore(places):
-        return [HUNDRED[place][1] for place in places]
+    def __init__(self, spoiled=None, without_ids=False):
+        self.spoiled, self.without_ids = spoiled or {}, without_ids
 
-    assert compare(HUNDRED, with_ties(1, 9e-5), FLOAT32, rescore)["ties"] == 1
-    with pytest.raises(VerificationError, match="2 of 100 .* almost equal scores"):
-        compare(HUNDRED, with_ties(2, 9e-5), FLOAT32, rescore)
-    with pytest.raises(VerificationError, match="1 of 100 translations differ between"):
-        compare(HUNDRED, with_ties(1, 2e-4), FLOAT32, rescore)
+    def translate(self, texts, **options):
+        found = [
+            self.spoiled.get(each, one)
+            for each, one in zip(texts, Live().translate(texts, **options), strict=True)
+        ]
+        return [dataclasses.replace(each, ids=()) if self.without_ids else each for each in found]
 
-
-@pytest.mark.parametrize("live_score", [-9.0, math.nan, -7.002])
-def test_another_text_with_an_equal_score_is_wrong_where_the_live_model_scores_it_otherwise(
-    live_score,
-):
-    received = [*HUNDRED[:7], ("wrong", -7.0), *HUNDRED[8:]]
-    assert compare(HUNDRED, received, FLOAT32, lambda places: [-7.0] * len(places))["ties"] == 1
-    with pytest.raises(VerificationError, match="1 of 100 .* Received first: 'wrong'"):
-        compare(HUNDRED, received, FLOAT32, lambda places: [live_score] * len(places))
+    def score(self, sources, targets):
+        return [Translation(text, -2.0) for text in targets]
 
 
-def test_a_missing_translation_is_found():
-    with pytest.raises(VerificationError, match="99 for 100 texts"):
-        compare(HUNDRED, HUNDRED[1:])
+def check(tested, bound=FLOAT32, live=None, batches=None, **options):
+    """The report of one search of an engine."""
+    search = Search([TEXTS, [""]] if batches is None else batches, options)
+    live = LiveAnswers(live or Live(), 0.8)
+    return verify({"file": {"beam": (tested, search)}}, live, bound)["file"]["beam"]
 
 
-def check(name, pairs, live_scores=None):
-    """`check_signature` where the live model gives texts the scores of a dict."""
-    calls = [
-        (live, received, [f"source {i}" for i in range(len(live["score"]))])
-        for live, received in pairs
-    ]
-
-    def score(texts, targets):
-        asked.append((texts, targets))
-        return [(live_scores or {})[str(each)] for each in targets]
-
-    asked = []
-    return check_signature(name, calls, FLOAT32, score), asked
+def other(text="other", score=-2.0, **fields):
+    return Translation(text, score, **fields)
 
 
-def outputs(count=50):
-    """Of the signature `align`, two tokens by three."""
-    return {
-        "translation": [f"text {i}" for i in range(count)],
-        "score": [-1.0 - i for i in range(count)],
-        "log_probability": [-2.0 - i for i in range(count)],
-        "source_tokens": [["a", "b", "</s>"]] * count,
-        "target_tokens": [["c", "</s>"]] * count,
-        "alignment": [[[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]] * count,
+def test_equal_answers_pass_and_are_counted():
+    found = check(Spoiled())
+    assert found["batch_sizes"] == [99, 1] and found["texts"] == 100 and found["others"] == 0
+    for name in ("mean_score_difference", "largest_score_difference", "largest_regret"):
+        assert found[name] == 0
+    assert found["mean_live_score"] == pytest.approx(-1.98)
+
+
+RIGHT = Live().hypothesis("text 7")
+SPOILED = {
+    "another score": (dataclasses.replace(RIGHT, score=-2.1), "scores that are the live model's"),
+    "no number": (dataclasses.replace(RIGHT, score=math.nan), "scores that are the live model's"),
+    "the live model's score of another text": (other("wrong"), "scores that are the live model's"),
+    "a text that the live model scores lower": (other("wrong", -9.0), "as high as its own"),
+    "nothing of something": (Translation("", 0.0), "'TEXT 7'. Received: '' for 'text 7'"),
+    "ids of another text": (other("TEXT 7", ids=(65, 2)), "the text of the ids. Received"),
+    "another sum": (dataclasses.replace(RIGHT, log_probability=-4.1), "`log_probability` -4.0"),
+    "other tokens": (dataclasses.replace(RIGHT, tokens=("T",)), "`tokens`"),
+    "attention": (dataclasses.replace(RIGHT, alignment=np.ones((2, 3))), "`alignment`"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_one_spoiled_answer_of_a_hundred_is_caught(case):
+    answer, message = SPOILED[case]
+    with pytest.raises(VerificationError, match=f"^file, beam: .*{message}"):
+        check(Spoiled({"text 7": answer}), live=Live({"wrong": -9.0}))
+
+
+def test_a_translation_of_a_blank_text_and_a_missing_one_are_caught():
+    with pytest.raises(VerificationError, match="expected ''. Received: 'other'"):
+        check(Spoiled({"": other()}))
+
+    class Short(Spoiled):
+        def translate(self, texts, **options):
+            return super().translate(texts, **options)[1:]
+
+    with pytest.raises(VerificationError, match="each text. Received: 98 for 99"):
+        check(Short())
+
+
+def test_another_text_that_the_live_model_likes_as_much_is_right_unless_there_are_many():
+    ties = {text: other(f"tie {i}", -2.001) for i, text in enumerate(TEXTS)}
+    live = Live({each.text: each.score for each in ties.values()})
+    two, three = ({text: ties[text] for text in TEXTS[:count]} for count in (2, 3))
+    assert check(Spoiled(two), live=live)["others"] == 2
+    with pytest.raises(
+        VerificationError, match="at most 2% other texts. Received: 3 of 100, first"
+    ):
+        check(Spoiled(three), live=live)
+
+
+def test_hypotheses_after_the_best_count_too():
+    best = Live().hypothesis("text 7", 3)
+    first, second = best.alternatives
+    swapped = dataclasses.replace(best, alternatives=(second, first))
+    live = Live()
+    # The live model's own have its scores: they are not scored again.
+    assert check(Spoiled({"text 7": swapped}), live=live, beam_size=3, n_best=3)["others"] == 2
+    assert live.forced == []
+    wrong = dataclasses.replace(best, alternatives=(first, dataclasses.replace(second, score=-5.0)))
+    with pytest.raises(VerificationError, match="scores that are the live model's"):
+        check(Spoiled({"text 7": wrong}), beam_size=3, n_best=3)
+    fewer = {text: Live().hypothesis(text) for text in TEXTS}
+    with pytest.raises(VerificationError, match="198 of"):
+        check(Spoiled(fewer), beam_size=3, n_best=3)
+
+
+def test_a_text_without_ids_has_the_ids_that_another_file_gave_for_it():
+    tie = other("AB", -2.0, ids=(65, 66, 0, 2))  # not the usual tokens of the text
+    live = Live()
+    searches = {
+        name: {"beam": (Spoiled({"text 7": tie}, without_ids), Search([TEXTS]))}
+        for name, without_ids in (("ids", False), ("text", True))
     }
-
-
-def changed(name, value):
-    received = copy.deepcopy(outputs())
-    received[name][7] = value
-    return received
-
-
-def test_a_signature_is_compared_over_all_its_calls():
-    found, _ = check("align", [(outputs(50), outputs(50)), (outputs(3), outputs(3))])
-    assert (found["batch_sizes"], found["texts"], found["ties"]) == ([50, 3], 53, 0)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("translation", "other"),
-        ("score", -8.5),
-        ("log_probability", -9.5),
-        ("target_tokens", ["d", "</s>"]),
-        ("source_tokens", ["a", "</s>"]),
-        ("alignment", [[0.5, 0.25, 0.25], [0.0, 0.01, 0.99]]),
-    ],
-)
-def test_one_other_value_of_any_output_is_found(name, value):
-    with pytest.raises(VerificationError, match="^Signature align: .*Received"):
-        check("align", [(outputs(), changed(name, value))])
-
-
-def test_padding_and_rounding_are_no_differences():
-    received = changed("target_tokens", ["c", "</s>", "", ""])
-    received["alignment"][7] = [[0.5, 0.2501, 0.25, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4]
-    received["log_probability"][7] += 1e-4
-    check("align", [(outputs(), received)])
-
-
-def test_an_output_more_or_less_is_found():
-    received = outputs()
-    del received["alignment"]
-    with pytest.raises(VerificationError, match="outputs must be .*'alignment'"):
-        check("align", [(outputs(), received)])
-
-
-def test_all_hypotheses_of_a_beam_count_and_missing_ones_must_be_missing():
-    live = {
-        "translation": [["a", "b", ""]],
-        "score": [[-1.0, -2.0, -math.inf]],
-        "log_probability": [[-2.0, -3.0, -math.inf]],
-    }
-    assert check("beam", [(live, live)])[0]["texts"] == 3
-    for name, value in (("translation", "c"), ("score", -5.0)):
-        received = copy.deepcopy(live)
-        received[name][0][2] = value
-        with pytest.raises(VerificationError, match="Signature beam: 1 of 3"):
-            check("beam", [(live, received)])
-
-
-def test_another_batch_size_of_the_live_model_finds_what_rounding_decided():
-    live, received, other = outputs(), outputs(), outputs()
-    for each in (received, other):
-        each["translation"][7], each["score"][7], each["log_probability"][7] = "other", -9.0, -9.5
-    other["translation"][8] = "not what the export says"
-    with pytest.raises(VerificationError, match="1 of 50"):
-        check("align", [(live, received)])
-    expected, accepted = accept_rounding_ties(live, received, FLOAT32, iter([outputs(), other]))
-    assert accepted == 1
-    check("align", [(expected, received)])
-    assert live == outputs() and expected["translation"][8] == "text 8"
-
-
-def test_what_no_batch_size_finds_stays_different():
-    received = changed("translation", "wrong")
-    received["score"][7] = -8.5
-    expected, accepted = accept_rounding_ties(
-        outputs(), received, FLOAT32, iter([outputs(), outputs()])
+    seen = []
+    live.score = lambda sources, targets, length_penalty: (
+        seen.extend(targets) or [Translation("", -2.0) for _ in targets]
     )
-    assert (expected, accepted) == (outputs(), 0)
+    verify(searches, LiveAnswers(live, 0.8), FLOAT32)
+    assert seen == [[65, 66, 0, 2]] * 2
 
 
-def test_no_other_batch_size_is_tried_for_nothing_or_for_many():
-    def nobody():
-        raise AssertionError("not needed")
-        yield
+@pytest.mark.parametrize("bound", [FLOAT32, SIXTEEN_BIT, *BOUNDS.values(), CTRANSLATE2])
+@pytest.mark.parametrize("limit", ["score", "regret", "worst_regret"])
+def test_each_bound_lets_pass_what_is_under_it_and_nothing_above(bound, limit):
+    bound = dataclasses.replace(bound, others=1.0)
+    size = 2.0  # of the live model's scores
 
-    many, tie = outputs(), changed("score", -8.0 - 9e-5)
-    tie["translation"][7] = "a near-tie"
-    for row in (3, 5):  # One in a hundred may be rounded otherwise, and one in any case.
-        many["translation"][row], many["score"][row] = "wrong", -99.0
-    fewer = {name: values[1:] for name, values in outputs().items()}
-    for received in (outputs(), tie, many, fewer, {"score": [-1.0] * 50}):
-        assert accept_rounding_ties(outputs(), received, FLOAT32, nobody()) == (outputs(), 0)
+    def answers(nats):
+        if limit == "score":  # every reported score is off
+            spoiled = {text: other(f"o {text}", -size - nats) for text in TEXTS}
+            return Spoiled(spoiled), Live({f"o {text}": -size for text in TEXTS})
+        count = 1 if limit == "worst_regret" else len(TEXTS)
+        spoiled = {text: other(f"o {text}", -size - nats) for text in TEXTS[:count]}
+        return Spoiled(spoiled), Live({each.text: each.score for each in spoiled.values()})
 
-
-def test_ids_are_compared_without_their_padding():
-    live = {"ids": [[5, 2, 0], [7, 11, 2]], "score": [-1.0, -2.0]}
-    wider = {"ids": [[5, 2, 0, 0], [7, 11, 2, 0]], "score": [-1.0, -2.0]}
-    assert check("serving_ids", [(live, wider)])[0]["ties"] == 0
-    other = {"ids": [[5, 2, 0], [7, 13, 2]], "score": [-1.0, -2.5]}
-    with pytest.raises(VerificationError, match="'7 13 2'"):
-        check("serving_ids", [(live, other)])
-
-
-def test_one_sample_of_a_hundred_may_go_another_way_and_three_may_not():
-    live = {name: outputs(100)[name] for name in ("translation", "score", "log_probability")}
-    for count, fails in ((1, False), (3, True)):
-        received = copy.deepcopy(live)
-        for place in range(count):
-            received["translation"][place], received["score"][place] = "other", -50.0
-        if fails:
-            with pytest.raises(VerificationError, match="Signature sample: 3 of 100"):
-                check("sample", [(live, received)])
+    most = getattr(bound, limit) * size + bound.floor
+    if limit == "worst_regret":
+        bound = dataclasses.replace(bound, regret=1.0)
+    for factor, passes in ((0.9, True), (1.2, False)):
+        tested, live = answers(factor * most)
+        if passes:
+            check(tested, bound, live, [TEXTS])
         else:
-            assert check("sample", [(live, received)])[0]["ties"] == 1
+            with pytest.raises(VerificationError, match="live model"):
+                check(tested, bound, live, [TEXTS])
 
 
-def test_the_live_model_scores_what_only_the_export_found():
-    live = {"translation": [["a", "b"], ["c", "d"]], "score": [[-1.0, -1.00005], [-2.0, -3.0]]}
-    swapped = copy.deepcopy(live)
-    swapped["translation"][0] = ["b", "a"]
-    # Two ties in four are too many: many more are right.
-    right = {"translation": [["e", "f"]] * 200, "score": [[-1.0, -2.0]] * 200}
-    _, asked = check("beam", [(right, right), (live, swapped)])
-    assert asked == []  # Both are the live model's own, whose scores are known.
-
-    other = copy.deepcopy(live)
-    other["translation"][1][1] = "x"
-    pairs = [(right, right), (live, other)]
-    _, asked = check("beam", pairs, {"x": -3.0})
-    assert asked == [(["source 1"], ["x"])]
-    with pytest.raises(VerificationError, match="Signature beam: 1 of 404 .* score -9.000"):
-        check("beam", pairs, {"x": -9.0})
+def test_two_samples_of_a_hundred_may_go_another_way_and_three_may_not():
+    for count in (2, 3):
+        tested = Spoiled({text: other(f"o {text}", -50.0) for text in TEXTS[:count]})
+        if count == 2:
+            assert check(tested, sampling=True)["others"] == 2
+        else:
+            with pytest.raises(VerificationError, match="at most 2% other texts. Received: 3"):
+                check(tested, sampling=True)
 
 
-def test_ids_are_scored_as_they_were_found():
-    live = {"ids": [[5, 2, 0]] * 100, "score": [-1.0] * 100}
-    other = {"ids": [[7, 11, 2], *live["ids"][1:]], "score": [-1.0] * 100}
-    _, asked = check("serving_ids", [(live, other)], {"[7, 11, 2]": -1.0})
-    assert asked == [(["source 0"], [[7, 11, 2]])]
-    with pytest.raises(VerificationError, match="Signature serving_ids"):
-        check("serving_ids", [(live, other)], {"[7, 11, 2]": -5.0})
+def test_each_text_is_searched_once_and_each_sample_has_a_seed():
+    live = Live()
+    check(Spoiled(), live=live, batches=[TEXTS, TEXTS[:3], []])
+    assert sorted(live.searched) == sorted(TEXTS)
+    assert Search([], {"sampling": True}).options_of("abc")["seed"] == [0, 7919, 15838]
+
+
+def test_given_targets_are_scored():
+    search = Search([["a", "b"]], targets=[["x", "y"]])
+    artifacts = {"file": {"score": (Spoiled(), search)}}
+    assert verify(artifacts, LiveAnswers(Live(), 0.8), FLOAT32)["file"]["score"]["texts"] == 2
+    with pytest.raises(VerificationError, match="^file, score: .*scores"):
+        verify(artifacts, LiveAnswers(Live({"y": -2.2}), 0.8), FLOAT32)
 
 
 def test_batches_hold_what_servers_get_wrong(tokenizer, texts):
-    batches = verification_batches(texts, tokenizer, max_source_length=61)
-    sizes = [len(batch) for batch in batches]
-    assert sizes[:6] == [0, 1, 1, 1, 3, 33] and sum(sizes) > 200
-    together = [text for batch in batches for text in batch]
-    assert set(texts) <= set(together)
-    assert max(len(tokenizer.tokenize(text)) for text in together) > 61
-    assert [""] in batches and "\u3000\u00a0" in together
+    batches = text_batches(texts, tokenizer, max_source_length=61)
+    assert [len(batches[name]) for name in ("none", "one", "few", "many")] == [0, 1, 32, 224]
+    together = batches["all"]
+    assert set(texts) <= set(together) and len(together) > 200
+    assert "" in together and "\u3000\u00a0" in together
     assert any("\U0001f600" in text for text in together)
-    assert all(verification_batches([], tokenizer, 61)[1:])
+    (too_long,) = batches["too_long"]
+    assert len(tokenizer.tokenize(too_long)) > 61
+    without = text_batches([], tokenizer, 61)
+    assert len(without["many"]) == 224 and all(without["one"])
 
 
 def test_sampled_texts_are_the_same_each_time_and_within_the_vocabulary(tokenizer):
@@ -269,3 +255,32 @@ def test_fitting_texts_are_the_longest_and_one_fills_the_length(tokenizer, texts
         assert [sizes[text] for text in chosen] == fitting[-5:]
         assert length - 6 < len(tokenizer.tokenize(filled)) + 1 <= length
     assert fitting_texts([], tokenizer, 7) == ["", ""]
+
+
+def test_labels_of_a_classifier_have_the_live_models_probabilities():
+    class Labelling(Engine):
+        labels = ["dog", "other"]
+        source_tokenizer = target_tokenizer = Characters()
+
+        def __init__(self, probability):
+            self.probability = probability
+
+        def translate(self, texts, **_):
+            rest = (Translation("other", 1 - self.probability, ids=(1,)),)
+            found = Translation("dog", self.probability, ids=(0,), alternatives=rest)
+            if self.probability < 0.5:
+                (best,) = rest
+                rest = (dataclasses.replace(found, alternatives=()),)
+                found = dataclasses.replace(best, alternatives=rest)
+            return [found] * len(texts)
+
+    bound = LABEL_BOUNDS["int8"]
+    for probability, passes in ((0.6, True), (0.45, True), (0.35, False)):
+        live, tested = Labelling(0.55), Labelling(probability)
+        if passes:
+            check(tested, bound, live, [TEXTS], n_best=2)
+        else:
+            with pytest.raises(VerificationError, match="^file, beam: expected scores"):
+                check(tested, bound, live, [TEXTS], n_best=2)
+    with pytest.raises(VerificationError, match="^file, beam: expected"):
+        check(Labelling(0.55), LABEL_BOUNDS["none"], Labelling(0.6), [TEXTS], n_best=2)

@@ -1,6 +1,7 @@
-"""A small SavedModel with a translator's signatures, and a server that has it."""
+"""A small SavedModel with a translator's signatures, and a server of it."""
 
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -16,11 +17,9 @@ LIMITS = {
     "max-body-bytes": 200_000,
     "max-sentences": 50,
     "max-text-bytes": 2000,
-    "max-answer-bytes": 8_000_000,
-    "max-connections": 1100,
+    "max-answer-bytes": 200_000,
     "max-queue": 60,
     "request-timeout": 60,
-    "read-timeout": 1.5,
     "poll-seconds": 0.2,
     "warm-up-tokens": 3,
     "max-batch-size": 8,
@@ -28,21 +27,19 @@ LIMITS = {
 
 
 def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
-    """Writes a SavedModel whose "translation" is the text in upper case, after `mark`.
+    """Writes an export whose "translation" is the text in upper case, after `mark`.
 
     A text that begins with "busy" takes a while, "endless" one until its process is killed; one
     that has "fail" in it fails. `align` gives the words and an identity matrix; `beam` two
-    translations, the second missing.
+    translations, the second missing; `sample` the text with its seed and temperature.
 
     Args:
         folder: Where it is written.
-        mark: What each translation begins with.
-        busy_steps: How long a busy one takes.
-        endless_text: The pattern of a text that never ends; `".*"` makes the warm-up endless.
+        mark: Beginning of each translation.
+        busy_steps: Steps of a busy text.
+        endless_text: Pattern of a text that never ends; `".*"` makes the warm-up endless.
     """
     import tensorflow as tf
-
-    text_spec = tf.TensorSpec((None,), tf.string, name="text")
 
     def work(text):
         tf.debugging.Assert(
@@ -76,23 +73,51 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
         tokens = {"source_tokens": words, "target_tokens": tf.strings.upper(words)}
         return {"translation": translation, "score": score, "alignment": matrix, **tokens}
 
-    def sample(text, seed):
-        return {"translation": tf.strings.join([text, tf.strings.as_string(seed)], " ")}
+    def sample(text, seed, temperature, top_k, top_p):
+        parts = [text, tf.strings.as_string(seed), tf.strings.as_string(temperature, 1)]
+        return {"translation": tf.strings.join(parts, " "), "score": top_p + 0.0 * temperature}
 
-    def ids(source_ids):
-        return {"sums": tf.reduce_sum(source_ids, 1), "ids": source_ids * 2}
+    def spec(name, dtype):
+        return tf.TensorSpec((None,), dtype, name=name)
 
-    module = tf.Module()
+    text = spec("text", tf.string)
     signatures = {"serving_default": default, "beam": beam, "align": align}
     signatures = {
-        name: tf.function(function, [text_spec]).get_concrete_function()
+        name: tf.function(function, [text]).get_concrete_function()
         for name, function in signatures.items()
     }
-    seed_spec = tf.TensorSpec((None,), tf.int32, name="seed")
-    signatures["sample"] = tf.function(sample, [text_spec, seed_spec]).get_concrete_function()
-    ids_spec = tf.TensorSpec((None, None), tf.int32, name="source_ids")
-    signatures["ids"] = tf.function(ids, [ids_spec]).get_concrete_function()
-    tf.saved_model.save(module, str(folder), signatures=signatures)
+    signatures["sample"] = tf.function(sample).get_concrete_function(
+        text,
+        spec("seed", tf.int32),
+        spec("temperature", tf.float32),
+        spec("top_k", tf.int32),
+        spec("top_p", tf.float32),
+    )
+    tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
+    described = {}
+    for name, function in signatures.items():
+        inputs, outputs = function.structured_input_signature[1], function.structured_outputs
+        inputs = inputs or {each.name: each for each in function.structured_input_signature[0]}
+        described[name] = {
+            side: {
+                key: {"dtype": each.dtype.name, "shape": each.shape.as_list()}
+                for key, each in tensors.items()
+            }
+            for side, tensors in (("inputs", inputs), ("outputs", outputs))
+        }
+    graph = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
+    manifest = {
+        "format": "keras_transformer.saved_model",
+        "beam_size": 2,
+        "length_penalty": 0.0,
+        "n_best": 1,
+        "largest_chunk": 32,
+        "max_source_length": 64,
+        "shapes": {"rows": [1, 2], "source_lengths": [16]},
+        "signatures": described,
+        "files": {"saved_model.pb": hashlib.sha256(graph).hexdigest()},
+    }
+    (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))
 
 
 class Server:
@@ -112,6 +137,8 @@ class Server:
                 process_group=0,
             )
         self.port = self._started()
+        # Processes of Ray, by which a test sees that none is left.
+        self.known = processes_below(self.process.pid, b"")
 
     @property
     def log(self):
@@ -168,7 +195,7 @@ class Server:
 
     def replicas(self):
         """Process ids of the replicas."""
-        return processes_below(self.process.pid, b"ServeReplica:toy")
+        return processes_below(self.process.pid, b"ServeReplica:toy:Replica")
 
     def stop(self):
         """SIGTERM; the exit code and what was written to stdout."""

@@ -4,12 +4,10 @@ import asyncio
 import selectors
 import types
 
-import numpy as np
 import pytest
 
-from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.batcher import Batcher
-from keras_transformer.serving.reporting import Rejection
+from keras_transformer.serving.protocol import Rejection
 
 
 class Model:
@@ -22,31 +20,31 @@ class Model:
         if not held:
             self.go.set()
 
-    async def __call__(self, signature, columns):
-        self.batches.append([text.decode() for text in columns["text"]])
+    async def __call__(self, key, columns):
+        self.batches.append(columns["text"])
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             await self.go.wait()
         finally:
             self._at_once -= 1
-        if b"die" in columns["text"]:
+        if "die" in columns["text"]:
             return {"error": Rejection(503, "died", "replica")}
-        if b"bad" in columns["text"]:
+        if "bad" in columns["text"]:
             return {"error": Rejection(400, "bad text", "model")}
-        return {"outputs": {"text": [text.upper() for text in columns["text"]]}, "tokens": (0, 0)}
+        return {"rows": [{"text": text.upper()} for text in columns["text"]]}
 
 
-def make(model, slots=1, batch_wait=0.0, unmixed=(), on_batch=lambda *_: None, **options):
-    options = {"max_batch_size": 4, "max_queue": 100, "max_sentences": 1, **options}
-    options = ServerOptions(threads=slots, batch_wait_ms=1000 * batch_wait, **options)
-    return Batcher(model, options, on_batch, unmixed)
+def make(model, slots=1, batch_wait=0.0, on_batch=lambda *_: None, **options):
+    options = {"max_batch_size": 4, "max_queue": 100, "max_answer_bytes": 10**6, **options}
+    batcher = Batcher(model, wait_seconds=batch_wait, on_batch=on_batch, **options)
+    batcher.slots = slots
+    return batcher
 
 
-async def ask(batcher, *texts, signature="default"):
-    columns = {"text": [text.encode() for text in texts]}
-    rows = await batcher.submit(signature, columns, len(texts))
-    return [row["text"].decode() for row in rows]
+async def ask(batcher, *texts, key=("default",)):
+    rows = await batcher.submit([(key, {"text": text}) for text in texts])
+    return [row["text"] for row in rows]
 
 
 class Clock(selectors.DefaultSelector):
@@ -75,10 +73,9 @@ def run(coroutine):
 
 
 @pytest.fixture(autouse=True)
-def a_loops_time_and_a_log_that_is_silent_yet(monkeypatch):
+def a_loops_time(monkeypatch):
     clock = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
     monkeypatch.setattr("keras_transformer.serving.batcher.time", clock)
-    monkeypatch.setattr("keras_transformer.serving.reporting._last_traceback", -1.0)
 
 
 async def start(*coroutines):
@@ -198,10 +195,10 @@ class OneByOne(Model):
         super().__init__()
         self._releases = []
 
-    async def __call__(self, signature, columns):
+    async def __call__(self, key, columns):
         self._releases.append(asyncio.Event())
         at = len(self._releases) - 1
-        answer = await super().__call__(signature, columns)
+        answer = await super().__call__(key, columns)
         await self._releases[at].wait()
         return answer
 
@@ -264,13 +261,13 @@ def test_after_a_small_batch_the_next_ones_are_of_one_size():
     run(scenario())
 
 
-def test_signatures_do_not_mix_and_take_turns():
+def test_keys_do_not_mix_and_take_turns():
     async def scenario():
         model = Model(held=True)
         batcher = make(model)
         held = await start(ask(batcher, "x"))
         asked = await start(
-            ask(batcher, "a", "b"), ask(batcher, "c", signature="other"), ask(batcher, "d")
+            ask(batcher, "a", "b"), ask(batcher, "c", key=("default", 0.5)), ask(batcher, "d")
         )
         model.go.set()
         await asyncio.gather(*held, *asked)
@@ -339,61 +336,55 @@ def test_a_dead_replica_fails_what_it_held_once_and_nothing_else():
     run(scenario())
 
 
-def test_an_unforeseen_error_reaches_the_log_and_whoever_waits_and_frees_the_slot(capsys):
+def test_an_unforeseen_error_fails_its_requests_and_frees_the_slot():
     async def scenario():
-        async def broken(signature, columns):
+        async def broken(key, columns):
             raise RuntimeError("surprise")
 
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         batcher = make(broken)
         for _ in range(3):
-            with pytest.raises(Rejection, match="^Internal error$") as caught:
+            with pytest.raises(RuntimeError, match="surprise"):
                 await ask(batcher, "a")
-            assert caught.value.status == 500
 
     run(scenario())
-    log = capsys.readouterr().err
-    # Each is told of, where it came from once a second.
-    assert log.count("unexpected error: RuntimeError: surprise") == 3
-    assert log.count("in broken") == 1
 
 
-def test_a_fault_in_a_replica_reaches_the_log_with_its_traceback(capsys):
-    async def broken(signature, columns):
-        return {"error": Rejection(500, "no memory", "model"), "traceback": "in the replica"}
-
+def test_a_batch_that_no_replica_took_is_sent_again():
     async def scenario():
-        with pytest.raises(Rejection, match="no memory"):
-            await ask(make(broken), "a")
+        model, refusals = Model(), [{"again": True}, {"again": True}]
+
+        async def call(key, columns):
+            return refusals.pop() if refusals else await model(key, columns)
+
+        assert await ask(make(call), "a") == ["A"]
+        assert model.batches == [["a"]]
 
     run(scenario())
-    assert "in the replica" in capsys.readouterr().err
 
 
-def test_batches_of_some_signatures_have_one_request_each():
+def test_without_a_replica_sentences_wait_until_there_is_one():
     async def scenario():
-        model = Model(held=True)
-        batcher = make(model, unmixed=["default"])
-        held = await start(ask(batcher, "x"))
-        asked = await start(ask(batcher, "a", "b"), ask(batcher, "c"), ask(batcher, "d", "e"))
-        model.go.set()
-        answers = await asyncio.gather(*held, *asked)
-        assert answers == [["X"], ["A", "B"], ["C"], ["D", "E"]]
-        assert sorted(model.batches) == [["a", "b"], ["c"], ["d", "e"], ["x"]]
+        batcher = make(Model(), slots=0)
+        asked = await start(ask(batcher, "a"))
+        assert batcher.waiting == 1
+        batcher.slots = 1
+        batcher.dispatch()
+        assert await asyncio.gather(*asked) == [["A"]]
 
     run(scenario())
 
 
-def test_a_request_whose_outputs_are_far_too_large_is_given_up_before_they_are_all_there():
+def test_a_request_whose_alignments_are_far_too_large_ends_before_they_are_all_there():
     async def scenario():
         batches = []
 
-        async def large(signature, columns):
+        async def large(key, columns):
             batches.append(len(columns["text"]))
-            rows = np.zeros((len(columns["text"]), 1000))  # 8,000 bytes a sentence.
-            return {"outputs": {"values": rows}, "tokens": (0, 0)}
+            return {"rows": [{"alignment": [[0.0] * 100] * 10}] * len(columns["text"])}
 
-        batcher = make(large, max_answer_bytes=1500)
-        with pytest.raises(Rejection, match="At most 1500 bytes an answer") as caught:
+        batcher = make(large, max_answer_bytes=15_000)
+        with pytest.raises(Rejection, match="At most 15000 bytes an answer") as caught:
             await ask(batcher, *"abcdefgh")
         assert caught.value.status == 413
         assert batches == [4] and batcher.waiting == 0
@@ -401,12 +392,23 @@ def test_a_request_whose_outputs_are_far_too_large_is_given_up_before_they_are_a
     run(scenario())
 
 
-def test_each_batch_is_told_of_once():
+def test_a_key_leaves_nothing_behind():
+    async def scenario():
+        batcher = make(Model())
+        for number in range(5):
+            await ask(batcher, "a", key=("sample", number))
+        await asyncio.sleep(0)
+        assert not batcher._queues and not batcher._running  # Clients choose keys.
+
+    run(scenario())
+
+
+def test_each_batch_is_reported_once():
     async def scenario():
         told = []
         batcher = make(Model(), on_batch=lambda *values: told.append(values))
         await ask(batcher, "a", "b", "c")
-        ((signature, sentences, seconds, tokens),) = told
-        assert (signature, sentences, tokens) == ("default", 3, (0, 0)) and seconds >= 0
+        ((signature, sentences, seconds),) = told
+        assert (signature, sentences) == ("default", 3) and seconds >= 0
 
     run(scenario())

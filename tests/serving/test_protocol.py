@@ -1,97 +1,136 @@
-"""What the live server's tests do not reach: ranges of numbers, forms of answers."""
+"""TensorFlow Serving's JSON: requests that are taken, refused, and forms of answers."""
 
+import gc
 import json
 import math
+import time
 
-import numpy as np
 import pytest
 
-from keras_transformer.serving.protocol import format_predict, parse_predict
-from keras_transformer.serving.reporting import Rejection
-from keras_transformer.serving.signatures import Signature, Tensor
+from keras_transformer.serving.protocol import (
+    Predict,
+    Rejection,
+    Signature,
+    Tensor,
+    format_predict,
+    parse_predict,
+)
+
+TEXT, NUMBER = Tensor("string"), Tensor("float32")
+SIGNATURES = {
+    "serving_default": Signature({"text": TEXT}, {"translation": TEXT, "score": NUMBER}),
+    "sample": Signature({"text": TEXT, "seed": Tensor("int32")}, {"translation": TEXT}),
+}
 
 
-def signatures(dtype, *shape):
-    inputs = {"x": Tensor(dtype, (None, *shape))}
-    return {"serving_default": Signature(inputs, {})}
+def parse(body, most=50):
+    return parse_predict(body, SIGNATURES, most, 2000)
 
 
-def parse(values, dtype, *shape):
-    body = json.dumps({"inputs": values}).encode()
-    return parse_predict(body, signatures(dtype, *shape), 100, 100).columns["x"]
+def test_rows_and_columns_become_columns():
+    row = parse(b'{"instances": ["ab", {"b64": "Y2Q="}]}')
+    assert row == Predict("serving_default", {"text": ["ab", "cd"]}, 2, True)
+    assert parse(b'{"instances": [{"text": "ab"}]}').columns == {"text": ["ab"]}
+    assert not parse(b'{"inputs": ["ab"]}').by_row
+    named = parse(b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [3]}}')
+    assert named.columns == {"text": ["a"], "seed": [3]}
+    assert parse(b'{"signature_name": "", "inputs": ["a\\u0000b"]}').columns["text"] == ["a\0b"]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "good", "bad"),
+    ("body", "says"),
     [
-        ("int32", [0, -(2**31), 2**31 - 1], [2**31, 1.0, True, "1", None]),
-        ("uint8", [0, 255], [-1, 256]),
-        ("float32", [0, 1.5, -3e38, math.inf], [4e38, 10**40, True, "1", [1.0]]),
-        ("bool", [True, False], [0, 1, "true"]),
+        (b"", "empty"),
+        (b"{", "JSON Parse error"),
+        (b'{"inputs": ["\xff"]}', "UTF-8"),
+        (b'{"inputs": ["a\x00b"]}', "JSON Parse error"),
+        (b"[" * 100_000, "nested"),
+        (b'{"inputs": ' + b"[" * 5000 + b"]" * 5000 + b"}", ""),
+        (b'{"inputs": ' + b"9" * 5000 + b"}", "JSON Parse error"),
+        (b"[1]", "not object"),
+        (b'{"inputs": ["a"], "instances": ["a"]}', "only one"),
+        (b'{"signature_name": "x", "inputs": ["a"]}', "serving_default"),
+        (b'{"signature_name": 5, "inputs": ["a"]}', "string"),
+        (b'{"texts": ["a"]}', "Missing"),
+        (b'{"inputs": {"txt": ["a"]}}', "Missing named input: text"),
+        (b'{"instances": [{"txt": "a"}]}', "keys must be equal to: text"),
+        (b'{"instances": ["a", {"text": "a"}]}', "at item 1"),
+        (b'{"instances": []}', "No values"),
+        (b'{"instances": "a"}', "list"),
+        (b'{"inputs": "a"}', "list"),
+        (b'{"inputs": [5]}', "string"),
+        (b'{"inputs": [["a"]]}', "string"),
+        (b'{"inputs": [null]}', "string"),
+        (b'{"inputs": ["\\ud800"]}', "surrogate"),
+        (b'{"inputs": [{"b64": "?"}]}', "base64"),
+        (b'{"inputs": [{"b64": "/w=="}]}', "UTF-8"),
+        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [1.5]}}', "int32"),
+        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [true]}}', "int32"),
+        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [2147483648]}}', "int32"),
+        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [1, 2]}}', "same"),
+        (b'{"signature_name": "sample", "inputs": ["a"]}', "multiple"),
     ],
 )
-def test_numbers_are_taken_only_where_nothing_is_lost(dtype, good, bad):
-    assert parse(good, dtype) == good
-    for value in bad:
-        with pytest.raises(Rejection, match=f"element: 0 of the input x.*{dtype}") as caught:
-            parse([value], dtype)
-        assert caught.value.status == 400
-
-
-def test_lists_are_as_deep_as_the_input():
-    assert parse([[1, 2], [3]], "int64", None) == [[1, 2], [3]]
-    for wrong in ([1], [[[1]]]):
-        with pytest.raises(Rejection):
-            parse(wrong, "int64", None)
+def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
     with pytest.raises(Rejection) as caught:
-        parse([[1] * 101], "int64", None)
+        parse(body)
+    assert caught.value.status == 400 and "\n" not in caught.value.message
+    assert says.lower() in caught.value.message.lower()
+
+
+@pytest.mark.parametrize(
+    ("values", "says"), [(["a"] * 51, "At most 50 sentences"), (["ä" * 1001], "At most 2000 bytes")]
+)
+def test_a_request_beyond_a_limit_is_413(values, says):
+    with pytest.raises(Rejection, match=says) as caught:
+        parse(json.dumps({"inputs": values}).encode())
     assert caught.value.status == 413
 
 
+def test_a_legal_mebibyte_is_read_in_a_tenth_of_a_second():
+    body = b'{"inputs": [' + b",".join([b"[]"] * (2**20 // 3)) + b"]}"
+    kept = [[] for _ in range(300_000)]  # The garbage collector has something to look at.
+    started = time.perf_counter()
+    with pytest.raises(Rejection, match="At most 50 sentences"):
+        parse(body)
+    assert time.perf_counter() - started < 0.2 and gc.isenabled() and kept
+
+
 def test_an_answer_has_tensorflow_servings_form():
-    scores = {"score": [[0.5, -math.inf]], "text_bytes": [b"\xff"]}
-    assert format_predict(scores, by_row=True, max_bytes=1000) == (
-        b'{"predictions": [{"score": [0.5, -Infinity], "text_bytes": {"b64": "/w=="}}]}'
+    rows = [{"translation": "ä", "score": 0.1}, {"translation": "b", "score": -math.inf}]
+    default = SIGNATURES["serving_default"]
+    assert json.loads(format_predict(rows[:1], default, True, 1000)) == {"predictions": rows[:1]}
+    columns = format_predict(rows, default, False, 1000).decode()
+    assert columns == '{"outputs": {"translation": ["ä", "b"], "score": [0.1, -Infinity]}}'
+    # A single output stands without its name.
+    assert (
+        format_predict(rows, SIGNATURES["sample"], False, 99) == '{"outputs": ["ä", "b"]}'.encode()
     )
     assert (
-        format_predict({"text": ["ä".encode()]}, by_row=False, max_bytes=1000)
-        == '{"outputs": ["ä"]}'.encode()
+        format_predict(rows, SIGNATURES["sample"], True, 99)
+        == '{"predictions": ["ä", "b"]}'.encode()
     )
+    with pytest.raises(Rejection, match="At most 9 bytes an answer") as caught:
+        format_predict(rows, default, True, 9)
+    assert caught.value.status == 413
 
 
-def test_an_array_is_written_as_a_list_of_its_rows():
-    for array in (np.arange(30).reshape(5, 3, 2) / 8, np.zeros((2, 0, 3)), np.zeros((1, 2, 0))):
-        for outputs in ({"x": array}, {"x": array, "y": list("a" * len(array))}):
-            lists = {key: np.asarray(value).tolist() for key, value in outputs.items()}
-            columns = json.loads(format_predict(outputs, by_row=False, max_bytes=1000))["outputs"]
-            assert columns == (lists if "y" in outputs else lists["x"])
-            rows = json.loads(format_predict(outputs, by_row=True, max_bytes=1000))["predictions"]
-            assert rows == (
-                [{"x": x, "y": "a"} for x in lists["x"]] if "y" in outputs else lists["x"]
-            )
+def test_sentences_of_different_lengths_are_padded_to_the_longest_of_their_request():
+    tokens, matrix = Tensor("string", (None,)), Tensor("float32", (None, None))
+    signature = Signature({}, {"tokens": tokens, "alignment": matrix})
+    rows = [
+        {"tokens": ["a", "b"], "alignment": [[1.0, 0.5, 0.0]]},
+        {"tokens": ["c"], "alignment": [[2.0], [3.0]]},
+    ]
+    assert json.loads(format_predict(rows, signature, False, 1000))["outputs"] == {
+        "tokens": [["a", "b"], ["c", ""]],
+        "alignment": [[[1, 0.5, 0], [0, 0, 0]], [[2, 0, 0], [3, 0, 0]]],
+    }
 
 
-def test_an_answer_may_have_so_many_bytes_and_no_more():
-    outputs = {"text": ["ä" * 10]}
-    assert len(format_predict(outputs, by_row=False, max_bytes=37)) == 37
-    with pytest.raises(Rejection, match="At most 36 bytes an answer") as caught:
-        format_predict(outputs, by_row=False, max_bytes=36)
-    assert (caught.value.status, caught.value.reason) == (413, "answer")
-
-
-@pytest.mark.parametrize("coded", ["Ä===", "YWI=é", "\ud800", "?", "YWI"])
-def test_base64_that_is_none_is_told_so(coded):
-    with pytest.raises(Rejection, match="element: 0 of the input x.*base64 decode") as caught:
-        parse([{"b64": coded}], "string")
-    assert caught.value.status == 400
-
-
-def test_an_empty_signature_name_is_the_default():
-    body = b'{"signature_name": "", "inputs": [5]}'
-    assert parse_predict(body, signatures("int32"), 100, 100).signature == "serving_default"
-
-
-def test_a_message_does_not_repeat_a_hostile_value():
-    with pytest.raises(Rejection) as caught:
-        parse([{"a" * 10_000: 1}], "string")
-    assert len(caught.value.message) < 300
+def test_the_metadata_of_a_signature_has_tensorflow_servings_form():
+    told = Signature({"text": TEXT}, {"score": Tensor("float32", (5,))}).definition()
+    assert told["inputs"]["text"]["dtype"] == "DT_STRING"
+    sizes = [dim["size"] for dim in told["outputs"]["score"]["tensor_shape"]["dim"]]
+    assert told["outputs"]["score"]["dtype"] == "DT_FLOAT" and sizes == ["-1", "5"]
+    assert told["method_name"] == "tensorflow/serving/predict"

@@ -47,7 +47,7 @@ def decoded(texts):
     return [text.decode("utf-8") for text in texts.numpy()]
 
 
-def test_nasty_texts_give_the_same_ids_and_text(both, nasty_texts):
+def test_nasty_texts_give_equal_ids_and_texts(both, nasty_texts):
     tokenizer, in_graph = both
     ids = tokenizer.tokenize(nasty_texts)
     found = in_graph.tokenize(nasty_texts)
@@ -155,14 +155,14 @@ def test_functions_and_saved_models_take_and_give_text(both, tmp_path):
     assert [json.loads(line) for line in result.stdout.splitlines()] == [expected, expected]
 
 
-def test_a_missing_tensorflow_text_is_told_with_versions(tokenizer, monkeypatch):
+def test_an_error_about_tensorflow_text_names_versions(tokenizer, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.raises(ImportError, match="minor version .*tensorflow .*, tensorflow-text "):
         graph.GraphTokenizer(tokenizer)
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
-def test_all_of_multi30k_gets_the_same_ids():
+def test_all_of_multi30k_gets_equal_ids():
     files = MULTI30K / "train.en", MULTI30K / "train.de"
     tokenizer = Tokenizer.train(files, vocabulary_size=8000)
     in_graph = graph.GraphTokenizer(tokenizer)

@@ -94,7 +94,7 @@ def test_byte_fallback_brings_unseen_characters_back(tokenizer, byte_tokenizer):
 @pytest.mark.parametrize(
     "texts", [3, None, b"two", ["two", b"dogs"], ["two", None], "\ud800", [["a"]]]
 )
-def test_what_is_no_text_is_refused(tokenizer, texts):
+def test_values_other_than_texts_are_refused(tokenizer, texts):
     with pytest.raises(InputError, match="Received"):
         tokenizer.tokenize(texts)
 
@@ -151,7 +151,7 @@ def test_saving_into_no_folder_is_refused(tokenizer, tmp_path):
         tokenizer.save(tmp_path / "none" / "tokenizer.model")
 
 
-def test_what_cannot_be_loaded_names_its_file(tmp_path):
+def test_an_error_of_loading_names_the_file(tmp_path):
     for path, message in [(tmp_path / "none", "No such file"), (tmp_path, "Is a directory")]:
         with pytest.raises(InputError, match=message) as caught:
             Tokenizer.load(path)
@@ -177,7 +177,7 @@ def test_a_model_cut_anywhere_is_refused_in_silence(tokenizer, capfd):
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x00", b"garbage" * 99, os.urandom(0), None, "text", 7])
-def test_what_is_no_model_is_refused(garbage):
+def test_bytes_of_no_model_are_refused(garbage):
     with pytest.raises(InputError, match="Expected a whole SentencePiece model"):
         Tokenizer(garbage)
 
@@ -224,7 +224,7 @@ def test_importing_the_package_imports_neither_sentencepiece_nor_tensorflow():
     assert result.stdout.strip() == "set()", result.stderr
 
 
-def test_files_and_texts_give_the_same_model(sentences, tmp_path, tokenizer):
+def test_files_and_texts_give_equal_models(sentences, tmp_path, tokenizer):
     half = len(sentences) // 2
     plain, zipped = tmp_path / "first.txt", tmp_path / "second.txt.gz"
     plain.write_text("\n".join(sentences[:half]) + "\n", "utf-8")
@@ -239,7 +239,7 @@ def test_one_file_needs_no_list(sentences, tmp_path, tokenizer):
     assert Tokenizer.train(path, 53) == Tokenizer.train(str(path), 53) == tokenizer
 
 
-def test_training_twice_gives_the_same_bytes_and_prints_nothing(sentences, capfd):
+def test_training_twice_gives_equal_bytes_and_prints_nothing(sentences, capfd):
     first, second = (Tokenizer.train_from_texts(iter(sentences), 53) for _ in range(2))
     assert first.model_bytes == second.model_bytes and first.vocabulary_size == 53
     printed = capfd.readouterr()

@@ -48,7 +48,7 @@ def test_unknown_characters_are_spelled_out_as_bytes():
     assert tokenizer.detokenize(tokenizer.tokenize("😀")) == "😀"
 
 
-def test_dates_have_the_same_ids():
+def test_dates_have_equal_ids():
     from keras_transformer.data.dates import date_corpus
 
     corpus = date_corpus(num_held_out=1000)

@@ -121,7 +121,7 @@ def test_several_hosts_try_nothing(tmp_path):
 
 
 @pytest.mark.tensorflow
-def test_a_run_keeps_to_what_autotuning_chose(tmp_path, monkeypatch, capsys):
+def test_a_run_keeps_the_candidate_of_its_autotuning(tmp_path, monkeypatch, capsys):
     seconds = iter([4.0, 2.0])
     monkeypatch.setattr(autotune, "_seconds_a_step", lambda *_: next(seconds))
     asked = recipe(tmp_path, epochs=1, dtype_policy="auto", jit_compile=False)

@@ -14,7 +14,7 @@ def values(tmp_path):
     return recipe_values(write_corpus(tmp_path))
 
 
-def test_the_pairs_are_those_of_the_files(values):
+def test_pairs_come_from_the_files(values):
     assert list(Corpus(Recipe.from_dict(values)).pairs("train")) == PAIRS
 
 
@@ -61,7 +61,7 @@ def test_every_third_pair_is_held_out_where_that_is_asked_for(values):
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_lines_are_those_of_the_files_and_no_held_out_pair_is_trained_on(
+def test_lines_have_the_numbers_of_the_files_and_no_held_out_pair_is_trained_on(
     values, tmp_path, monkeypatch, cached
 ):
     monkeypatch.setattr("keras_transformer.data.encoding._CHUNK", 7)
@@ -123,7 +123,7 @@ def test_a_classifiers_labels_come_first_and_are_strings_of_their_own(labelled):
     assert texts == Tokenizer.train_from_texts([text for text, _ in PAIRS], 100)
 
 
-def test_tokens_are_those_that_a_language_model_reads(values):
+def test_tokens_of_a_language_model_are_its_targets(values):
     values["data"] |= {part: {"source": "train.en"} for part in ("train", "validation")}
     values["model"] = {"kind": "language_model", "model_dim": 16, "num_heads": 2}
     values["text"]["vocabulary_size"] = 100
@@ -145,7 +145,7 @@ def test_a_label_that_was_not_trained_on_is_one_line(labelled):
 
 
 @pytest.mark.parametrize(("other", "line"), [("2", 3), ("10", 1), ("", 1)])
-def test_labels_of_the_training_texts_are_checked_against_those_of_another_run(
+def test_labels_of_the_training_texts_are_checked_against_another_runs(
     labelled, tmp_path, other, line
 ):
     if other != "2":
@@ -159,7 +159,7 @@ def test_labels_of_the_training_texts_are_checked_against_those_of_another_run(
 
 
 @pytest.mark.parametrize("option", [{"select_by": "bleu"}, {"attention_images": 1}])
-def test_what_a_classifier_cannot_do_in_training_is_an_error(labelled, option):
+def test_training_options_that_need_written_text_are_refused_for_a_classifier(labelled, option):
     values = labelled.to_dict()
     values["training"] |= option
     with pytest.raises(InputError, match=f"`training.{next(iter(option))}"):

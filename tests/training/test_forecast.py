@@ -37,7 +37,7 @@ def by_hand(config, source, target):
 
 @pytest.mark.parametrize("config", OTHERS)
 @pytest.mark.parametrize(("source", "target"), [(1, 1), (5, 7), (11, 3)])
-def test_the_operations_are_those_of_the_matrices(config, source, target):
+def test_operations_are_counted_over_all_matrices(config, source, target):
     assert config.multiply_adds(source, target) == by_hand(config, source, target)
 
 

@@ -103,7 +103,7 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("training.epochs=[1", "--set training.epochs='[1', line 1: not valid YAML"),
     ],
 )
-def test_what_a_recipe_cannot_mean_is_one_clear_line(tmp_path, override, expected):
+def test_an_impossible_value_is_one_clear_line(tmp_path, override, expected):
     path = write_recipe(tmp_path / "r.yaml", recipe_values(tmp_path))
     with pytest.raises(InputError) as caught:
         Recipe.load(path, [override])
@@ -114,7 +114,7 @@ def test_what_a_recipe_cannot_mean_is_one_clear_line(tmp_path, override, expecte
 @pytest.mark.parametrize(
     ("kind", "key"), [("recurrent", "num_heads"), ("transformer", "cell"), ("classifier", "preset")]
 )
-def test_an_option_of_another_kind_is_named_as_such_and_no_other_option_is_proposed(kind, key):
+def test_an_option_of_another_kind_is_an_error_without_a_proposal(kind, key):
     with pytest.raises(InputError) as caught:
         Recipe.from_dict({"model": {"kind": kind, key: "x"}})
     assert str(caught.value) == f"recipe: a {kind} model has no `{key}`. Received: model.{key}='x'."
@@ -169,7 +169,10 @@ def test_the_recipe_of_an_earlier_run_is_still_read(tmp_path):
     values = recipe_values(tmp_path)
     values["text"]["joint"] = False
     values["model"].update(tie_embeddings="all", positions="learned", max_length=16)
-    assert Recipe.from_dict(values, trained=True).decoding.max_source_length == 48
+    values["model"]["attention_window"] = 4  # tokens to each side
+    recipe = Recipe.from_dict(values, trained=True)
+    assert recipe.decoding.max_source_length == 48
+    assert recipe.model_config(9).sliding_window == 5
     with pytest.raises(InputError):
         Recipe.from_dict(values)
 

@@ -130,7 +130,7 @@ def test_a_run_that_gets_no_better_is_stopped_early(unbroken):
 
 
 @pytest.mark.slow
-def test_a_run_that_ended_at_any_moment_goes_on_to_the_same_results(
+def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_one(
     trainer, unbroken, results, tmp_path
 ):
     expected = results(unbroken[0])
@@ -247,7 +247,7 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path):
     assert len(steps) == 2 and steps[1] == steps[0] + 1
 
 
-def test_a_training_that_diverges_keeps_what_was_good(trainer, unbroken, results, tmp_path):
+def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):
     moments = reversed(unbroken[1])  # the last one: all of epoch 2 has its place
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])
     folder = RunFolder(shutil.copytree(begun, tmp_path / "run"))

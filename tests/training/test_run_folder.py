@@ -1,4 +1,4 @@
-import json
+import pathlib
 import shutil
 
 import keras
@@ -7,10 +7,9 @@ from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.errors import InputError
-from keras_transformer.files import write_whole
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.run_folder import load_model, save_model
+from keras_transformer.training.run_folder import save_model
 
 TEXTS = [text for pair in PAIRS for text in pair]
 
@@ -37,7 +36,7 @@ def run(tmp_path):
     return folder
 
 
-def test_what_was_written_is_read_back(run):
+def test_a_written_run_is_read_back(run):
     assert run.recipe().text.vocabulary_size == 150
     source, target = run.tokenizers()
     assert source == target and source.vocabulary_size == 120
@@ -53,48 +52,38 @@ def test_a_vocabulary_a_side_is_kept_in_two_files(tmp_path):
     assert folder.tokenizers() == (source, target)
 
 
-def test_a_model_of_another_vocabulary_is_refused(run):
-    save_model(small_model(77), run.model_file)
-    with pytest.raises(InputError, match="has 120 ids, the model 77"):
+def truncated(keep):
+    return lambda file: file.write_bytes(file.read_bytes()[:keep])
+
+
+def dense(file):
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(file)
+
+
+def harmful(file):
+    code = keras.layers.Lambda(lambda x: x * 2)
+    keras.Sequential([keras.Input((3,)), code]).save(file)
+
+
+DAMAGES = [
+    ("model.keras", lambda file: save_model(small_model(77), file), "has 120 ids, the model 77"),
+    ("model.keras", truncated(0), "cannot be read as a Keras model"),
+    ("model.keras", truncated(1), "cannot be read as a Keras model"),
+    ("model.keras", truncated(1000), "cannot be read as a Keras model"),
+    ("model.keras", harmful, "cannot be read as a Keras model"),
+    ("model.keras", dense, "expected one of Transformer, .*LanguageModel. Received: Sequential"),
+    ("model.keras", pathlib.Path.unlink, "model.keras: no such model file"),
+    ("tokenizer.model", truncated(500), "tokenizer.model"),
+    ("tokenizer.model", pathlib.Path.unlink, "tokenizer.model"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGES)
+def test_a_damaged_file_is_one_line_and_runs_no_code(run, name, damage, message):
+    damage(run.path / name)
+    with pytest.raises(InputError, match=message) as caught:
         run.engine()
-
-
-def test_a_truncated_tokenizer_is_refused(run):
-    file = run.path / "tokenizer.model"
-    file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(InputError, match="tokenizer.model"):
-        run.tokenizers()
-
-
-@pytest.mark.parametrize("keep", [0, 1, 1000])
-def test_a_truncated_model_is_refused_in_one_line(run, keep):
-    run.model_file.write_bytes(run.model_file.read_bytes()[:keep])
-    with pytest.raises(InputError, match="cannot be read as a Keras model") as caught:
-        run.model()
     assert "\n" not in str(caught.value)
-
-
-def test_a_model_of_another_kind_is_refused(run):
-    dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    dense.save(run.model_file)
-    with pytest.raises(
-        InputError, match="expected one of Transformer, .*LanguageModel. Received: Sequential"
-    ):
-        run.model()
-
-
-def test_a_model_file_cannot_run_code(run):
-    harmful = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x * 2)])
-    harmful.save(run.model_file)
-    with pytest.raises(InputError, match="cannot be read as a Keras model"):
-        load_model(run.model_file, compile=False)
-
-
-@pytest.mark.parametrize("missing", ["model.keras", "tokenizer.model"])
-def test_a_missing_file_is_named(run, missing):
-    (run.path / missing).unlink()
-    with pytest.raises(InputError, match=missing):
-        run.engine()
 
 
 def test_a_folder_without_a_recipe_is_no_run(tmp_path):
@@ -107,15 +96,6 @@ def test_a_folder_without_a_recipe_is_no_run(tmp_path):
 def test_a_run_folder_can_be_moved(run, tmp_path):
     shutil.move(run.path, tmp_path / "elsewhere")
     assert RunFolder.existing(tmp_path / "elsewhere").engine().translate([]) == []
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "metrics.json"
-    write_whole(path, json.dumps({"loss": 1}))
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "\ud800")
-    assert json.loads(path.read_text()) == {"loss": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["metrics.json"]
 
 
 def test_a_failed_save_leaves_the_old_model(run, monkeypatch):
@@ -139,7 +119,7 @@ def test_checkpoints_are_found_by_number(run):
     assert run.step_files() == [run.step_file(*place) for place in steps]
 
 
-def test_only_what_a_run_makes_is_removed(run):
+def test_only_files_of_a_run_are_removed(run):
     made = ["data.json", "history.csv", "samples.txt", "metrics.json", ".metrics.partial.json"]
     made += ["checkpoints/epoch-0001.keras", "checkpoints/.best-10000.partial.keras"]
     made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
@@ -163,7 +143,7 @@ def test_a_recipe_alone_is_no_run(tmp_path):
     assert (tmp_path / "recipe.yaml").exists()
 
 
-def test_what_is_settled_has_nothing_of_later_epochs(run):
+def test_a_settled_folder_has_nothing_of_later_epochs(run):
     run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")
     run.candidate_file(3).touch()

@@ -40,7 +40,7 @@ def finished(tmp_path_factory):
     return train(recipe(corpus, **options), base / "run")
 
 
-def test_a_run_folder_holds_what_the_readme_says(finished):
+def test_a_run_folder_holds_the_files_of_the_readme(finished):
     names = {file.name for file in finished.path.iterdir()}
     assert names == {
         "recipe.yaml",
@@ -158,7 +158,7 @@ def test_the_recipe_in_the_folder_repeats_the_run(finished):
     assert finished.recipe().training.keep_checkpoints == 2
 
 
-def test_a_run_is_not_replaced_unasked_nor_by_what_is_made_of_its_own_files(finished, tmp_path):
+def test_a_run_is_not_replaced_unasked_nor_by_a_run_made_from_its_files(finished, tmp_path):
     before = sorted((path, path.stat().st_mtime_ns) for path in finished.path.rglob("*"))
     with pytest.raises(InputError, match="exists already"):
         train(finished.recipe(), finished.path)
@@ -203,7 +203,7 @@ def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus)
         ("data", "drop_duplicates", False),
     ],
 )
-def test_a_run_is_resumed_as_it_was_begun(finished, section, key, value):
+def test_a_resumed_run_keeps_its_recipe(finished, section, key, value):
     before = finished.recipe_file.read_bytes()
     values = finished.recipe().to_dict()
     values[section][key] = value
@@ -212,7 +212,7 @@ def test_a_run_is_resumed_as_it_was_begun(finished, section, key, value):
     assert finished.recipe_file.read_bytes() == before
 
 
-def test_a_run_is_resumed_with_the_texts_that_it_was_begun_with(finished, tmp_path):
+def test_a_resumed_run_keeps_its_texts(finished, tmp_path):
     before = finished.recipe_file.read_bytes()
     values = finished.recipe().to_dict()
     write_corpus(tmp_path / "elsewhere")
@@ -274,7 +274,7 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
         train(finished.recipe(), tmp_path / "run", resume=True)
 
 
-def test_a_dry_run_shows_what_a_training_would_take_and_leaves_nothing(tmp_path, corpus, capsys):
+def test_a_dry_run_shows_the_size_of_a_training_and_leaves_nothing(tmp_path, corpus, capsys):
     train(recipe(corpus, epochs=7), tmp_path / "run", dry_run=True)
     shown = capsys.readouterr().err
     assert "parameters, 7 epochs of " in shown and " minutes at this machine's " in shown

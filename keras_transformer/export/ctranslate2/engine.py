@@ -12,19 +12,19 @@ import numpy as np
 
 from keras_transformer import inputs
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.engine import Engine
+from keras_transformer.engine import Engine, built_in, check_fixed_options, with_alternatives
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.engine import built_in, check_fixed_options, with_alternatives
-from keras_transformer.export.manifest import read_manifest
+from keras_transformer.export.exporter import read_manifest
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
-from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import Translation, translation_of
+from keras_transformer.translation import length_penalty as penalty_of
 
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
 
-# Options of `DecodingOptions` that CTranslate2 has beside those that `translate` names.
+# Options of `DecodingOptions` that CTranslate2 has and `translate` does not name.
 _TAKEN = (
     "sampling",
     "temperature",
@@ -36,7 +36,7 @@ _TAKEN = (
     "banned_ids",
     "no_repeat_ngram_size",
 )
-# Among them those that CTranslate2 applies to the logits before its log-probabilities.
+# Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
 _WANTED = (
     "beam_size",
@@ -80,9 +80,7 @@ class CTranslate2Engine(Engine):
         compute_type: str = "default",
     ):
         folder = Path(folder)
-        expected = f"{folder}: expected a CTranslate2 model that this package exported."
-        missing = f"a folder without {MANIFEST}"
-        self.manifest = read_manifest(folder, ("ctranslate2",), _WANTED, expected, missing)
+        self.manifest = read_manifest(folder, ("ctranslate2",), _WANTED, "a CTranslate2 model")
         OwnedFolder(folder).check_digests(self.manifest["files"])
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
@@ -187,7 +185,7 @@ class CTranslate2Engine(Engine):
             # CTranslate2 adds EOS, which ids may lack.
             by_token = each.log_probs[: len(ids)]
             result = translation_of(text, 0.0, by_token, ids, source, self._tokenizers)
-            penalty = _penalty(len(ids), asked.length_penalty)
+            penalty = penalty_of(len(ids), asked.length_penalty)
             score = result.log_probability / penalty
             results.append(dataclasses.replace(result, score=score))
         return results
@@ -292,7 +290,7 @@ class CTranslate2Engine(Engine):
             hypotheses.append(
                 Translation(
                     self.target_tokenizer.detokenize(ids),
-                    following / _penalty(length, asked.length_penalty),
+                    following / penalty_of(length, asked.length_penalty),
                     total,
                     tokens=tuple(tokens),
                     ids=ids,
@@ -348,11 +346,6 @@ class CTranslate2Engine(Engine):
 def _length_limit(source_length, ratio):
     """Most tokens of a translation, EOS included; see `DecodingOptions.max_length_ratio`."""
     return math.inf if ratio == math.inf else int(ratio * source_length) + LENGTH_MARGIN
-
-
-def _penalty(length, exponent):
-    """Length penalty of Wu et al. 2016, equation 14 (arXiv:1609.08144)."""
-    return ((5.0 + length) / 6.0) ** exponent
 
 
 def _batches(batch_size):

@@ -1,9 +1,12 @@
 """Translating with an exported LiteRT file."""
 
+import ctypes
 import functools
 import hashlib
+import importlib.util
 import math
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,23 +15,25 @@ from typing import Literal
 import numpy as np
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.engine import (
+from keras_transformer.engine import (
+    Engine,
     built_in,
     check_as_exported,
     check_fixed_options,
     encoded,
     with_alternatives,
 )
-from keras_transformer.export.fresh_process import IDS_FILE, TEXT_FILE, tokenizer_operations
+from keras_transformer.errors import InputError, first_line
+from keras_transformer.export.exporter import read_manifest
+from keras_transformer.export.fresh_process import folder_of
 from keras_transformer.export.litert.file import IDENTIFIER
-from keras_transformer.export.manifest import read_manifest
 from keras_transformer.inputs import bucket, check_positive, in_batches, pad, source_ids
 from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.translation import Translation
 
+IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
 _LEAST_ROWS = 4  # of a part that gets a thread of its own
+_REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 _WANTED = (
     "searches",
     "beam_size",
@@ -49,7 +54,7 @@ class LiteRTEngine(Engine):
     Args:
         path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
             beside it, of a web export too), or their folder, which is the latter.
-        threads: As for `translate`, where that is told no other number.
+        threads: Threads of `translate` by default.
 
     Attributes:
         manifest: The content of its `export.json`.
@@ -261,15 +266,35 @@ def _load(path, takes_text, threads):
     return loaded
 
 
+def tokenizer_operations() -> list:
+    """Returns functions that register tensorflow-text's SentencePiece operations.
+
+    They are taken from its shared object: importing the package would import TensorFlow, which
+    computes nothing here. Raises `ImportError` where it is not installed.
+    """
+    registrar = sys.modules.get(_REGISTRAR)  # Of the package, where that is imported already.
+    if registrar is None:
+        framework, text = (folder_of(name) for name in ("tensorflow", "tensorflow_text"))
+        if framework is None or text is None:
+            raise ImportError("A text model needs the operations of tensorflow-text.")
+        # The registrar finds it by its name. Not for all to see: LiteRT has functions of these
+        # names.
+        ctypes.CDLL(os.path.join(framework, "libtensorflow_framework.so.2"))
+        path = os.path.join(text, "core", "pybinds", "tflite_registrar.so")
+        spec = importlib.util.spec_from_file_location(_REGISTRAR, path)
+        assert spec is not None and spec.loader is not None
+        registrar = sys.modules[_REGISTRAR] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(registrar)
+    return [registrar.AddFastSentencepieceTokenize, registrar.AddFastSentencepieceDetokenize]
+
+
 def _manifest_beside(path):
-    expected = f"{path}: expected a LiteRT model that this package exported."
     if not path.is_file():
-        raise InputError(f"{expected} Received: no such file.")
-    missing = f"a file without {MANIFEST} beside it"
-    manifest = read_manifest(path.parent, ("litert", "web"), _WANTED, expected, missing)
+        raise InputError(f"{path}: expected a LiteRT model. Received: no such file.")
+    manifest = read_manifest(path.parent, ("litert", "web"), _WANTED, "a LiteRT model")
     files = manifest["files"]
     if not isinstance(files, dict) or not isinstance(files.get(path.name), dict):
-        raise InputError(f"{expected} Received: a {MANIFEST} that does not name the file.")
+        raise InputError(f"{path}: expected a LiteRT model that {MANIFEST} beside it names.")
     return manifest
 
 

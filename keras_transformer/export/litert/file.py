@@ -13,20 +13,16 @@ of places refer to one of them: what is equal is written once.
 
 import hashlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.export.child_process import child_process, exchange_folder
+from keras_transformer.export.child_process import ChildProcess
+from keras_transformer.export.exporter import log_duration
 from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
-from keras_transformer.export.manifest import phase
 
 IDENTIFIER = b"TFL3"
-"""What stands at the bytes 4 to 8 of every LiteRT file."""
-
-SECONDS_TO_START, SECONDS_PER_FUNCTION = 120, 600
-"""The time that the converter gets. A function takes it 1 to 3 s with 2 million weights."""
+"""The bytes 4 to 8 of every LiteRT file."""
 
 
 class Part(NamedTuple):
@@ -46,7 +42,7 @@ def traced(function: Callable, *specs):
 
 
 def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list[Part]:
-    """TensorFlow functions as `Part`s in float32, converted in a process of its own.
+    """Converts TensorFlow functions in a process of its own; returns `Part`s in float32.
 
     `functions` are pairs of a signature's name and a concrete function that gives a dict and holds
     its weights as constants; one is held at a time. With `custom_operations` they may hold
@@ -55,37 +51,25 @@ def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list
     Raises:
         VerificationError: TensorFlow's converter failed or took too long.
     """
-    parts, requests = [], []
-    with exchange_folder() as exchange:
-        with phase("functions traced"):
-            for name, function in functions:
-                inputs = tuple(each.name.split(":")[0] for each in function.inputs)
-                if len(inputs) != len(function.structured_input_signature[0]):
-                    raise ValueError(
-                        f"{name}: a function to convert must hold what it needs as constants."
-                    )
-                graph = exchange / f"{len(parts)}.pb"
-                graph.write_bytes(function.graph.as_graph_def().SerializeToString())
-                requests.append(
-                    {
-                        "graph": str(graph),
-                        "inputs": [each.name for each in function.inputs],
-                        "outputs": [each.name for each in function.outputs],
-                        "custom_operations": custom_operations,
-                        "content": str(graph.with_suffix(".tflite")),
-                    }
+    parts = []
+    with (
+        log_duration("functions traced and converted"),
+        ChildProcess("conversion", with_operations=custom_operations) as child,
+    ):
+        for name, function in functions:
+            inputs = tuple(each.name.split(":")[0] for each in function.inputs)
+            if len(inputs) != len(function.structured_input_signature[0]):
+                raise ValueError(
+                    f"{name}: a function to convert must hold what it needs as constants."
                 )
-                parts.append(Part(name, inputs, tuple(sorted(function.structured_outputs)), b""))
-        seconds = SECONDS_TO_START + SECONDS_PER_FUNCTION * len(requests)
-        with (
-            phase(f"{len(parts)} functions converted"),
-            child_process("conversion", {"functions": requests}, seconds) as wait,
-        ):
-            wait()
-        return [
-            part._replace(content=Path(request["content"]).read_bytes())
-            for part, request in zip(parts, requests, strict=True)
-        ]
+            content = child.ask(
+                graph=function.graph.as_graph_def().SerializeToString(),
+                inputs=[each.name for each in function.inputs],
+                outputs=[each.name for each in function.outputs],
+            )
+            outputs = tuple(sorted(function.structured_outputs))
+            parts.append(Part(name, inputs, outputs, bytes(content)))
+    return parts
 
 
 def join(parts: Iterable[Part], quantize: str = "none") -> bytes:
@@ -120,7 +104,7 @@ def custom_operations(content: bytes) -> list[str]:
 
 
 def _append(whole, model, stored):
-    """Puts the graphs of a model behind those of the whole."""
+    """Appends the graphs of a model to the whole."""
     codes = [code_index(whole.operatorCodes, code) for code in model.operatorCodes]
     first = len(whole.subgraphs)
     kept = {int(each) for graph in model.subgraphs[:1] for each in (*graph.inputs, *graph.outputs)}
@@ -274,7 +258,7 @@ def _sharing_builder(flatbuffers):
         def _write(self, values):
             if values.dtype != np.uint8:
                 return super().CreateNumpyVector(values)
-            # What LiteRT's schema demands of buffers: they begin at multiples of 16 bytes.
+            # LiteRT's schema demands that buffers begin at multiples of 16 bytes.
             self.StartVector(1, values.size, 16)
             self.head -= values.size
             self.Bytes[self.head : self.head + values.size] = values.tobytes()

@@ -12,9 +12,9 @@ from keras_transformer.errors import InputError
 from keras_transformer.text.graph import one_a_word
 from keras_transformer.text.tokenizer import SPACE, has_whole_words, parsed
 
-# What the first of 256 pieces for bytes is called.
+# Name of the first of 256 pieces for bytes.
 _BYTE = "<0x00>"
-# What the operations turn into `SPACE` after all rules.
+# Characters that the operations turn into `SPACE` after all rules.
 _WHITE = " \t\r\n"
 
 
@@ -111,12 +111,12 @@ class TextOperations:
 # A search for greedy and one for beam, with two tokenizers each.
 @functools.lru_cache(maxsize=2)
 def without_needless_rules(model_bytes: bytes) -> bytes:
-    """The same tokenizer for tensorflow-text's operations, smaller.
+    """Makes a tokenizer smaller for tensorflow-text's operations, without a change of ids.
 
-    SentencePiece's rule sets cover all of Unicode, 225,276 rules in 240 kB, of which a vocabulary
-    of European languages needs a hundredth. A rule from characters that are in no piece to others
-    that are in none changes nothing: the piece for the unknown stands for either, and once for
-    several in a row.
+    SentencePiece's rule sets cover all of Unicode, 225,276 rules in 240 kB; a vocabulary of
+    European languages needs a hundredth of them. A rule from characters that are in no piece to
+    others that are in none changes nothing: the piece for the unknown stands for either, and once
+    for several in a row.
 
     Takes and gives a serialized SentencePiece model. Raises `ImportError` where SentencePiece is
     too old to list its rules; a newer one comes with the extra `litert`.

@@ -1,23 +1,34 @@
-"""Export as a SavedModel that takes text and gives text."""
+"""Export as a SavedModel that takes text and gives text, or a label."""
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export.manifest import (
+from keras_transformer.export.classifier import classifier_readme
+from keras_transformer.export.exporter import (
+    Exporter,
     ExportReport,
+    check_no_other_options,
     check_tensorflow,
-    common_fields,
-    phase,
-    staged_export,
+    log_duration,
+    read_template,
     write_tokenizers,
 )
-from keras_transformer.export.saved_model.verification import CHUNK_SIZE, IDS, verify
-from keras_transformer.files import file_digests
 from keras_transformer.inputs import length_buckets
+
+CHUNK_SIZE = 32
+"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
+large request, and with it the number of programs that XLA compiles."""
+
+IDS = "ids"
+"""The subfolder with the SavedModel from ids to ids."""
+
+SAMPLING = {"temperature": 0.75, "top_k": 7, "top_p": 0.875}
+"""Options of the samples in warm-up requests and in the verification."""
 
 _TEXT = {"text": ("string", 1)}
 INPUTS = {
@@ -38,27 +49,37 @@ INPUTS = {
 """The type and the number of axes of each signature's inputs; the first axis is the batch."""
 
 SIGNATURES = tuple(INPUTS)
+_MEANINGS = {
+    "serving_default": "the best translation by beam search, and its score",
+    "greedy": "the best translation by greedy search, and its score",
+    "beam": 'all hypotheses of the beam, best first; missing ones are "" and -inf',
+    "sample": "a sample; equal texts and seeds give equal samples in any batch",
+    "score": "the log-probability of given translations",
+    "align": "the best translation with its tokens, and what each attended to in the source",
+    "serving_ids": "ids to ids, the source's end (2) included, padded with 0",
+}
 
 
 def export_saved_model(
-    engine: ModelEngine,
+    engine: Engine,
     output: str | os.PathLike,
     beam_size: int = 4,
     length_penalty: float = 0.6,
-    verification_texts: list[str] | None = None,
+    verification_texts: Sequence[str] | None = None,
     overwrite: bool = False,
     signatures: Iterable[str] = SIGNATURES,
 ) -> ExportReport:
     """Writes a SavedModel with the tokenizers inside, verified against the live model.
 
     Its signature `serving_default` takes `text`, string `(batch,)`, and gives `translation`,
-    string `(batch,)`, and `score`, float32 `(batch,)`: the same as `engine.translate`. With
+    string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. With
     `serving_ids` a second SavedModel lies in the subfolder `ids`, from ids to ids, without
     tensorflow-text's operations, and the tokenizers' files beside it. The folder gets its name
     after fresh processes, through both of TensorFlow's loaders, have given the live model's
     answers; until then, and after any failure, nothing is there.
 
     Args:
+        engine: `ModelEngine` of a run; see `export_classifier` for a classifier's.
         output: Path of the folder to make.
         beam_size: Hypotheses that stay alive; 1 is greedy search. Fixed in the export.
         length_penalty: Exponent of the GNMT length penalty. Fixed in the export.
@@ -72,30 +93,87 @@ def export_saved_model(
             than TensorFlow.
         VerificationError: The export does not translate as the live model does.
     """
-    check_tensorflow("SavedModel")
-    from keras_transformer.export.saved_model.batches import ROWS
-    from keras_transformer.export.saved_model.signatures import Signatures
+    search = dict(beam_size=beam_size, length_penalty=length_penalty, signatures=signatures)
+    return SavedModelExporter().export(engine, output, verification_texts, overwrite, **search)
 
-    engine.translate([], beam_size=beam_size, length_penalty=length_penalty)  # Checks both.
-    names = check_signatures(signatures, bool(engine.model.config.heads_of("cross")))
-    with staged_export(output, overwrite) as (folder, finish):
-        saved = save(engine, folder, Signatures(engine, beam_size, length_penalty), names)
-        manifest = {
-            **common_fields("saved_model", 2, engine, ("tensorflow", "tensorflow-text", "keras")),
-            "beam_size": beam_size,
-            "length_penalty": length_penalty,
-            "n_best": 1,
-            "largest_chunk": CHUNK_SIZE,
-            # XLA compiles a program for each pair of these, when it first occurs.
-            "shapes": {
-                "rows": list(ROWS),
-                "source_lengths": length_buckets(engine.max_source_length),
-                "target_lengths": length_buckets(engine.max_target_length),
-            },
-            **saved,
-            "files": file_digests(folder),
+
+class SavedModelExporter(Exporter):
+    """The format `saved_model`; a classifier has the signature `serving_default` alone."""
+
+    name = "saved_model"
+    version = 2
+    packages = ("tensorflow", "tensorflow-text", "keras")
+    template = "saved_model.md"
+
+    def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
+        check_tensorflow("SavedModel")
+        if engine.labels is not None:
+            check_no_other_options("a classifier", options)
+            return {"signatures": ["serving_default"]}
+        options = {"beam_size": 4, "length_penalty": 0.6, "signatures": SIGNATURES, **options}
+        searched = {name: options[name] for name in ("beam_size", "length_penalty")}
+        engine.translate([], **searched)  # Checks both.
+        has_attention = bool(engine.model.config.heads_of("cross"))
+        return {**searched, "signatures": check_signatures(options["signatures"], has_attention)}
+
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        from keras_transformer.export.saved_model.batches import ROWS
+        from keras_transformer.export.saved_model.signatures import Signatures
+
+        search = {name: value for name, value in options.items() if name != "signatures"}
+        if engine.labels is None:
+            signatures = Signatures(engine, **search)
+        else:
+            from keras_transformer.export.classifier_graphs import LabelSignature
+
+            signatures = LabelSignature(engine)
+        saved = _save(engine, folder, signatures, options["signatures"])
+        # XLA compiles a program for each pair of these, when it first occurs.
+        shapes = {
+            "rows": list(ROWS),
+            "source_lengths": length_buckets(engine.max_source_length),
+            "target_lengths": length_buckets(engine.max_target_length),
         }
-        return finish(manifest, lambda: verify(folder, engine, manifest, verification_texts))
+        fixed = {"n_best": 1, "largest_chunk": CHUNK_SIZE, "shapes": shapes}
+        return {**search, **fixed, **saved}
+
+    def verify(
+        self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        from keras_transformer.export.saved_model.verification import verify_saved_model
+
+        return verify_saved_model(folder, engine, manifest, texts)
+
+    def readme(self, manifest: dict) -> str:
+        if "labels" in manifest:
+            return classifier_readme(manifest, "load_saved_model.md")
+        return super().readme(manifest)
+
+    def readme_fields(self, manifest: dict) -> dict[str, str]:
+        signatures, shapes = manifest["signatures"], manifest["shapes"]
+        rows = [
+            f"| `{name}` | {_described(each['inputs'])} | {_described(each['outputs'])} "
+            f"| {_MEANINGS[name]} |"
+            for name, each in signatures.items()
+        ]
+        operations = [
+            f"| `{name}` | {', '.join(f'`{op}`' for op in each['custom_ops']) or 'none'} |"
+            for name, each in signatures.items()
+        ]
+        return {
+            "signatures": "\n".join(rows),
+            "operations": "\n".join(operations),
+            "rows": ", ".join(map(str, shapes["rows"])),
+            "lengths": ", ".join(map(str, shapes["source_lengths"])),
+            "ids": read_template("ids.md").template if "serving_ids" in signatures else "",
+        }
+
+
+def _described(specs):
+    def sizes(spec):
+        return ", ".join("·" if size is None else str(size) for size in spec["shape"])
+
+    return ", ".join(f"`{name}` {spec['dtype']} [{sizes(spec)}]" for name, spec in specs.items())
 
 
 def check_signatures(names: Iterable[str], with_attention: bool = True) -> list[str]:
@@ -119,6 +197,25 @@ def check_signatures(names: Iterable[str], with_attention: bool = True) -> list[
     return [name for name in SIGNATURES if name in {"serving_default", *names}]
 
 
+def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
+    """Makes the inputs of a call of a signature from texts, nested lists."""
+    if signature == "serving_ids":
+        return {"source_ids": padded(tokenizer.tokenize(texts, add_eos=True), 0)}
+    if signature == "score":
+        # A target for a source: any text is one.
+        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
+    if signature == "sample":
+        options = {name: [value] * len(texts) for name, value in SAMPLING.items()}
+        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
+    return {"text": texts}
+
+
+def padded(rows: Sequence[Sequence], value: Any) -> list[list]:
+    """Returns lists of equal length, filled with a value."""
+    width = max(map(len, rows), default=0)
+    return [[*row, *[value] * (width - len(row))] for row in rows]
+
+
 def trackable_variables(model):
     """The weights of a Keras model as plain TensorFlow variables, for a SavedModel to track.
 
@@ -128,13 +225,13 @@ def trackable_variables(model):
     return [variable.value for variable in model.variables]
 
 
-def save(engine, folder: Path, signatures, names: Iterable[str]) -> dict:
-    """Writes a SavedModel of some `Signatures`; gives what the manifest says of it."""
+def _save(engine, folder, signatures, names):
+    """Writes a SavedModel of some `Signatures`; gives the manifest's fields about it."""
     import tensorflow as tf
 
     from keras_transformer.export.saved_model.batches import write_warmup
 
-    with phase("signatures traced and saved"):
+    with log_duration("signatures traced and saved"):
         module = tf.Module()
         module.weights = trackable_variables(engine.model)
         functions = {name: signatures.concrete(name) for name in names}
@@ -153,7 +250,7 @@ def _save_ids(engine, folder, module, function):
     tf.saved_model.save(
         module, os.fspath(ids), {"serving_default": function, "serving_ids": function}
     )
-    # The same weights under the same names: one file on the disk for both.
+    # Both have equal weights under equal names: one file on the disk.
     shutil.rmtree(ids / "variables")
     (ids / "variables").mkdir()
     for path in (folder / "variables").iterdir():
@@ -207,7 +304,7 @@ def _custom_ops():
 
 
 def operations_in(folder: str | os.PathLike) -> set[str]:
-    """Names of the operations in a SavedModel, those of its functions too."""
+    """Names of the operations in a SavedModel, its functions' included."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     content = (Path(folder) / "saved_model.pb").read_bytes()

@@ -1,33 +1,35 @@
 """Translating with an exported SavedModel."""
 
+import dataclasses
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
 from tensorflow.python.framework import op_def_registry
 
-from keras_transformer.decoding import DecodingOptions, Translation
 from keras_transformer.dialog import Turns
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.engine import (
+from keras_transformer.engine import (
+    Engine,
     built_in,
     check_as_exported,
     check_fixed_options,
     encoded,
     with_alternatives,
 )
-from keras_transformer.export.manifest import read_manifest
+from keras_transformer.errors import InputError, first_line
+from keras_transformer.export.exporter import read_manifest
+from keras_transformer.export.fresh_process import load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
 from keras_transformer.inputs import check_positive, in_batches, one_for_each
+from keras_transformer.labelling import label_translation
+from keras_transformer.options import DecodingOptions
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
-from keras_transformer.translation import CONTINUATION
+from keras_transformer.translation import CONTINUATION, Translation
 
 _BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
@@ -119,7 +121,7 @@ class SavedModelEngine(Engine):
             for option in _OF_SAMPLING:
                 inputs[option] = [getattr(checked, option)] * len(texts)
         rows = self._call(name, inputs, batch_size)
-        return [_translation(row, n_best) for row in rows]
+        return [to_translation(row, n_best) for row in rows]
 
     def score(
         self,
@@ -201,11 +203,7 @@ class SavedModelEngine(Engine):
 
         def call(chosen):
             given = {key: [values[i] for i in chosen] for key, values in inputs.items()}
-            outputs = call_signature(self._signatures[name], given)
-            return [
-                {key: values[place] for key, values in outputs.items()}
-                for place in range(len(chosen))
-            ]
+            return list(rows_of(call_signature(self._signatures[name], given), len(chosen)))
 
         lengths = [len(each) for each in next(iter(inputs.values()))]
         if batch_size >= self.manifest["largest_chunk"] and lengths:
@@ -221,14 +219,23 @@ def call_signature(signature, inputs: dict) -> dict[str, np.ndarray]:
     return {key: values.numpy() for key, values in signature(**given).items()}
 
 
-def _translation(row, n_best):
-    """A `Translation` from one row of the outputs of any signature."""
+def rows_of(outputs: dict[str, np.ndarray], count: int) -> Iterator[dict]:
+    """Yields for each text of a call its row of every output."""
+    for place in range(count):
+        yield {name: values[place] for name, values in outputs.items()}
+
+
+def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = None) -> Translation:
+    """Returns a `Translation` from one row of the outputs of a signature."""
+    if labels is not None:
+        best = label_translation(row["probabilities"], labels, n_best)
+        return dataclasses.replace(best, text=row["label"].decode("utf-8"))
     # A blank text: nothing, with certainty.
     if np.max(row["score"]) == 0 and not any(np.ravel(row["translation"])):
         return Translation("", 0.0)
     if row["score"].ndim:
         columns = ({key: values[i] for key, values in row.items()} for i in range(n_best))
-        return with_alternatives([_translation(each, 1) for each in columns])
+        return with_alternatives([to_translation(each) for each in columns])
     more = {}
     if "alignment" in row:
         source, target = (
@@ -245,18 +252,17 @@ def _translation(row, n_best):
 
 
 def _checked_manifest(folder):
-    expected = f"{os.fspath(folder)}: expected a SavedModel that this package exported."
-    if not Path(folder).is_dir():
-        raise InputError(f"{expected} Received: no such folder.")
-    missing = f"a folder without {MANIFEST}"
-    manifest = read_manifest(folder, ("saved_model",), _WANTED, expected, missing)
-    # What older versions did not write may be missing; what is there must be of its kind.
+    manifest = read_manifest(folder, ("saved_model",), _WANTED, "a SavedModel")
+    # Fields that older versions did not write may be missing; others must have their type.
     signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
     kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]
     kinds.append(isinstance(manifest.setdefault("files", {}), dict))
     kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
     if not all(kinds):
-        raise InputError(f"{expected} Received: a {MANIFEST} with values of other types.")
+        raise InputError(
+            f"{os.fspath(folder)}: expected a SavedModel. "
+            f"Received: a {MANIFEST} with values of other types."
+        )
     OwnedFolder(folder).check_digests(manifest["files"])
     return manifest
 
@@ -269,6 +275,7 @@ def _is_signature(value):
 
 def load_saved_model(folder: str | os.PathLike):
     """`tf.saved_model.load` with tensorflow-text's operations; an `InputError` where it fails."""
+    load_operations("sentencepiece_tokenizer")
     unknown = []
     try:
         unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]

@@ -1,5 +1,6 @@
-"""What each token of a translation attended to, as a LiteRT signature, and proof that it is so."""
+"""Alignments of a translation as a LiteRT signature, and their verification."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from keras_transformer.config import BOS_ID
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.decoding.scoring import score_targets
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.fresh_process import IDS_FILE
+from keras_transformer.export.litert.engine import IDS_FILE
 from keras_transformer.export.litert.model import (
     HIDDEN,
     attention_scores,
@@ -68,7 +69,9 @@ class LiteRTAlignment:
         return {"alignment": tf.reduce_mean(tf.nn.softmax(scores), axis=1)}
 
 
-def verify_alignment(folder: Path, engine: ModelEngine, manifest: dict, texts: list[str]) -> dict:
+def verify_alignment(
+    folder: Path, engine: ModelEngine, manifest: dict, texts: Sequence[str]
+) -> dict:
     """Compares each signature with the live model on a few texts; raises as others do."""
     from ai_edge_litert.interpreter import Interpreter
 

@@ -4,27 +4,28 @@ import hashlib
 import itertools
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.export.fresh_process import IDS_FILE
+from keras_transformer.export.exporter import (
+    Exporter,
+    ExportReport,
+    log_duration,
+    write_tokenizers,
+)
+from keras_transformer.export.litert.engine import IDS_FILE
 from keras_transformer.export.litert.export import (
+    check_custom_ops,
     description,
     ids_to_ids,
-    prepared,
-    without_others,
+    resolve_search_options,
+    with_limits,
 )
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.litert.verification import verify_litert
-from keras_transformer.export.manifest import (
-    ExportReport,
-    common_fields,
-    phase,
-    staged_export,
-    write_tokenizers,
-)
 from keras_transformer.export.verification import sample_texts
 from keras_transformer.files import file_digests
 
@@ -55,14 +56,14 @@ _BUILDS = [  # With relaxed SIMD and without.
 
 
 def export_web(
-    engine: ModelEngine,
+    engine: Engine,
     output: str | os.PathLike,
     npm: str | os.PathLike | None = None,
     quantize: Literal["none", "float16", "int8"] = "none",
     beam_size: int = 4,
     length_penalty: float = 0.6,
-    source_lengths: list[int] | None = None,
-    verification_texts: list[str] | None = None,
+    source_lengths: Sequence[int] | None = None,
+    verification_texts: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> ExportReport:
     """Writes a folder that any static file server serves, verified against the live model.
@@ -81,41 +82,68 @@ def export_web(
         ImportError: As `export_litert`.
         VerificationError: The model of the folder does not translate as the live model does.
     """
-    if source_lengths is None:
-        source_lengths = sorted({min(each, engine.max_source_length) for each in SOURCE_LENGTHS})
-    options = quantize, beam_size, length_penalty, 1, source_lengths
-    engine, searches, fields = prepared(engine, *options)
-    modules, versions = find_packages(npm)
-    with staged_export(output, overwrite) as (folder, finish):
-        lengths = fields["source_lengths"]
-        content, steps = _model(engine, searches, lengths, length_penalty, quantize)
+    options: dict[str, Any] = {"npm": npm, "quantize": quantize, "beam_size": beam_size}
+    options |= {"length_penalty": length_penalty, "source_lengths": source_lengths}
+    return WebExporter().export(engine, output, verification_texts, overwrite, **options)
+
+
+class WebExporter(Exporter):
+    """The format `web`."""
+
+    name = "web"
+    packages = ("ai-edge-litert", "tensorflow", "keras")
+    template = "web.md"
+
+    def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
+        npm = options.pop("npm", None)
+        if options.get("source_lengths") is None and engine.labels is None:
+            lengths = {min(each, engine.max_source_length) for each in SOURCE_LENGTHS}
+            options["source_lengths"] = sorted(lengths)
+        resolved = resolve_search_options(engine, n_best=1, **options)
+        modules, versions = find_packages(npm)
+        return {**resolved, "npm": versions, "modules": modules}
+
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        options = dict(options)
+        modules = options.pop("modules")
+        engine = with_limits(engine, options)
+        content, steps = _model(engine, options)
         (folder / IDS_FILE).write_bytes(content)
-        manifest = {
-            **common_fields("web", 1, engine, ("ai-edge-litert", "tensorflow", "keras")),
-            "name": Path(output).resolve().name,
-            **fields,
+        tokenizers = write_tokenizers(engine, folder)
+        _write_tokenizers_for_javascript(folder, tokenizers)
+        _copy_files(folder, modules)
+        return {
+            "max_source_length": engine.max_source_length,
+            **options,
             "batch_sizes": list(BATCH_SIZES),
             "align_lengths": steps,
-            "npm": versions,
-            **write_tokenizers(engine, folder),
+            **tokenizers,
+            "files": _described(folder),
         }
-        _write_tokenizers_for_javascript(folder, manifest)
-        _copy_files(folder, modules)
-        manifest["files"] = _described(folder)
 
-        def verify():
-            from keras_transformer.export.web.alignment import verify_alignment
+    def verify(
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        from keras_transformer.export.web.alignment import verify_alignment
 
-            texts = verification_texts or sample_texts(engine.source_tokenizer)
-            report = verify_litert(folder, engine, manifest, texts)
-            with phase("alignments verified"):
-                return {**report, **verify_alignment(folder, engine, manifest, texts)}
+        texts = texts or sample_texts(engine.source_tokenizer)
+        report = verify_litert(folder, engine, manifest, texts)
+        with log_duration("alignments verified"):
+            return {**report, **verify_alignment(folder, engine, manifest, texts)}
 
-        return finish(manifest, verify)
+    def readme_fields(self, manifest: dict) -> dict[str, str]:
+        files = sorted(manifest["files"].items(), key=lambda item: -item[1]["bytes"])
+        large = [item for item in files if item[1]["bytes"] > 20_000]
+        npm = ", ".join(f"`{name}` {version}" for name, version in manifest["npm"].items())
+        return {
+            "files": "\n".join(f"| `{name}` | {each['bytes']:,} |" for name, each in large),
+            "npm": npm,
+            "length": manifest["source_lengths"][-1],
+        }
 
 
 def npm_command() -> str:
-    """What installs `PACKAGES` in the working directory."""
+    """Returns the command that installs `PACKAGES` in the working directory."""
     return " ".join(["npm install", *(f"{name}@{series}" for name, series in PACKAGES.items())])
 
 
@@ -141,13 +169,13 @@ def find_packages(npm: str | os.PathLike | None = None) -> tuple[Path, dict[str,
     return folder, versions
 
 
-def _model(engine, searches, lengths, length_penalty, quantize):
+def _model(engine, options):
     """The content of the model's file, and how many tokens of a translation `align` takes."""
     import tensorflow as tf
 
     from keras_transformer.export.web.alignment import LiteRTAlignment
 
-    most = engine.max_target_length
+    most, lengths = engine.max_target_length, options["source_lengths"]
     # Beside each length of a source as many tokens as a search may find.
     steps = {length: min(2 * length + 10, most) for length in lengths}
     align = LiteRTAlignment(engine.model, max(lengths[-1], most))
@@ -158,9 +186,10 @@ def _model(engine, searches, lengths, length_penalty, quantize):
             specs = [tf.TensorSpec((1, size), tf.int32, name=name) for name, size in shapes.items()]
             yield f"align_1x{length}", traced(align.__call__, *specs)
 
-    found = ids_to_ids(engine, searches, lengths, length_penalty, BATCH_SIZES)
-    parts = convert(itertools.chain(found, alignments()))
-    return without_others(join(parts, quantize), []), steps
+    parts = convert(itertools.chain(ids_to_ids(engine, options, BATCH_SIZES), alignments()))
+    content = join(parts, options["quantize"])
+    check_custom_ops(content, [])
+    return content, steps
 
 
 def _write_tokenizers_for_javascript(folder, manifest):

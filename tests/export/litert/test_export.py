@@ -90,7 +90,7 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
     def fail(*args):
         raise VerificationError("no")
 
-    monkeypatch.setattr(litert, "_files", lambda *args: {})
+    monkeypatch.setattr(litert, "_contents", lambda *args: {})
     monkeypatch.setattr(litert, "verify_litert", fail)
     with pytest.raises(VerificationError):
         export_litert(engine, tmp_path / "new", ids_only=True)
@@ -129,7 +129,7 @@ def test_byte_fallback_is_refused_for_text(make_engine, tmp_path, monkeypatch, t
     monkeypatch.setattr(litert, "ids_to_ids", lambda *args: ())
     for name in ("source_tokenizer", "target_tokenizer"):
         monkeypatch.setattr(engine, name, tokenizer)
-    monkeypatch.setattr(litert, "ModelEngine", lambda *args, **limits: engine)
+    monkeypatch.setattr(litert, "with_limits", lambda *_: engine)
     with pytest.raises(InputError, match="no byte fallback.*--ids-only"):
         export_litert(engine, tmp_path / "new")
     assert isinstance(engine, ModelEngine)
@@ -169,7 +169,7 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     assert run(["export", "--format", "litert", *arguments, *options, *verify]) == 0
     report = json.loads(capsys.readouterr().out)
     assert set(report["files"]) == {"model_ids.tflite"}
-    compared = report["verification"]["ids, greedy"]
+    compared = report["verification"]["model_ids.tflite"]["greedy"]
     assert compared["texts"] > len(texts)
     assert 0 < compared["mean_score_difference"]
     assert not (tmp_path / "new" / "model.tflite").exists()

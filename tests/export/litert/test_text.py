@@ -6,7 +6,7 @@ from sentencepiece import sentencepiece_model_pb2 as schema
 from keras_transformer import Tokenizer
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
-from keras_transformer.export.fresh_process import tokenizer_operations
+from keras_transformer.export.litert.engine import tokenizer_operations
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.litert.text import (
     needed_rules,

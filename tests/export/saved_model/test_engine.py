@@ -128,7 +128,7 @@ def test_the_exported_options_may_be_given(exported):
         ({"n_best": 2, "alignment": True}, "`n_best` must be 1 with `alignment` in an export."),
         ({"beam_size": 1, "alignment": True}, "`alignment` is given of beam search alone"),
         ({"sampling": True, "seed": (1, 2)}, "one `seed`, or one for each text. Received: 2 for 1"),
-        ({"sampling": True, "temperature": 0}, "`temperature` must be a number above 0"),
+        ({"sampling": True, "temperature": 0}, "`temperature` must be a number of at least"),
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0."),
         ({"top_k": 5}, "`top_k` goes with sampling=True in an export."),
         (

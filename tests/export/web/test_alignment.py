@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.fresh_process import IDS_FILE
+from keras_transformer.export.litert.engine import IDS_FILE
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.web.alignment import LiteRTAlignment, verify_alignment
 

@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export.verification import FLOAT32, compare, live_translations
+from keras_transformer.export.verification import FLOAT32, LiveAnswers, Search, verify
 from keras_transformer.export.web.alignment import verify_alignment
 from keras_transformer.export.web.export import PACKAGES, export_web, find_packages
 
@@ -20,11 +20,11 @@ def test_the_folder_translates_as_the_live_model_in_batches_of_one_and_four(
     web_report, engine, texts
 ):
     translator, texts = Translator.load(web_report.folder), texts[:20]  # Those of its verification.
-    for beam_size in (1, 3):
-        live = live_translations(engine, texts, beam_size=beam_size, length_penalty=0.8)
-        found = translator.translate(texts, beam_size=beam_size, long_input="truncate")
-        pairs = [[(each.text, each.score) for each in side] for side in (live, found)]
-        compare(*pairs, FLOAT32)
+    searches = {
+        f"{size}": (translator, Search([texts], {"beam_size": size, "length_penalty": 0.8}))
+        for size in (1, 3)
+    }
+    verify({"folder": searches}, LiveAnswers(engine, 0.8), FLOAT32)
 
 
 def test_every_file_is_listed_and_no_operation_is_foreign(web_report):

@@ -1,1 +1,0 @@
-"""Shipping a classifier: text to label and probabilities, as a SavedModel or for LiteRT."""

@@ -1,0 +1,210 @@
+"""Base of the export formats: one exporter a format, its manifest, its README, its report."""
+
+import abc
+import contextlib
+import dataclasses
+import importlib.metadata
+import importlib.resources
+import json
+import logging
+import os
+import string
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.engine import Engine
+from keras_transformer.errors import InputError
+from keras_transformer.files import file_digests
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+
+_logger = logging.getLogger(__name__)  # which the command line shows
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """Result of an export and of its verification.
+
+    Attributes:
+        folder: Path of the folder.
+        manifest: The content of its `export.json`: options, sizes, operations, versions.
+        verification: The content of its `verification.json`.
+        seconds: Time that export and verification took.
+    """
+
+    folder: str
+    manifest: dict
+    verification: dict
+    seconds: float
+
+
+class Exporter(abc.ABC):
+    """One format: writes a folder, says what it holds, and verifies it.
+
+    Attributes:
+        name: Name of the format in `export.json`.
+        version: Number of the manifest's layout.
+        packages: Packages whose versions the manifest names.
+        template: Path of the README's template in this package, for `string.Template`: the
+            manifest's fields and `readme_fields`.
+    """
+
+    name: str
+    version = 1
+    packages: tuple[str, ...] = ()
+    template: str
+
+    @abc.abstractmethod
+    def resolve_export_options(self, engine: Engine, **options: Any) -> dict[str, Any]:
+        """Returns the options with all defaults; raises `InputError` or `ImportError`."""
+
+    @abc.abstractmethod
+    def write(self, engine: Engine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        """Writes all files but the manifest and the README; returns fields of the manifest."""
+
+    @abc.abstractmethod
+    def verify(
+        self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """Compares the folder with the live engine; raises `VerificationError`."""
+
+    def readme_fields(self, manifest: dict) -> dict[str, str]:
+        """Returns what the template names beside the manifest's fields."""
+        return {}
+
+    def readme(self, manifest: dict) -> str:
+        """Returns the README of an export."""
+        versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+        fields = {**manifest, "versions": versions, **self.readme_fields(manifest)}
+        text = read_template(self.template).substitute(fields)
+        return text + read_template("whole_words.md").template * manifest.get("whole_words", False)
+
+    def export(
+        self,
+        engine: Engine,
+        output: str | os.PathLike,
+        verification_texts: Sequence[str] | None = None,
+        overwrite: bool = False,
+        **options: Any,
+    ) -> ExportReport:
+        """Writes a verified folder, which gets its name when all is done, or nothing.
+
+        Args:
+            engine: Live engine of a run.
+            output: Path of the folder to make.
+            verification_texts: Source sentences to verify with, 200 or more to be telling. By
+                default texts of random tokens of the source vocabulary.
+            overwrite: Whether an earlier export of that name is replaced.
+            **options: Options of the format.
+        """
+        start = time.perf_counter()
+        resolved = self.resolve_export_options(engine, **options)
+        with OwnedFolder(output).staged(overwrite) as folder:
+            fields = self.write(engine, folder, resolved)
+            name = Path(output).resolve().name
+            manifest = {**self._common_fields(engine), "name": name, **fields}
+            manifest.setdefault("files", file_digests(folder))
+            _write_json(folder / MANIFEST, manifest)
+            (folder / "README.md").write_text(self.readme(manifest), encoding="utf-8")
+            verification = self.verify(engine, folder, manifest, verification_texts)
+            _write_json(folder / "verification.json", verification)
+            seconds = time.perf_counter() - start
+        return ExportReport(os.fspath(output), manifest, verification, seconds)
+
+    def _common_fields(self, engine):
+        import keras_transformer
+
+        turns = {"turns": list(engine.turns)} if engine.turns else {}
+        return {
+            "format": f"keras_transformer.{self.name}",
+            "format_version": self.version,
+            "kind": engine.model.config.kind,
+            "max_source_length": engine.max_source_length,
+            "max_target_length": engine.max_target_length,
+            "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
+            "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
+            **turns,
+            **({"labels": engine.labels} if engine.labels is not None else {}),
+            **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
+            "versions": {
+                "keras_transformer": keras_transformer.__version__,
+                **{name: importlib.metadata.version(name) for name in self.packages},
+            },
+        }
+
+
+def check_tensorflow(what: str) -> None:
+    """Raises `InputError` on another backend of Keras, where `what` cannot be exported."""
+    import keras
+
+    if (backend := keras.backend.backend()) != "tensorflow":
+        rule = f"A {what} is exported on Keras' TensorFlow backend."
+        raise InputError(f"{rule} Received: backend={backend!r}.")
+
+
+def check_no_other_options(what: str, options: Iterable[str]) -> None:
+    """Raises `InputError` for the first option that an export of `what` does not have."""
+    if name := next(iter(options), None):
+        raise InputError(f"The export of {what} has no `{name}`.")
+
+
+def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
+    """Writes the SentencePiece models, one where both sides share it; gives the manifest's keys."""
+    source, target = engine.source_tokenizer, engine.target_tokenizer
+    if source == target:
+        source.save(folder / "tokenizer.model")
+        return dict.fromkeys(("source_tokenizer", "target_tokenizer"), "tokenizer.model")
+    source.save(folder / "source_tokenizer.model")
+    target.save(folder / "target_tokenizer.model")
+    return {f"{side}_tokenizer": f"{side}_tokenizer.model" for side in ("source", "target")}
+
+
+def read_template(name: str) -> string.Template:
+    """Reads a template from `templates/`."""
+    file = importlib.resources.files(__package__) / "templates" / name
+    return string.Template(file.read_text(encoding="utf-8"))
+
+
+def _write_json(path, content):
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, formats: tuple[str, ...], wanted: Iterable[str], what: str) -> dict:
+    """Reads `export.json` of an export in one of some formats, such as `litert`.
+
+    Raises:
+        InputError: It is missing, damaged, of another format or lacks one of the `wanted` keys.
+            The message says that `what` was expected.
+    """
+    expected = f"{os.fspath(folder)}: expected {what} that this package exported."
+    if not Path(folder).exists():
+        raise InputError(f"{expected} Received: no such folder.")
+    try:
+        manifest = json.loads((Path(folder) / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{expected} Received: a folder without {MANIFEST}.") from None
+    except (OSError, ValueError):
+        raise InputError(f"{expected} Received: a {MANIFEST} that cannot be read.") from None
+    names = [f"keras_transformer.{each}" for each in formats]
+    if not isinstance(manifest, dict) or manifest.get("format") not in names:
+        raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
+    if missing := [name for name in wanted if name not in manifest]:
+        raise InputError(f'{expected} Received: a {MANIFEST} without "{missing[0]}".')
+    return manifest
+
+
+def has_labels(folder: Path) -> bool:
+    """Returns whether a folder's `export.json` is that of a classifier."""
+    try:
+        return "labels" in json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+@contextlib.contextmanager
+def log_duration(what: str) -> Iterator[None]:
+    """Logs what was done in the context, and the seconds that it took."""
+    start = time.perf_counter()
+    yield
+    _logger.info("%s: %.1f s", what, time.perf_counter() - start)
