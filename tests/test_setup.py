@@ -14,7 +14,9 @@ def requirements():
     """From each distribution that setup.py names, in small letters, to its lower bound."""
     setup = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
     strings = [node.value for node in ast.walk(setup) if isinstance(node, ast.Constant)]
-    found = (re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+),<[\d.]+", str(each)) for each in strings)
+    found = (
+        re.fullmatch(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+),<[\d.]+", str(each)) for each in strings
+    )
     return {each[1].lower().replace("_", "-"): each[2] for each in found if each}
 
 

@@ -31,7 +31,12 @@ class ExportedClassifier(LabelEngine):
     def __init__(self, folder: str | os.PathLike, threads: int = 2):
         folder = Path(folder)
         self.manifest = read_manifest(folder, FORMATS, ("labels", "files"), "a classifier")
-        OwnedFolder(folder).check_digests(self.manifest["files"])
+        files = self.manifest["files"]
+        # LiteRT's manifest describes a file, others have its digest alone.
+        digests = {
+            name: each["sha256"] if isinstance(each, dict) else each for name, each in files.items()
+        }
+        OwnedFolder(folder).check_digests(digests)
         self.labels = self.manifest["labels"]
         if not (folder / "saved_model.pb").exists():
             from keras_transformer.export.litert.engine import TEXT_FILE, SharedInterpreter

@@ -136,9 +136,9 @@ class TargetSide(Side):
         """
         return self.step_function()(ids, cache)
 
-    def step_weights(self, layout: str = "many") -> StepWeights:
+    def step_weights(self, one_row: bool = False, kept: bool = False) -> StepWeights:
         """Lays the weights out for a loop of steps; see `models.step_weights.lay_out`."""
-        return lay_out(self, layout)
+        return lay_out(self, one_row, kept)
 
     def step_function(
         self,

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -37,8 +38,8 @@ def say(message: str) -> None:
 @contextlib.contextmanager
 def private_ray(
     cpus: int | None = None, store_bytes: int = _OBJECT_STORE_BYTES, metrics_port: int | None = None
-) -> Iterator[None]:
-    """Starts Ray on this machine for the context, for this user alone.
+) -> Iterator[Path]:
+    """Starts Ray on this machine for the context, for this user alone; gives its folder.
 
     It listens on 127.0.0.1 (its metrics on every address), sends nothing to anybody, has no
     dashboard, and prints nothing to stdout. Its folder is readable by this user alone and is
@@ -96,7 +97,7 @@ def private_ray(
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
-            yield
+            yield folder
         finally:
             # In a thread: where somebody has ended Ray's processes, it would wait for a minute.
             ending = threading.Thread(target=_end_ray, daemon=True)
@@ -133,8 +134,14 @@ def serve(options: ServerOptions, local: LocalOptions) -> None:
     metrics_port = _free_port("127.0.0.1", local.metrics_port)
     if options.allowed_hosts is None and not _is_local(local.host):
         options = options.model_copy(update={"allowed_hosts": "*"})
-    with private_ray(metrics_port=metrics_port):
-        _Server(options, local, port, metrics_port).run()
+    with private_ray(metrics_port=metrics_port) as folder:
+        server = _Server(options, local, port, metrics_port)
+        server.run()
+        if server.deploying.is_alive():
+            # Its next call to a Ray that has ended would end this process with 1: so it ends here,
+            # and Ray's processes with it.
+            shutil.rmtree(folder, ignore_errors=True)
+            os._exit(0)
 
 
 def _free_port(host, port):
@@ -188,13 +195,15 @@ class _Server:
         )
         # Deploying takes minutes; a signal must end it. A daemon: nothing waits for it then.
         done: concurrent.futures.Future = concurrent.futures.Future()
-        threading.Thread(target=self._deploy_all, args=(done,), daemon=True).start()
+        self.deploying = threading.Thread(target=self._deploy_all, args=(done,), daemon=True)
+        self.deploying.start()
         done.add_done_callback(lambda _: self._stop.set())
         self._stop.wait()
         if done.done():
             done.result()
         say("stops, after what it accepted")
         self._drain()
+        self.deploying.join(timeout=1)  # A thread that only watches the folder.
 
     def _deploy_all(self, done):
         from keras_transformer.serving.app import find_versions

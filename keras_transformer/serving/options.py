@@ -82,7 +82,7 @@ class ServerOptions(pydantic.BaseModel):
         with checked(type(self)):
             super().__init__(**values)
         if isinstance(self.replicas, int) and self.replicas < 1:
-            rule = "`replicas` must be an integer of at least 1, or auto."
+            rule = "`replicas` must be a positive integer, or auto."
             raise InputError(f"{rule} Received: replicas={self.replicas!r}.")
         if self.max_sentences > self.max_queue:
             raise InputError(

@@ -147,7 +147,7 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The run's `Recipe`."""
-        return Recipe.load(self.recipe_file)
+        return Recipe.load(self.recipe_file, trained=True)
 
     def _target_file(self, recipe):
         is_classifier = recipe.gives_labels

@@ -44,6 +44,13 @@ def test_a_written_run_is_read_back(run):
     assert len(run.engine().translate(["A dog."], beam_size=1)) == 1
 
 
+def test_a_recipe_of_an_earlier_run_keeps_its_window(run):
+    text = run.recipe_file.read_text(encoding="utf-8")
+    earlier = text.replace("model:\n", "model:\n  attention_window: 3\n")
+    run.recipe_file.write_text(earlier, encoding="utf-8")
+    assert run.recipe().model_config(9).sliding_window == 4
+
+
 def test_a_vocabulary_a_side_is_kept_in_two_files(tmp_path):
     folder = RunFolder(tmp_path / "run")
     source = Tokenizer.train_from_texts(TEXTS[::2], 90)
