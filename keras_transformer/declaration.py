@@ -4,6 +4,7 @@ Error messages, `--help` and the reference of recipes are generated from the dec
 """
 
 import contextlib
+import dataclasses
 import functools
 import reprlib
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,8 @@ import pydantic
 
 from keras_transformer.errors import InputError, did_you_mean
 
-STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+# Built with its first use: an import alone stays quick.
+STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 FLOAT32 = 2.0**127
 """Limit of numbers that a program holds in float32."""
 INT32 = 2**31
@@ -59,11 +61,14 @@ def declared(options: _Declared) -> _Declared:
     """Makes a class of `option` fields a frozen dataclass that raises `InputError`."""
     made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
     validate = made.__init__
+    names = [each.name for each in dataclasses.fields(made) if not each.kw_only]
 
     @functools.wraps(validate)
     def __init__(self, *args, **values):
+        # By name, for an error names the option.
+        named = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
         with checked(made):
-            validate(self, *args, **values)
+            validate(self, *args[len(named) :], **named, **values)
 
     made.__init__ = __init__
     return made
@@ -146,7 +151,8 @@ def _line(first, schema, where):
         *section, key = section
     wanted = properties(schema, *section).get(key, {})
     name = f"`{'.'.join((*section, key))}`" if key else "the recipe"
-    return f"{where}{name} must be {expected(wanted)}. Received: {received(first['input'])}."
+    given = "nothing" if first["type"].startswith("missing") else received(first["input"])
+    return f"{where}{name} must be {expected(wanted)}. Received: {given}."
 
 
 def received(value: object) -> str:

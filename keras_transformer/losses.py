@@ -43,7 +43,7 @@ def token_losses(
 def real_token_weights(
     labels: keras.KerasTensor, ignore_id: int, sample_weight: keras.KerasTensor | None = None
 ) -> keras.KerasTensor:
-    """1 for each label that counts, 0 for each that is ignored, times the sample weight.
+    """Returns 1 for labels that count and 0 for ignored ones, times the sample weight.
 
     Args:
         labels: Integer `(batch, length)`.
@@ -74,7 +74,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         label_smoothing: Probability spread evenly over the vocabulary, in [0, 1).
         ignore_id: Label that does not count.
         reduction: `"sum_over_batch_size"` divides by the number of tokens; `"sum"` does not, for
-            whoever divides by that of several batches, with sample weights of their own.
+            gradients accumulated over several batches.
 
     Call arguments:
         y_true: Integer `(batch, length)`.
@@ -122,7 +122,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         """The sum of the losses and the number (weight) of the tokens, float32 scalars.
 
-        Whoever adds up several batches or hosts divides once, at the end.
+        Sums over several batches or hosts are divided once, at the end.
         """
         labels = ops.cast(y_true, "int32")
         weights = real_token_weights(labels, self.ignore_id, sample_weight)
@@ -142,20 +142,20 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class RDropCrossEntropy(SmoothedCrossEntropy):
-    """Smoothed cross-entropy of two passes under different dropouts, and how much they differ.
+    """Smoothed cross-entropy of two passes under different dropouts, and their divergence.
 
     Half of the paper's loss of a token: the mean of both cross-entropies, and `weight / 4` times
     the sum of the divergences KL(p1‖p2) and KL(p2‖p1) of the two distributions.
 
     Args:
         weight: The paper's alpha, above 0.
-        **kwargs: As `SmoothedCrossEntropy`.
+        **kwargs: Arguments of `SmoothedCrossEntropy`.
 
     Call arguments:
         y_true: Integer `(2 * batch, length)`: the second half repeats the first
             (`ParallelDataset(copies=2)`).
         y_pred: Logits, float `(2 * batch, length, vocabulary)`.
-        sample_weight: As for `SmoothedCrossEntropy`.
+        sample_weight: See `SmoothedCrossEntropy`.
 
     Raises:
         ValueError: `weight` is not above 0.

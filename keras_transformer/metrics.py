@@ -41,14 +41,13 @@ class _TokenMean(keras.metrics.Metric):
 class TokenLoss(_TokenMean):
     """Mean label-smoothed cross-entropy of the real tokens of all batches.
 
-    The `loss` that Keras shows is a mean of the batches' losses, each weighted by its rows,
-    whatever tokens are in them: with batches of a token budget it depends on how the sentences
-    were put together. This metric has the same name and comes later in the logs, so that progress
-    bar, history and callbacks have this value instead. It does not hold what layers add
-    (`add_loss`, regularizers).
+    Keras' own `loss` is a mean of the batches' losses weighted by their rows, not by their tokens:
+    with a token budget it depends on how the sentences were batched. This metric takes the name
+    `loss` and comes later in the logs, so that progress bar, history and callbacks have this value
+    instead. It leaves out the losses of layers (`add_loss`, regularizers).
 
     Args:
-        label_smoothing: As in `SmoothedCrossEntropy`.
+        label_smoothing: See `SmoothedCrossEntropy`.
         ignore_id: Label that does not count.
         name: Name in the logs.
 

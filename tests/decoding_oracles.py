@@ -267,7 +267,7 @@ class FullPass:
             ends = [len(prefix) for prefix in prefixes[start : start + self.ROWS]]
             for i, prefix in enumerate(prefixes[start : start + self.ROWS]):
                 target[i, 1 : 1 + len(prefix)] = prefix
-            logits = np.asarray(self.model((source, target)))
+            logits = np.asarray(self.model.call_with_attention(source, target)[0])
             results.append(log_softmax(logits[np.arange(len(chosen)), ends]))
         return np.concatenate(results)
 

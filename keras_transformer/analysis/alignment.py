@@ -1,4 +1,4 @@
-"""Which source word a target word comes from, by attention, and how often that is right."""
+"""Word alignment by attention, and its error rate."""
 
 import os
 import re
@@ -16,7 +16,7 @@ Links = frozenset[tuple[int, int]]
 
 
 class WordAlignment(NamedTuple):
-    """How much each target word attended to each source word.
+    """Attention of each target word to each source word.
 
     Attributes:
         weights: Float32 `(target words, source words)`, without the special tokens.
@@ -29,7 +29,7 @@ class WordAlignment(NamedTuple):
     target_words: list[str]
 
     def links(self) -> Links:
-        """Each target word with the source word that it attended to most."""
+        """Links each target word with the source word that it attended to most."""
         if not self.weights.size:
             return frozenset()
         return frozenset((int(row.argmax()), i) for i, row in enumerate(self.weights))
@@ -38,13 +38,13 @@ class WordAlignment(NamedTuple):
 def word_alignment(
     weights: np.ndarray, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> WordAlignment:
-    """From the attention between tokens to words: summed over a word's keys, mean of its queries.
+    """Merges attention between tokens to words: sum over a word's keys, mean of its queries.
 
     Args:
         weights: Float `(target, source)`: the row of a token is the step that writes it. As
             `Translation.alignment`, or a mean over heads of `Attention.cross`.
-        source_tokens: With `"▁"` for a space; the end of the sentence included.
-        target_tokens: The same of the target.
+        source_tokens: Tokens with `"▁"` for a space, EOS included.
+        target_tokens: Tokens likewise.
     """
     merged = merge_words(weights, words_of(target_tokens), words_of(source_tokens))
     source, target = _words(source_tokens), _words(target_tokens)
@@ -53,7 +53,7 @@ def word_alignment(
 
 
 def _words(tokens):
-    """The words by their places, without the special tokens."""
+    """Maps places to words, without the special tokens."""
     texts: dict[int, str] = {}
     for word, token in zip(words_of(tokens), tokens, strict=True):
         if not is_special(token):
@@ -62,13 +62,13 @@ def _words(tokens):
 
 
 def pharaoh(links: Links) -> str:
-    """Links as `0-0 1-2`, source first, in the order of the target."""
+    """Writes links as `0-0 1-2`, source first, in the order of the target."""
     ordered = sorted(links, key=lambda link: (link[1], link[0]))
     return " ".join(f"{source}-{target}" for source, target in ordered)
 
 
 class Gold(NamedTuple):
-    """What people said of a sentence pair; the `possible` links include the `sure` ones."""
+    """Gold links of a sentence pair; the `possible` links include the `sure` ones."""
 
     sure: Links
     possible: Links

@@ -1,4 +1,4 @@
-"""What attention looks at: the weights of every layer and head, as arrays."""
+"""Attention weights of every layer and head, as arrays."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
-from keras_transformer.models.turns import TurnEncoder
+from keras_transformer.models.stacks import TurnEncoder
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
@@ -42,28 +42,26 @@ def attention(
     source_ids: Sequence | np.ndarray,
     target_ids: Sequence | np.ndarray | None = None,
 ) -> Attention:
-    """The weights that a model's attention layers give, without dropout.
+    """Returns the weights of a model's attention layers, without dropout.
 
     Args:
-        model: `Transformer`, or any model that calls this package's layers: what stands in an
-            `EncoderBlock` or `DecoderBlock` is known by its place; a `MultiHeadAttention` alone is
+        model: `Transformer`, or any model that calls this package's layers: an attention inside an
+            `EncoderBlock` or `DecoderBlock` has the block's kind; a `MultiHeadAttention` alone is
             `cross` if its query is not its value, else `decoder` if causal, else `encoder`.
         source_ids: Integer `(source,)`, or `(batch, source)` padded with 0.
-        target_ids: What the decoder reads, the beginning of the sentence first, integer
+        target_ids: Tokens that the decoder reads, the beginning of the sentence first, integer
             `(target,)` or `(batch, target)`; `None` for a model of one input.
 
     Returns:
-        `Attention`. Over the keys that a query may see, a row sums to 1; padding and what is in
-        the future have 0.
+        `Attention`. Over the keys that a query may see, a row sums to 1; padding and the future
+        have 0.
 
     Raises:
         ValueError: The layers of one kind differ in lengths, so that they make no array.
     """
-    inputs = [
-        ops.convert_to_tensor(np.asarray(ids, "int32"))
-        for ids in (source_ids, target_ids)
-        if ids is not None
-    ]
+    is_decoder = getattr(model, "continues_source", False)
+    given = (None if is_decoder else source_ids, target_ids)
+    inputs = [ops.convert_to_tensor(np.asarray(ids, "int32")) for ids in given if ids is not None]
     single = len(inputs[0].shape) == 1
     inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
     with recorded(model) as found:
@@ -75,7 +73,7 @@ def attention(
 
 
 def _stacked(kind, weights):
-    """From arrays `(batch, heads, query, key)` to `(batch, layers, heads, query, key)`."""
+    """Stacks arrays `(batch, heads, query, key)` to `(batch, layers, heads, query, key)`."""
     if not weights:
         return np.zeros((0, 0, 0, 0), "float32")
     if len({each.shape[2:] for each in weights}) > 1:
@@ -93,7 +91,7 @@ def _stacked(kind, weights):
 
 @contextlib.contextmanager
 def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
-    """Notes the weights of each attention layer that is called in the block, in order.
+    """Records the weights of each attention layer that is called in the block, in order.
 
     Gives a list that fills with `(kind, float32 (batch, heads, query, key))`. The calls must be
     eager: `model(inputs)`, not `model.predict`.
@@ -125,15 +123,15 @@ def recorded(model: keras.Model) -> Iterator[list[tuple[Kind, np.ndarray]]]:
 
 
 def attention_layers(model: keras.Model) -> list[MultiHeadAttention]:
-    """Every `MultiHeadAttention` of a model, in the order of its layers.
+    """Lists every `MultiHeadAttention` of a model, in the order of its layers.
 
-    Those over the turns of a conversation are left out: they are none of the encoder's layers.
+    Layers over the turns of a conversation are left out: they are none of the encoder's.
     """
     return [layer for layer in _sublayers(model) if isinstance(layer, MultiHeadAttention)]
 
 
 def _sublayers(layer):
-    """Every layer inside one, each once, in the order in which they were made."""
+    """Lists every layer inside one, once, in the order in which they were made."""
     # Keras' own `_flatten_layers` gives the layers of a list last one first.
     found: dict[int, keras.layers.Layer] = {}
     for each in layer._layers:
@@ -144,7 +142,7 @@ def _sublayers(layer):
 
 
 def kinds_of(model: keras.Model) -> dict[int, Kind]:
-    """The kind of each attention layer that stands in a block, by the layer's `id`."""
+    """Maps the `id` of each attention layer in a block to its kind."""
     kinds: dict[int, Kind] = {}
     for block in _sublayers(model):
         if isinstance(block, EncoderBlock | DecoderBlock):
@@ -156,7 +154,7 @@ def kinds_of(model: keras.Model) -> dict[int, Kind]:
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:
-    """How widely each query looks, in bits: 0 for one key, log2(n) for n keys alike.
+    """Entropy of each query's weights in bits: 0 for one key, log2(n) for n equal keys.
 
     From `(…, key)` to `(…)`; a row of zeros has 0.
     """
@@ -165,7 +163,7 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 
 def words_of(tokens: Sequence[str]) -> list[int]:
-    """The word that each token belongs to, counted from 0.
+    """Numbers the word that each token belongs to, from 0.
 
     A word begins at `"▁"`, as SentencePiece writes a space; a special token (`<s>`, `</s>`) is a
     word of its own.
@@ -179,26 +177,26 @@ def words_of(tokens: Sequence[str]) -> list[int]:
 
 
 def is_special(token: str) -> bool:
-    """Whether a token is padding, the beginning or the end of a sentence."""
+    """Returns True for padding, the beginning and the end of a sentence."""
     return token in ("<s>", "</s>", "<pad>")
 
 
 def is_sink(token: str) -> bool:
-    """Whether a token is one that heads rest on: a special one, or a full stop."""
+    """Returns True for a token that heads rest on: a special one, or a full stop."""
     return is_special(token) or token.removeprefix("▁") in (".", "。", "।", "۔")
 
 
 def merge_words(
     weights: np.ndarray, query_words: Sequence[int], key_words: Sequence[int]
 ) -> np.ndarray:
-    """From tokens to words: the sum over a word's keys, the mean over its queries.
+    """Merges tokens to words: the sum over a word's keys, the mean over its queries.
 
-    Rows sum to what they summed to. Reference: Clark et al. 2019, section 4.1 (arXiv:1906.04341).
+    The sums of rows do not change. Reference: Clark et al. 2019, section 4.1 (arXiv:1906.04341).
 
     Args:
         weights: Float `(…, query, key)`.
         query_words: Of `words_of`, for each query.
-        key_words: The same for each key.
+        key_words: Of `words_of`, for each key.
 
     Returns:
         Float `(…, query words, key words)`.

@@ -1,4 +1,4 @@
-"""What the heads do: their roles, how sure they are, how much the loss needs them."""
+"""Roles, confidence and importance of attention heads."""
 
 import collections
 import os
@@ -31,7 +31,7 @@ _FEWEST_RELATIONS = 10
 
 
 class Head(NamedTuple):
-    """A line of the table of heads; NaN where a number has no meaning for a kind.
+    """A row of the table of heads; NaN where a number has no meaning for a kind.
 
     Attributes:
         name: As `encoder.0.1`: the kind, the layer and the head, counted from 0.
@@ -39,11 +39,11 @@ class Head(NamedTuple):
         confidence: The mean over queries of the largest weight, special tokens' keys left out.
         entropy: The mean entropy of a row, in bits.
         previous: Share of queries whose largest weight is on the token before.
-        next: The same of the token after.
+        next: Share of queries whose largest weight is on the token after.
         rare: Share of queries whose largest weight is on the source's rarest token.
-        relation: The relation of dependency that the head finds best, with its direction.
-        accuracy: How often it finds it.
-        baseline: How often the best fixed offset finds it.
+        relation: Relation of dependency that the head finds best, with its direction.
+        accuracy: Share of the relation's words from which the head finds it.
+        baseline: Share from which the best fixed offset finds it.
         importance: The mean of |∂loss/∂gate|, in nats a sentence; see `head_importance`.
     """
 
@@ -106,8 +106,8 @@ def head_table(
 
     Args:
         pairs: Ids of sources and targets, the end of the sentence included.
-        counts: How often each id is in the language, `(vocabulary,)`, for the rarest token; by
-            default as often as in the sources of `pairs`.
+        counts: Frequency of each id in the language, `(vocabulary,)`, for the rarest token; by
+            default that in the sources of `pairs`.
         trees: Tokens and ids of more sources, with their `DependencyTree`.
         batch_size: Pairs in one call of the model.
 
@@ -149,7 +149,7 @@ def head_table(
 
 
 def _measured(weights, keys, counts, kind):
-    """Confidence, entropy, previous, next, rare: `(5, layers, heads)` of one sentence."""
+    """Measures one sentence: confidence, entropy, previous, next, rare, `(5, layers, heads)`."""
     special = np.isin(keys, (PAD_ID, BOS_ID, EOS_ID))
     nothing = np.full(weights.shape[:2], np.nan)
     looked_at = weights.argmax(-1)  # --> [layers, heads, query]
@@ -157,7 +157,7 @@ def _measured(weights, keys, counts, kind):
     before = after = nothing
     if kind != "cross":
         offsets = looked_at - np.arange(weights.shape[2])
-        # Of those that have a neighbour there.
+        # Queries without a neighbour on that side do not count.
         before = (offsets[..., 1:] == -1).mean(-1) if weights.shape[2] > 1 else nothing
         after = nothing if kind == "decoder" else (offsets[..., :-1] == 1).mean(-1)
     rare = nothing
@@ -182,7 +182,7 @@ def _head(name, numbers, best, importance):
 
 
 def _relations(model, trees):
-    """For each layer and head of the encoder: the relation that it finds best, and how often."""
+    """Finds the relation that each layer and head of the encoder finds best, and how often."""
     hits = collections.defaultdict(list)
     offsets = collections.defaultdict(list)
     for tokens, ids, tree in trees:
@@ -215,18 +215,18 @@ def _relations(model, trees):
 def head_importance(
     model: keras.Model, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> Attention:
-    """How much the loss of each sentence changes with each head: |∂loss/∂gate|.
+    """Importance of each head for the loss of each sentence: |∂loss/∂gate|.
 
     A gate of 1 multiplies the output of each head; the gradient is its derivative there.
 
     Args:
         model: `Transformer`. It is not changed.
         source_ids: Integer `(batch, source)`, padded with 0.
-        target_ids: Integer `(batch, target)`, what is to be written: EOS, then padding.
+        target_ids: Integer `(batch, target)`, to be written: ends with EOS, then padding.
 
     Returns:
         `Attention` of float32 `(batch, layers, heads)`, in nats: the loss is summed over a
-        sentence's tokens. NaN for the heads that a layer has less than the others.
+        sentence's tokens. NaN for heads that a layer lacks.
 
     Reference: Michel et al. 2019, section 3.3, equation 2 (arXiv:1905.10650).
     """
@@ -246,7 +246,7 @@ def head_importance(
 
 
 class _Gated(keras.Model):
-    """A model whose only weights are what is added to the gates of its heads, for each sentence."""
+    """A model whose only weights are offsets of the gates of its heads, for each sentence."""
 
     def __init__(self, model, layers, batch):
         super().__init__(autocast=False)

@@ -1,4 +1,4 @@
-"""Pictures of what the array functions give. Each takes arrays and returns a Matplotlib figure."""
+"""Pictures: each function takes arrays and returns a Matplotlib figure."""
 
 import importlib
 import io
@@ -51,7 +51,7 @@ def _subplots(rows=1, columns=1, *, figsize, left=0.7, below=0.5):
 
 
 def _inches(texts, fontsize):
-    """How long the longest of some texts is."""
+    """Measures the longest of some texts, in inches."""
     font = _matplotlib("font_manager").FontProperties(size=fontsize)
     measure = _matplotlib("textpath").text_to_path.get_text_width_height_descent
     sizes = [measure(text, font, False) for text in {*texts}]
@@ -70,18 +70,18 @@ def _shown(text):
 def plot_attention(
     weights: np.ndarray, query_tokens: Sequence[str], key_tokens: Sequence[str], title: str = ""
 ) -> "Figure":
-    """A heat map for each layer (rows) and head (columns).
+    """Heat map for each layer (rows) and head (columns).
 
     Args:
         weights: Float `(layers, heads, query, key)`, a field of `Attention`.
-        query_tokens: A text for each query: of the decoder, what its step writes.
+        query_tokens: A text for each query: of the decoder, the token that its step writes.
         key_tokens: A text for each key.
         title: Of the whole.
     """
     layers, heads, queries, keys = weights.shape
     size = np.array([heads * max(1.6, 0.11 * keys), layers * max(1.6, 0.11 * queries)])
-    # One coordinate system, texts instead of ticks, margins of a known size: Matplotlib takes
-    # longer for each of the other things than for all that is shown.
+    # One coordinate system, texts instead of ticks, margins of a known size: axes, ticks and
+    # layouts would take Matplotlib longer than the whole picture.
     left, below = (_inches(tokens, _SMALL) + 0.2 for tokens in (query_tokens, key_tokens))
     whole = size + (left + 0.1, below + 0.5)
     figure = _matplotlib("figure").Figure(figsize=whole)
@@ -109,7 +109,7 @@ def plot_pair(
     """`plot_attention` for each kind of attention of one pair, by its name.
 
     Args:
-        attention: `Attention`; what the decoder read was BOS and all `target_tokens` but the last.
+        attention: `Attention` of a decoder that read BOS and all `target_tokens` but the last.
         source_tokens: Each token of the source.
         target_tokens: Each token that the decoder writes.
     """
@@ -123,7 +123,7 @@ def plot_pair(
 
 
 def plot_alignment(alignment: WordAlignment) -> "Figure":
-    """The words of the target (rows) over those of the source, a dot on each link."""
+    """Words of the target (rows) over words of the source, a dot on each link."""
     rows, columns = max(alignment.weights.shape[0], 1), max(alignment.weights.shape[1], 1)
     left, below = (
         _inches(words, _SMALL) + 0.5 for words in (alignment.target_words, alignment.source_words)
@@ -141,7 +141,7 @@ def plot_alignment(alignment: WordAlignment) -> "Figure":
 
 
 def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
-    """The vectors of positions `(length, width)`, side by side under their names."""
+    """Vectors of positions `(length, width)`, side by side under their names."""
     figure, axes = _subplots(1, len(vectors), figsize=(1 + 5 * len(vectors), 4))
     for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
         largest = np.nanmax(np.abs(each))
@@ -152,12 +152,12 @@ def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
 
 
 def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -> "Figure":
-    """Each pair of a sine and a cosine as the hand of a clock, from position to position.
+    """Pairs of a sine and a cosine as hands of a clock, from position to position.
 
     Args:
         vectors: Float `(length, width)`, sinusoidal.
-        positions: How many positions are shown, from 0.
-        pairs: How many pairs, from the quickest on; the slower half hardly moves.
+        positions: Number of positions shown, from 0.
+        pairs: Number of pairs, from the quickest on; the slower half hardly moves.
     """
     chosen = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
     positions = min(positions, len(vectors))
@@ -208,11 +208,11 @@ def plot_similarity(vectors: np.ndarray, offset: int = 3) -> "Figure":
 
 
 def plot_extrapolation(vectors: Mapping[str, np.ndarray], trained: int) -> "Figure":
-    """How alike neighbours are, within the lengths of the training and past them.
+    """Similarity of neighbours, within the lengths of the training and past them.
 
     Args:
         vectors: Float `(length, width)` under their names, NaN where there are none.
-        trained: The first position that training had none of.
+        trained: First position past the training.
     """
     size = (1 + 5 * len(vectors), 3.6)
     figure, axes = _subplots(1, len(vectors), figsize=size)
@@ -266,7 +266,7 @@ def _numbers(axis, values, most, dark_first):
 
 
 def png(figure: Any, dots_per_inch: int = 120) -> bytes:
-    """A figure as the bytes of a PNG file."""
+    """Renders a figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.set_dpi(dots_per_inch)
     # `savefig` would draw all twice.

@@ -1,4 +1,4 @@
-"""What positions look like to the model: fixed or learned, their similarity, their rotation.
+"""Vectors of positions, fixed or learned: their similarity and their rotation.
 
 In NumPy and float64 where angles are compared: in float32 an angle of 1,000 radians is known to
 3e-5 only.
@@ -10,12 +10,12 @@ from keras import ops
 
 
 def position_vectors(layer: keras.layers.Layer, length: int, width: int) -> np.ndarray:
-    """What a positional layer adds to each place.
+    """Returns the vectors that a positional layer adds to each place.
 
     Args:
         layer: `SinusoidalPositionalEncoding`, `LearnedPositionalEmbedding`, or
             `ConcatenatedPositions` over one of them.
-        length: How many positions, from 0.
+        length: Number of positions, from 0.
         width: The model's width.
 
     Returns:
@@ -49,7 +49,7 @@ def rotation(width: int, offset: int, max_wavelength: float = 10000) -> np.ndarr
     Args:
         width: An even width.
         offset: Positions to move by; may be negative.
-        max_wavelength: As of `SinusoidalPositionalEncoding`.
+        max_wavelength: See `SinusoidalPositionalEncoding`.
 
     Returns:
         Float64 `(width, width)`, orthogonal, of determinant 1.
@@ -80,8 +80,8 @@ def distances(vectors: np.ndarray) -> np.ndarray:
 def similarity_at(vectors: np.ndarray, offset: int) -> np.ndarray:
     """The cosine between each position and the one `offset` later, `(length - offset,)`.
 
-    Constant for sinusoids, as far as one goes. Learned vectors have it only where training has
-    been: beyond they are as they were drawn, and past the table there are none (NaN).
+    Constant for sinusoids, at any position. Learned vectors have it within the lengths of the
+    training: beyond they are as initialized, and past the table there are none (NaN).
     """
     one, other = vectors[: len(vectors) - offset], vectors[offset:]
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)

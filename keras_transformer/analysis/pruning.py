@@ -16,10 +16,9 @@ from keras_transformer.models import Transformer
 
 @contextlib.contextmanager
 def heads_off(model: keras.Model, names: Sequence[str]) -> Iterator[None]:
-    """Switches heads off in the block: what they give is multiplied by 0 in the output projection.
+    """Switches heads off in the block: their output is multiplied by 0 in the output projection.
 
-    The model computes as always otherwise, also in decoding, unless an engine with `frozen=True`
-    has laid its weights out before.
+    This holds in decoding too, unless an engine with `frozen=True` has laid the weights out before.
 
     Args:
         model: `Transformer`, or another model of this package's blocks.
@@ -44,17 +43,17 @@ def heads_off(model: keras.Model, names: Sequence[str]) -> Iterator[None]:
 
 
 def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
-    """A smaller model without some heads: it computes what `model` does with `heads_off`.
+    """Makes a smaller model without some heads, equal to `model` with `heads_off`.
 
-    Its projections have fewer features, its configuration says how many heads each block has. The
-    heads that are left are counted anew. Blocks over turns keep all of their heads.
+    Its projections have fewer features, its configuration has the heads of each block. The
+    remaining heads are counted anew. Blocks over turns keep all of their heads.
 
     Args:
         model: `Transformer`, `LanguageModel` or `Classifier`. It is not changed.
         names: As `encoder.0.1`: kind, layer, head.
 
     Returns:
-        A model of the same class with copies of the weights, not compiled.
+        A model of the class of `model` with copies of the weights, not compiled.
 
     Raises:
         InputError: There is no such head, or a layer would have none left.
@@ -93,7 +92,7 @@ def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
 
 
 def _heads_by_layer(model, names) -> list[tuple[MultiHeadAttention, list[int]]]:
-    """Each layer that has one of the named heads, with them."""
+    """Lists each layer that has named heads, with these heads."""
     kinds = kinds_of(model)
     layers: dict[str, list[MultiHeadAttention]] = {kind: [] for kind in KINDS}
     for each in attention_layers(model):

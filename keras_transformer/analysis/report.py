@@ -1,4 +1,4 @@
-"""Everything about one sentence and its model, as files: the page, pictures, tables."""
+"""Files about one sentence and its model: the page, pictures, tables."""
 
 import csv
 import functools
@@ -35,7 +35,7 @@ _PAIRS, _TREES = 64, 200
 
 
 class Inspection:
-    """One source, its translation and what a model's attention does with them.
+    """One source, its translation and the attention of a model to both.
 
     Args:
         engine: `ModelEngine` around a `Transformer`, not frozen.
@@ -78,7 +78,7 @@ class Inspection:
         return word_alignment(mean, found.source_tokens, found.tokens)
 
     def without_heads(self, heads: Sequence[str]) -> Translation:
-        """The translation that the model finds without some heads, named as `encoder.0.1`."""
+        """Translates without some heads, named as `encoder.0.1`."""
         with heads_off(self.engine.model, heads):
             return self.engine.translate([self.source], **self._search)[0]
 
@@ -174,7 +174,7 @@ def write_report(
     without_heads: Sequence[str] = (),
     other: keras.Model | None = None,
 ) -> dict[str, Any]:
-    """Writes all that there is to see of an `Inspection`.
+    """Writes the files of an `Inspection`.
 
     Args:
         folder: An empty folder.
@@ -187,7 +187,7 @@ def write_report(
         other: A model with the other kind of positions.
 
     Returns:
-        A dict fit for JSON: the translation, its alignment, and what else was found.
+        A dict fit for JSON: the translation, its alignment, and the measurements.
     """
     engine = inspection.engine
     drawn = _write_pictures(folder, position_pictures, engine.model, trained, other)

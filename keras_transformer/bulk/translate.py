@@ -327,7 +327,7 @@ class Output:
         self._lock.close()
 
     def is_done(self, shard: int) -> bool:
-        """Whether a file is translated."""
+        """Returns True where a file is translated."""
         return (self._folder / self._names[shard]).exists()
 
     def parts(self, shard: int) -> tuple[list[int], list[int]]:

@@ -1,11 +1,17 @@
-"""The configurations of the models: sizes, rates and switches, checked once."""
+"""Configurations of the models: sizes, rates and switches, declared once."""
 
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
-from keras_transformer.config.classifier import NO_LABEL, POOLINGS, ClassifierConfig
-from keras_transformer.config.language_model import LanguageModelConfig
 from keras_transformer.config.model_config import ModelConfig
 from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
-from keras_transformer.config.transformer import PRESETS, TransformerConfig
+from keras_transformer.config.transformer import (
+    NO_LABEL,
+    POOLINGS,
+    PRESETS,
+    BlockFields,
+    ClassifierConfig,
+    LanguageModelConfig,
+    TransformerConfig,
+)
 from keras_transformer.errors import InputError
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
@@ -15,20 +21,20 @@ CONFIGURATIONS = {
     each.kind: each
     for each in (TransformerConfig, RecurrentConfig, ClassifierConfig, LanguageModelConfig)
 }
-"""The configurations by their kind, which a recipe names."""
+"""Configurations by their kind, which a recipe names."""
 
 
 def check_transformer(config: ModelConfig, what: str) -> None:
-    """Raises `InputError` unless it is a Transformer's, for what no other model has."""
-    if config.kind != "transformer":
+    """Raises `InputError` unless it is a Transformer's, for a purpose that needs one."""
+    if not isinstance(config, TransformerConfig):
         raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
-    if turn_layers := getattr(config, "turn_layers", 0):
-        given = f"model.turn_layers={turn_layers}"
+    if config.turn_layers:
+        given = f"model.turn_layers={config.turn_layers}"
         raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
 
 
-def check_portable(config: TransformerConfig, what: str) -> None:
-    """Raises `InputError` for what the engines with a search of their own do not have.
+def check_portable(config: BlockFields, what: str) -> None:
+    """Raises `InputError` for fields that engines with a search of their own do not support.
 
     These are positions that are more than vectors added to the embedded tokens, and sources that
     are conversations, whose separator no search may choose.
@@ -38,7 +44,7 @@ def check_portable(config: TransformerConfig, what: str) -> None:
             f"{what} has sinusoidal, learned or no positions, added. Received: "
             f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
         )
-    if config.turn_id is not None:
+    if isinstance(config, TransformerConfig) and config.turn_id is not None:
         raise InputError(
             f"{what} does not read conversations; a SavedModel does. "
             "Received: a run with `text.turn_separator`."

@@ -76,12 +76,3 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise InputError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
         )
-
-
-def with_sliding_window(fields: dict[str, Any]) -> dict[str, Any]:
-    """Renames the window of saved fields that counted the tokens to each side (before 0.2)."""
-    renamed = dict(fields)
-    for old in {"window", "attention_window"} & set(renamed):
-        reach = renamed.pop(old)
-        renamed["sliding_window"] = None if reach is None else reach + 1
-    return renamed

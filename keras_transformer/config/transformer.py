@@ -1,18 +1,27 @@
-"""The configuration of a Transformer, and its presets."""
+"""The configurations of the Transformer and of its parts: classifier and language model."""
 
-import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import pydantic
 
-from keras_transformer.config.checks import (
-    check,
-    check_activation,
-    check_choice,
-    check_divides,
-    check_rate,
-)
-from keras_transformer.config.model_config import ModelConfig
+from keras_transformer.config.checks import check_activation, check_choice, check_divides
+from keras_transformer.config.model_config import ModelConfig, VocabularyFields, named
+from keras_transformer.declaration import declared, option
+
+NO_LABEL = -1
+"""Label of a row of padding, which does not count."""
+POOLINGS = ("mean", "max", "attention")
+"""Modes of `layers.MaskedPooling`."""
+
+_Heads = tuple[Annotated[int, pydantic.Field(strict=True, ge=1)], ...] | None
+_VECTORS = ("sinusoidal", "learned")
+# Fields with the number of blocks of each kind of attention.
+_LAYERS = {
+    "encoder": "num_encoder_layers",
+    "decoder": "num_decoder_layers",
+    "cross": "num_decoder_layers",
+}
 
 
 def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
@@ -35,45 +44,182 @@ PRESETS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class TransformerConfig(ModelConfig):
-    """Sizes and switches of an encoder-decoder Transformer.
+def _layers(count, meaning):
+    return option(count, meaning, ge=1)
 
-    Args:
-        vocabulary_size: Number of ids, of the source side or of both.
-        model_dim: Width of the residual stream (`d_model` in the paper).
-        num_heads: Attention heads; must divide `model_dim`.
-        intermediate_dim: Inner width of the feed-forward sublayer (`d_ff`).
-        num_encoder_layers: Encoder blocks.
-        num_decoder_layers: Decoder blocks.
-        dropout: Rate on each sublayer's output and on the embedded input.
-        normalize_first: Normalize before each sublayer (pre-norm, with one more
-            normalization after the last block) instead of after it.
-        activation: Feed-forward activation, any name that Keras knows.
-        tie_embeddings: `"all"` shares one matrix between source embedding, target
-            embedding and output projection (section 3.4); `"decoder"` shares the target
-            embedding and the output projection; `"none"` shares nothing.
-        positions: `"sinusoidal"` or `"learned"`: vectors at the embedded tokens; `"rotary"` or
-            `"relative"`: what self-attention knows (see `layers.MultiHeadAttention`); `"none"`.
-        target_vocabulary_size: Number of target ids, when it is a vocabulary of its own.
-        attention_dropout: Rate on the attention weights.
-        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
-        max_length: Positions that a learned embedding has, in tokens. Sinusoidal
-            positions know no limit.
-        layer_norm_epsilon: Added to the variance in each normalization.
-        encoder_heads: Heads of each encoder block where some were pruned, from 1 to `num_heads`;
-            `None`: `num_heads` in each. A head is `model_dim / num_heads` wide all the same.
-        decoder_heads: The same of the decoder's self-attention.
-        cross_heads: The same of the decoder's attention to the source.
-        combine_positions: Whether sinusoidal or learned positions are added to the embedded
-            tokens, or put beside them and projected (`"concatenate"`).
-        num_kv_heads: Heads of keys and values in every attention; `None`: `num_heads`.
-        sliding_window: Self-attention sees the tokens within `sliding_window` - 1; `None`: all.
-        max_distance: Farthest distance that relative positions tell apart, in tokens.
-        turn_layers: Blocks over the turns of a source that is a conversation: a token attends
-            within its own turn alone, and gets what these blocks make of the turns' means. 0: a
-            source is one sequence.
-        turn_id: Id of the token between two turns, which no target has; None without turns.
+
+def _rate(rate, meaning):
+    return named(rate, meaning, ge=0, lt=1)
+
+
+def _heads(of):
+    words = f"Heads of each block's attention {of} where some were pruned; null: num_heads in each."
+    return named(None, words, strict=False)
+
+
+@declared
+class BlockFields(ModelConfig):
+    """Fields of every block of a Transformer, of its embeddings and positions."""
+
+    model_dim: int = option(512, "Width of the residual stream (d_model in the paper).", ge=1)
+    num_heads: int = option(8, "Attention heads; must divide model_dim.", ge=1)
+    intermediate_dim: int = option(
+        2048, "Inner width of the feed-forward sublayer (d_ff in the paper).", ge=1
+    )
+    dropout: float = _rate(0.1, "Rate on each sublayer's output and on the embedded input.")
+    attention_dropout: float = _rate(0.0, "Rate on the attention weights.")
+    feed_forward_dropout: float = _rate(0.0, "Rate on the feed-forward sublayer's inner units.")
+    normalize_first: bool = named(
+        False,
+        "Normalize before each sublayer (pre-norm, with one more normalization after the last "
+        "block) instead of after it.",
+    )
+    layer_norm_epsilon: float = named(1e-5, "Added to the variance in each normalization.", gt=0)
+    activation: str = named("relu", "Feed-forward activation, any name that Keras knows.")
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = named(
+        "sinusoidal",
+        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
+        "self-attention; none.",
+        strict=None,
+    )
+    combine_positions: Literal["add", "concatenate"] = named(
+        "add",
+        "Add sinusoidal or learned positions to the embedded tokens, or put both side by side and "
+        "project them.",
+        strict=None,
+    )
+    max_length: int = named(1024, "Positions of a learned embedding, in tokens.", ge=1)
+    max_distance: int = named(
+        16, "Farthest distance that relative positions tell apart, in tokens.", ge=1
+    )
+    num_kv_heads: int | None = named(
+        None, "Heads of keys and values in every attention; null: num_heads.", ge=1
+    )
+    sliding_window: int | None = named(
+        None, "Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1
+    )
+
+    def check(self) -> None:
+        super().check()
+        check_activation(self.activation)
+        check_divides("num_heads", self.num_heads, "model_dim", self.model_dim)
+        check_divides(
+            "num_kv_heads", self.num_kv_heads or self.num_heads, "num_heads", self.num_heads
+        )
+        if self.combine_positions == "concatenate" and self.positions not in _VECTORS:
+            raise ValueError(
+                "Only sinusoidal and learned positions can be concatenated. "
+                f"Received: positions={self.positions!r}."
+            )
+        if self.positions == "rotary" and self.key_dim % 2:
+            raise ValueError(
+                "Rotary positions need heads of an even width. "
+                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        for kind, layers in _LAYERS.items():
+            heads = getattr(self, f"{kind}_heads", None)
+            if heads is not None:
+                self._check_heads(f"{kind}_heads", heads, getattr(self, layers))
+
+    def _check_heads(self, name, heads, layers):
+        if self.num_kv_heads is not None:
+            raise ValueError(
+                "Heads that share keys and values are not pruned. Received: "
+                f"{name}={heads!r}, num_kv_heads={self.num_kv_heads}."
+            )
+        if len(heads) != layers or max(heads) > self.num_heads:
+            raise ValueError(
+                f"`{name}` must give each of the {layers} blocks from 1 to {self.num_heads} heads. "
+                f"Received: {name}={heads!r}."
+            )
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        # A kind of model has the attentions whose heads it declares.
+        if f"{kind}_heads" not in self.__dataclass_fields__:
+            return ()
+        return getattr(self, f"{kind}_heads") or (self.num_heads,) * getattr(self, _LAYERS[kind])
+
+    @property
+    def key_dim(self) -> int:
+        """Width of one attention head."""
+        return self.model_dim // self.num_heads
+
+    @property
+    def position_limit(self) -> int | None:
+        """Most positions that the model has vectors for; None: any number."""
+        return self.max_length if self.positions == "learned" else None
+
+    @property
+    def attention_positions(self) -> str | None:
+        """Positions inside self-attention, as `layers.MultiHeadAttention` takes them."""
+        return self.positions if self.positions in ("rotary", "relative") else None
+
+    def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
+        width, source, target = self.model_dim, source_length, target_length
+        both_sides = 2 * self._pairs(source) - source
+        encoder = self._stack(self.encoder_and_turn_heads, source, both_sides)
+        decoder = self._stack(self.heads_of("decoder"), target, self._pairs(target))
+        # Cross-attention projects query and output, and the keys and values of the source.
+        features = self.key_dim * sum(self.heads_of("cross"))
+        decoder = decoder + features * (
+            target * 2 * (width + source) + source * 2 * self._shared_width
+        )
+        joined = source * bool(self.heads_of("encoder")) + target * bool(self.heads_of("decoder"))
+        joined = joined * 2 * width**2 * (self.combine_positions == "concatenate")
+        return encoder + decoder + joined + target * width * self.output_vocabulary_size
+
+    @property
+    def encoder_and_turn_heads(self) -> tuple[int, ...]:
+        """Heads of each block over the source, those over its turns included."""
+        return self.heads_of("encoder")
+
+    @property
+    def _shared_width(self):
+        """Width of the model, less where query heads share keys or values."""
+        return self.model_dim * (self.num_kv_heads or self.num_heads) // self.num_heads
+
+    def _stack(self, heads, length, pairs):
+        """Multiply-adds of blocks with so many heads each, which attend to so many pairs."""
+        features = self.key_dim * sum(heads)
+        projections = 2 * (self.model_dim + self._shared_width) * features
+        feed_forward = 2 * self.model_dim * self.intermediate_dim * len(heads)
+        # Scores and weighted sums of each pair; relative positions have scores of their own.
+        attention = pairs * features * (2 + (self.positions == "relative"))
+        return length * (projections + feed_forward) + attention
+
+    def _pairs(self, length):
+        """Pairs of a token and one that it sees at or before its own place."""
+        if self.sliding_window is None:
+            return length * (length + 1) // 2
+        seen = np.minimum(length, self.sliding_window)
+        return seen * (seen + 1) // 2 + (length - seen) * seen
+
+    def activations(self, length: int) -> int:
+        blocks = len(self.encoder_and_turn_heads + self.heads_of("decoder"))
+        block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
+        # And logits with their gradient.
+        return blocks * block + 3 * self.output_vocabulary_size
+
+
+@declared
+class EncoderFields:
+    """Fields of a model that reads a source."""
+
+    num_encoder_layers: int = _layers(6, "Blocks of the encoder.")
+    encoder_heads: _Heads = _heads("in the encoder")
+
+
+@declared
+class DecoderFields:
+    """Fields of a model that writes text."""
+
+    num_decoder_layers: int = _layers(6, "Blocks of the decoder.")
+    decoder_heads: _Heads = _heads("in the decoder to itself")
+
+
+@declared
+class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFields):
+    """Sizes and switches of an encoder-decoder Transformer.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -84,171 +230,84 @@ class TransformerConfig(ModelConfig):
     64
     """
 
-    vocabulary_size: int
-    model_dim: int = 512
-    num_heads: int = 8
-    intermediate_dim: int = 2048
-    num_encoder_layers: int = 6
-    num_decoder_layers: int = 6
-    dropout: float = 0.1
-    normalize_first: bool = False
-    activation: str = "relu"
-    tie_embeddings: Literal["all", "decoder", "none"] = "all"
-    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = "sinusoidal"
-    target_vocabulary_size: int | None = None
-    attention_dropout: float = 0.0
-    feed_forward_dropout: float = 0.0
-    max_length: int = 1024
-    layer_norm_epsilon: float = 1e-5
-    encoder_heads: tuple[int, ...] | None = None
-    decoder_heads: tuple[int, ...] | None = None
-    cross_heads: tuple[int, ...] | None = None
-    combine_positions: Literal["add", "concatenate"] = "add"
-    num_kv_heads: int | None = None
-    sliding_window: int | None = None
-    max_distance: int = 16
-    turn_layers: int = 0
-    turn_id: int | None = None
+    cross_heads: _Heads = _heads("to the source")
+    turn_layers: int = named(
+        0,
+        "Blocks over the turns of a source that is a conversation: a token attends within its own "
+        "turn alone, and these blocks attend over the means of the turns. 0: a source is one "
+        "sequence.",
+        ge=0,
+    )
+    turn_id: int | None = named(None, "Id of the token between two turns; null: no turns.", ge=0)
 
     kind: ClassVar[str] = "transformer"
-    # Fields of a part that this kind of model does not have.
-    without: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            if field.name in self.without and getattr(self, field.name) != field.default:
-                raise ValueError(
-                    f"A {self.kind} has no `{field.name}`. "
-                    f"Received: {field.name}={getattr(self, field.name)!r}."
-                )
-        sizes = ["vocabulary_size", "model_dim", "num_heads", "intermediate_dim"]
-        sizes += ["num_encoder_layers", "num_decoder_layers", "max_length", "max_distance"]
-        optional = ("num_kv_heads", "sliding_window")
-        sizes += [name for name in optional if getattr(self, name) is not None]
-        for name in sizes:
-            if name not in self.without:
-                check(name, getattr(self, name), "a positive integer", int)
-        for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
-            check_rate(name, getattr(self, name))
-        check("normalize_first", self.normalize_first, "true or false", bool)
-        absolute, in_attention = ("sinusoidal", "learned"), ("rotary", "relative")
-        check_choice("positions", self.positions, (*absolute, *in_attention, "none"))
-        check_choice("combine_positions", self.combine_positions, ("add", "concatenate"))
-        check_activation(self.activation)
-        epsilon = self.layer_norm_epsilon
-        check("layer_norm_epsilon", epsilon, "a positive number", (int, float))
-        check_divides("num_heads", self.num_heads, "model_dim", self.model_dim)
-        if self.combine_positions == "concatenate" and self.positions not in absolute:
+    def check(self) -> None:
+        super().check()
+        if self.turn_layers and self.turn_id is None:
             raise ValueError(
-                "Only sinusoidal and learned positions can be concatenated. "
-                f"Received: positions={self.positions!r}."
+                "`turn_layers` needs sources whose turns a token separates: "
+                f"`text.turn_separator` of a recipe. Received: turn_layers={self.turn_layers}."
             )
-        if self.positions == "rotary" and self.key_dim % 2:
-            raise ValueError(
-                "Rotary positions need heads of an even width. "
-                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
-            )
-        shared = self.num_kv_heads or self.num_heads
-        check_divides("num_kv_heads", shared, "num_heads", self.num_heads)
-        for name in ("encoder_heads", "decoder_heads", "cross_heads"):
-            self._check_heads(name)
-        self.check_vocabularies()
-        if self.turn_layers != 0:
-            check("turn_layers", self.turn_layers, "0 or a positive integer", int)
-            if self.turn_id is None:
-                raise ValueError(
-                    "`turn_layers` needs sources whose turns a token separates: "
-                    f"`text.turn_separator` of a recipe. Received: turn_layers={self.turn_layers}."
-                )
-
-    def _check_heads(self, name):
-        heads = getattr(self, name)
-        if heads is None:
-            return
-        if self.num_kv_heads is not None:
-            raise ValueError(
-                "Heads that share keys and values are not pruned. Received: "
-                f"{name}={heads!r}, num_kv_heads={self.num_kv_heads}."
-            )
-        blocks = self.num_encoder_layers if name == "encoder_heads" else self.num_decoder_layers
-        known = isinstance(heads, (list, tuple)) and len(heads) == blocks
-        if not known or not all(type(n) is int and 0 < n <= self.num_heads for n in heads):
-            raise ValueError(
-                f"`{name}` must give each of the {blocks} blocks from 1 to {self.num_heads} heads. "
-                f"Received: {name}={heads!r}."
-            )
-        object.__setattr__(self, name, tuple(heads))
-
-    def heads_of(self, kind: Literal["encoder", "decoder", "cross"]) -> tuple[int, ...]:
-        """Heads of each block's attention of a kind."""
-        blocks = self.num_encoder_layers if kind == "encoder" else self.num_decoder_layers
-        if kind == "cross" and not self.num_encoder_layers:
-            return ()
-        return getattr(self, f"{kind}_heads") or (self.num_heads,) * blocks
 
     @property
-    def key_dim(self) -> int:
-        """Width of one attention head."""
-        return self.model_dim // self.num_heads
-
-    @property
-    def position_limit(self) -> int | None:
-        """The most positions that the model has vectors for; None: any number."""
-        return self.max_length if self.positions == "learned" else None
-
-    @property
-    def attention_positions(self) -> str | None:
-        """What self-attention itself knows of positions, as `layers.MultiHeadAttention` says."""
-        return self.positions if self.positions in ("rotary", "relative") else None
-
-    def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
-        """Multiply-adds of the matrix products of a pass forwards over one pair.
-
-        Target token `t` attends to `t` tokens: padding, and what attention computes and then
-        masks, do not count. Two floating-point operations each; a training step takes three
-        passes' worth.
-
-        Args:
-            source_length: Tokens, a number or an array of them, like `target_length`.
-        """
-        width, source, target = self.model_dim, source_length, target_length
-        # Features of all heads together, over all blocks.
-        features, own, cross = (
-            self.key_dim * sum(self.heads_of(kind)) for kind in ("encoder", "decoder", "cross")
-        )
-        feed_forward = 2 * width * self.intermediate_dim
-        # Query and output of all heads, keys and values of those that there are.
-        shared = width * (self.num_kv_heads or self.num_heads) // self.num_heads
-        projections, of_source = 2 * (width + shared), 2 * shared
-        # Scores and weighted sums of each pair; relative positions have scores of their own.
-        pair = 2 + (self.positions == "relative")
-        blocks = self.num_encoder_layers + self.turn_layers
-        features += self.turn_layers * width
-        encoder = source * (projections * features + blocks * feed_forward)
-        encoder = encoder + pair * (2 * self._pairs(source) - source) * features
-        # Of cross-attention the query and the output, and the keys and values of the source.
-        step = projections * own + 2 * width * cross + 2 * source * cross
-        decoder = target * (step + self.num_decoder_layers * feed_forward)
-        decoder = decoder + pair * self._pairs(target) * own + source * of_source * cross
-        joined = width**2 * 2 * (self.combine_positions == "concatenate") * (source + target)
-        return encoder + decoder + joined + target * width * self.output_vocabulary_size
-
-    def _pairs(self, length):
-        """Pairs of a token and one that it sees at or before its own place."""
-        if self.sliding_window is None:
-            return length * (length + 1) // 2
-        seen = np.minimum(length, self.sliding_window)
-        return seen * (seen + 1) // 2 + (length - seen) * seen
-
-    def activations(self, length: int) -> int:
-        """Numbers that a position of sequences of a length keeps for the way back, roughly."""
-        blocks = self.num_encoder_layers + self.turn_layers + self.num_decoder_layers
-        block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
-        # And logits with their gradient.
-        return blocks * block + 3 * self.output_vocabulary_size
+    def encoder_and_turn_heads(self) -> tuple[int, ...]:
+        """Heads of each block over the source, those over its turns included."""
+        return self.heads_of("encoder") + (self.num_heads,) * self.turn_layers
 
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
-        """The configuration of one of `PRESETS`, with any field replaced by name."""
+        """Makes the configuration of one of `PRESETS`, with any field replaced by name."""
         check_choice("preset", preset, tuple(PRESETS))
         return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
+
+
+@declared
+class ClassifierConfig(EncoderFields, BlockFields):
+    """Sizes and switches of an encoder with a pooled output, which gives a text one label.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    model_dim: int = option(128, "Width of the residual stream.", ge=1)
+    num_heads: int = option(4, "Attention heads; must divide model_dim.", ge=1)
+    intermediate_dim: int = option(256, "Inner width of the feed-forward sublayer.", ge=1)
+    num_encoder_layers: int = _layers(1, "Blocks of the encoder.")
+    dropout: float = _rate(
+        0.3, "Rate on each sublayer's output, on the embedded input and on the pooled vector."
+    )
+    normalize_first: bool = named(True, "Normalize before each sublayer instead of after it.")
+    target_vocabulary_size: int = named(2, "Number of labels.", ge=1)
+    pooling: Literal["mean", "max", "attention"] = named(
+        "mean",
+        "One vector of a text's: the mean of its tokens', their maximum in each feature, or their "
+        "sum weighted by a learned attention.",
+        strict=None,
+    )
+    word_dropout: float = _rate(0.0, "Rate of tokens whose whole embedding is left out.")
+
+    kind: ClassVar[str] = "classifier"
+    ignore_id: ClassVar[int] = NO_LABEL
+    writes_text: ClassVar[bool] = False
+
+    @property
+    def output_vocabulary_size(self) -> int:
+        """Number of labels."""
+        return self.target_vocabulary_size
+
+
+@declared
+class LanguageModelConfig(DecoderFields, BlockFields):
+    """Sizes and switches of a decoder without attention to a source.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    tie_embeddings: Literal["all", "none"] = named(
+        "all", "all: the embedding is the output projection, too; or none.", strict=None
+    )
+
+    kind: ClassVar[str] = "language_model"
+    continues_source: ClassVar[bool] = True

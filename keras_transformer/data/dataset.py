@@ -41,7 +41,8 @@ class ParallelDataset:
             attributes count one.
         short_targets: True: batches have targets of similar length, too, which get a quarter or
             half of the shape's length where that holds them: three times as many shapes in all.
-        with_sources: False for a model that reads no sources, which then count no tokens.
+        with_sources: False for a model that reads no sources: batches are
+            `((target_in_ids,), target_out_ids)`, and sources do not count as tokens.
         accumulation_steps: Batches that make one step of the optimizer. For more than one, a
             batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
             gradients of the *sums* of so many batches is that of the mean over all their tokens.
@@ -104,6 +105,8 @@ class ParallelDataset:
         plan = plan_batches(self._lengths, self.shapes, None, self._target_lengths)
         self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
         self._with_sources = with_sources
+        if not with_sources:
+            self._inputs = 1
         self.real_tokens = self._sum_of_sides(
             int(np.sum(pairs.source_lengths)), int(np.sum(pairs.target_lengths + 1))
         )
@@ -170,7 +173,7 @@ class ParallelDataset:
         ends = pairs.target_offsets[rows + 1] - pairs.target_offsets[rows]
         target_out_ids[np.arange(len(rows)), ends] = EOS_ID
         every = self._of_this_host(source_ids, target_in_ids, target_out_ids)
-        return every[:2], every[2]
+        return every[2 - self._inputs : 2], every[2]
 
     def _sources(self, rows, shape):
         batch, length = shape

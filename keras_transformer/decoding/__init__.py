@@ -37,5 +37,5 @@ __all__ = [
 
 def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
     """The engine of a model of any kind; the arguments are those of `ModelEngine`."""
-    is_classifier = model.config.kind == "classifier"
-    return (ClassifierEngine if is_classifier else ModelEngine)(model, *arguments, **options)
+    made = ModelEngine if model.config.writes_text else ClassifierEngine
+    return made(model, *arguments, **options)

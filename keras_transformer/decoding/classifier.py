@@ -1,4 +1,4 @@
-"""Text to label with a model in memory."""
+"""The engine of a live classifier."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from keras_transformer.labelling import LabelEngine
 
 
 class ClassifierEngine(LabelEngine):
-    """Gives labels with a `Classifier`, its tokenizer and `Labels`; made as `ModelEngine` is."""
+    """Gives labels with a `Classifier`, its tokenizer and `Labels`; see `ModelEngine`."""
 
     max_target_length = 2  # a label and the end
 
@@ -57,6 +57,6 @@ class ClassifierEngine(LabelEngine):
 
 
 def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> keras.KerasTensor:
-    """From int32 `(batch, source)` the probability of each label, float32 `(batch, labels)`."""
+    """Computes probabilities, float32 `(batch, labels)`, of int32 ids `(batch, source)`."""
     logits = ops.cast(model(source_ids)[:, 0], "float32")
     return ops.softmax(logits)

@@ -80,7 +80,7 @@ def batch_of(
 class CompiledSearch:
     """A search with one set of options, compiled for each shape of a batch.
 
-    `kept_weights(layout)` gives the model's `step_weights`, laid out once for all calls; without
+    `kept_weights(one_row)` gives the model's `step_weights`, laid out once for all calls; without
     it each call lays them out for itself.
     """
 
@@ -111,21 +111,19 @@ class CompiledSearch:
 
     def _function(self, name, batch):
         """A method of `Search`, compiled, with the batch's capacity and the kept weights."""
-        layout = None
-        if self._kept_weights is not None and name != "begin":
-            one_row = len(batch.arguments.source_ids) == self._options.beams == 1
-            layout = "one, kept" if one_row else "many, kept"
-        key, bound = (name, batch.capacity, layout), (batch.capacity,) * (name != "proceed")
+        keeps = self._kept_weights is not None and name != "begin"
+        one_row = keeps and len(batch.arguments.source_ids) == self._options.beams == 1
+        key, bound = (name, batch.capacity, one_row), (batch.capacity,) * (name != "proceed")
 
         def function(arguments, *others):
             # The kept weights come last.
-            others, weights = (others, None) if layout is None else (others[:-1], others[-1])
+            others, weights = (others[:-1], others[-1]) if keeps else (others, None)
             search = Search(self._model, self._options, arguments, weights)
             return getattr(search, name)(*others, *bound)
 
         with self._lock:
             if key not in self._compiled:
-                kept = () if layout is None else (self._kept_weights(layout),)
+                kept = (self._kept_weights(one_row),) if keeps else ()
                 self._compiled[key] = Compiled(self._model, function, kept, self._with_xla)
             return self._compiled[key]
 
@@ -205,8 +203,8 @@ class Scheduler:
                 self._freed += self._graphs.pop(next(iter(self._graphs))).compilations
             return self._graphs[key]
 
-    def _kept_weights(self, layout):
-        if layout not in self._weights:
-            lay_out = Compiled(self._model, lambda: self._model.step_weights(layout))
-            self._weights[layout] = lay_out()
-        return self._weights[layout]
+    def _kept_weights(self, one_row):
+        if one_row not in self._weights:
+            lay_out = Compiled(self._model, lambda: self._model.step_weights(one_row, kept=True))
+            self._weights[one_row] = lay_out()
+        return self._weights[one_row]

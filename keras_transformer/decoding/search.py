@@ -77,7 +77,7 @@ class SearchModel(Protocol):
 
     Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to begin with a
     small cache; `step_function(attention_layer, attention_heads, weights)` and
-    `step_weights(layout)` to lay weights out before the loop; `cache.attention`, float32
+    `step_weights(one_row, kept)` to lay weights out before the loop; `cache.attention`, float32
     `(batch, beams, source)`, for coverage; `continues_source`, true if each target begins with the
     tokens of its source.
     """
@@ -227,7 +227,7 @@ def _step_function(model, options, arguments, weights):
         return model.step
     if weights is None:
         one_row = arguments.source_ids.shape[0] == options.beams == 1
-        weights = model.step_weights("one" if one_row else "many")
+        weights = model.step_weights(one_row)
     return model.step_function(options.attention_layer, options.attention_heads, weights)
 
 

@@ -1,4 +1,4 @@
-"""Attention of one head with the scores that came before the Transformer's, and with its own."""
+"""Attention of one head, with the scores before the Transformer and with the Transformer's."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ class Attention(LayerOfProjections):
     | `"general"` | q · W k | W: `(key_features, query_features)` |
     | `"additive"` | v · tanh(W q + U k) | W, U: `(features, units)`, v: `(units,)` |
 
-    As in `MultiHeadAttention`, a query with nothing to attend to gives zeros, and masking and
+    A query with nothing to attend to gives zeros, and masking and
     softmax are done in float32 under every dtype policy.
 
     Args:
@@ -38,7 +38,7 @@ class Attention(LayerOfProjections):
         value: Float `(batch, key, value_features)`.
         key: Float `(batch, key, key_features)`; `value` by default.
         attention_mask: Bool, True = may attend: `(query, key)` or `(batch, query, key)`.
-        return_attention_scores, value_mask, key_mask: As of `MultiHeadAttention`.
+        return_attention_scores, value_mask, key_mask: See `MultiHeadAttention`.
 
     Returns:
         Float `(batch, query, value_features)`; with `return_attention_scores=True` also the
@@ -116,7 +116,7 @@ class Attention(LayerOfProjections):
         return (attended, weights) if return_attention_scores else attended
 
     def project_key(self, key: keras.KerasTensor) -> keras.KerasTensor:
-        """What the score needs of keys `(batch, key, features)`, once for any queries."""
+        """Projects keys `(batch, key, features)` as the score needs them, once for any queries."""
         return key if self._key_dense is None else self._key_dense(key)
 
     def attend(
@@ -126,7 +126,7 @@ class Attention(LayerOfProjections):
         value: keras.KerasTensor,
         mask: keras.KerasTensor | None = None,
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """`call` with keys that `project_key` gave, and one mask `(batch, query, key)`."""
+        """Attends to keys from `project_key`, with one mask `(batch, query, key)`."""
         if self.score == "additive":
             # --> [batch, query, key, units]
             sums = ops.expand_dims(self._query_dense(query), 2) + ops.expand_dims(projected_key, 1)

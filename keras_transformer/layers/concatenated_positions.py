@@ -1,4 +1,4 @@
-"""Positions beside the features of a token, not added to them."""
+"""Positions concatenated to the features of a token."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class ConcatenatedPositions(keras.layers.Layer):
             `SinusoidalPositionalEncoding` and `LearnedPositionalEmbedding` do. Several layers may
             share one.
 
-    Call arguments: As those of `positions`.
+    Call arguments: those of `positions`.
 
     Masking: a Keras mask on `inputs` is passed on.
 

@@ -1,4 +1,4 @@
-"""Ids to vectors, and vectors back to logits with the same matrix."""
+"""Ids to vectors, and vectors back to logits with one matrix."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from keras_transformer.config import check_positive
 class TokenEmbedding(keras.layers.Layer):
     """Looks ids up in a table and scales them by √model_dim.
 
-    The same table, unscaled and transposed, is the output projection (`project`): that ties
+    The table, unscaled and transposed, is also the output projection (`project`): that ties
     input and output. Initial values are drawn from N(0, 1/√model_dim), so that a scaled
     embedding has the size of a positional encoding and a logit has unit variance.
 

@@ -7,10 +7,8 @@ from keras_transformer.config import (
     RecurrentConfig,
     TransformerConfig,
 )
-from keras_transformer.models.classifier import Classifier
-from keras_transformer.models.language_model import LanguageModel
 from keras_transformer.models.recurrent import RecurrentTranslator
-from keras_transformer.models.transformer import Transformer
+from keras_transformer.models.transformer import Classifier, LanguageModel, Transformer
 
 __all__ = [
     "KINDS",
@@ -27,9 +25,9 @@ KINDS = {
     ClassifierConfig: Classifier,
     LanguageModelConfig: LanguageModel,
 }
-"""The model of each kind of configuration."""
+"""Model of each kind of configuration."""
 
 
 def model_of(config: ModelConfig, **options):
-    """A freshly initialized model of a configuration; the options are those of `keras.Model`."""
+    """Makes a freshly initialized model; the options are those of `keras.Model`."""
     return KINDS[type(config)](config, **options)

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder that the Transformer replaced: without attention, and with it."""
+"""The recurrent encoder-decoder, without attention and with it."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from keras_transformer.models.sequence_model import SequenceModel, two_sequences
 
 
 class Memory(NamedTuple):
-    """The encoded source, as each step of the decoder reads it; `()` without attention.
+    """The encoded source for each step of the decoder; `()` without attention.
 
     Attributes:
         key: Float `(batch, source, features)`, projected for the attention's score.
@@ -27,11 +27,11 @@ class Memory(NamedTuple):
 
 
 class RecurrentCache(NamedTuple):
-    """All that a decoding step needs besides the ids it is given.
+    """Everything that a decoding step reads beside its ids.
 
     Attributes:
-        states: Float `(batch, beams, model_dim)` each: those of the cells, and the last output
-            where that is fed back.
+        states: Float `(batch, beams, model_dim)` each: the cells' states, and the last output with
+            input feeding.
         memory: `Memory`, held once a sentence, or `()`.
         attention: Float32 `(batch, beams, source)`, what the last step attended to, or `()`.
     """
@@ -41,11 +41,11 @@ class RecurrentCache(NamedTuple):
     attention: keras.KerasTensor | tuple[()] = ()
 
     def extended(self, capacity: int) -> "RecurrentCache":
-        """Itself: a state has no length."""
+        """Returns itself: a state has no length."""
         return self
 
     def reorder(self, parents: keras.KerasTensor) -> "RecurrentCache":
-        """As `DecodingCache.reorder`."""
+        """Lets each hypothesis go on from another one; see `DecodingCache.reorder`."""
         places = ops.expand_dims(parents, 2)
         states = tuple(ops.take_along_axis(each, places, axis=1) for each in self.states)
         return self._replace(states=states)
@@ -85,7 +85,7 @@ class RecurrentTranslator(SequenceModel):
     config: RecurrentConfig
 
     def _make_layers(self):
-        super()._make_layers()
+        self._make_translation_tables()
         config, policy, width = self.config, self.dtype_policy, self.config.model_dim
         lstm = config.cell == "lstm"
         layer = keras.layers.LSTM if lstm else keras.layers.GRU
@@ -116,7 +116,7 @@ class RecurrentTranslator(SequenceModel):
         if self.built:
             return
         config, width = self.config, self.config.model_dim
-        self._build_layers()
+        self._build_for_width(self.source_embedding, self.target_embedding, self.output_projection)
         for layer in self.encoder_layers:
             layer.build((None, None, width))
         read = 1 + (config.attention == "bahdanau") + config.input_feeding
@@ -137,21 +137,21 @@ class RecurrentTranslator(SequenceModel):
     def call_with_attention(
         self, source_ids: keras.KerasTensor, target_ids: keras.KerasTensor
     ) -> tuple[keras.KerasTensor, tuple[keras.KerasTensor, ...]]:
-        """As `Transformer.call_with_attention`: of one head, or `()` without attention."""
+        """Calls the model and keeps its attention of one head, `()` without attention."""
         states, memory = self._encode(source_ids, 1)
         outputs, attention = self._read(target_ids, states, memory)
         attention = () if self.attention is None else (ops.expand_dims(attention, 1),)
         return ops.cast(self._logits(outputs), "float32"), attention
 
     def _encode(self, source_ids, beams, training=None):
-        """The decoder's first states, `(batch, beams, model_dim)` each, and its `Memory`."""
+        """Computes the decoder's first states, `(batch, beams, model_dim)`, and its `Memory`."""
         mask = masks.padding_mask(source_ids)
         hidden, last = self.source_embedding(source_ids), ()
         for layer in self.encoder_layers:
             hidden = self.dropout(hidden, training=training)
             # Where the mask says False a state stays as it is: padding has no effect.
             hidden, *last = layer(hidden, mask=mask, training=training)
-        # Of each direction the hidden state, which of an LSTM's two is the first.
+        # The hidden state of each direction: the first of an LSTM's two states.
         last = ops.concatenate(last[:: self._states_of_a_cell], axis=1)  # --> [batch, model_dim]
         count = self._states_of_a_cell * len(self.cells)
         states = ops.split(ops.expand_dims(self.start(last), 1), count, axis=2)
@@ -164,7 +164,7 @@ class RecurrentTranslator(SequenceModel):
         return states, Memory(self.attention.project_key(hidden), hidden, ops.expand_dims(mask, 1))
 
     def _read(self, target_ids, states, memory, training=None):
-        """The outputs after each token, `(batch, target, model_dim)`, and their attention."""
+        """Computes the output after each token, `(batch, target, model_dim)`, and attention."""
         embedded = self.dropout(self.target_embedding(target_ids), training=training)
         width = self.config.model_dim
 
@@ -181,7 +181,7 @@ class RecurrentTranslator(SequenceModel):
         return both[:, :, :width], both[:, :, width:]
 
     def _step(self, embedded, states, memory):
-        """One token more of each hypothesis: output, attention and states.
+        """Reads one more token of each hypothesis: output, attention and states.
 
         `(batch, beams, model_dim)`, but the attention `(batch, beams, source)`, or of no source.
         """
@@ -211,7 +211,7 @@ class RecurrentTranslator(SequenceModel):
         return self.attention.attend(query, memory.key, memory.value, memory.mask)
 
     def _through(self, cell, inputs, states):
-        """A cell, which takes rows, on `(batch, beams, features)`."""
+        """Applies a cell, which takes rows, to `(batch, beams, features)`."""
         shape = (*ops.shape(inputs)[:2], self.config.model_dim)
         rows = [ops.reshape(each, (-1, each.shape[2])) for each in (inputs, *states)]
         output, states = cell(rows[0], rows[1:])
@@ -224,7 +224,7 @@ class RecurrentTranslator(SequenceModel):
         num_beams: int = 1,
         with_attention: bool = False,
     ) -> RecurrentCache:
-        """Encodes once and makes the cache that `step` goes on from; as `Transformer`'s."""
+        """Encodes once and makes the cache of the first `step`; see `TargetSide.start_decoding`."""
         states, memory = self._encode(source_ids, num_beams)
         attention = ()
         if with_attention:
@@ -234,11 +234,11 @@ class RecurrentTranslator(SequenceModel):
     def step(
         self, ids: keras.KerasTensor, cache: RecurrentCache
     ) -> tuple[keras.KerasTensor, RecurrentCache]:
-        """Scores what follows one more token of each hypothesis, integer `(batch, beams)`."""
+        """Scores the continuations of each hypothesis after one token, integer `(batch, beams)`."""
         width = self.config.model_dim
 
         def of_width(each):
-            # What came through a compiled function's border may have lost the size of an axis.
+            # Arrays from a compiled function may have lost the static size of an axis.
             return ops.reshape(each, (*ops.shape(each)[:2], width))
 
         memory = cache.memory

@@ -1,4 +1,4 @@
-"""What all models share: ids in, logits out, the tables that both may read, and a configuration."""
+"""The base of all models: ids in, logits out, described whole by a configuration."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras_transformer.layers import TokenEmbedding
 
 
 class SequenceModel(keras.Model):
-    """A model that its configuration describes whole; a subclass makes and builds its layers.
+    """A model of a configuration; a subclass makes its layers in `_make_layers` and builds them.
 
     Args:
         config: Of the subclass' `config_class`.
@@ -21,35 +21,35 @@ class SequenceModel(keras.Model):
         super().__init__(**kwargs)
         # Ids must stay integers; every sublayer casts for itself.
         self.autocast = False
-        self.config = config
+        self.config: Any = config
         self._make_layers()
         self.build()
 
     def _make_layers(self):
-        """Embeddings, of each side that there is, and the logits' projection."""
-        config, policy, width = self.config, self.dtype_policy, self.config.model_dim
-        sizes = config.vocabulary_size, config.output_vocabulary_size
-        encodes, decodes = config.num_encoder_layers > 0, config.num_decoder_layers > 0
-        options = {"model_dim": width, "dtype": policy}
-        if decodes:
-            self.target_embedding = TokenEmbedding(sizes[1], name="target_embedding", **options)
-        if decodes and config.tie_embeddings == "all":
-            self.source_embedding = self.target_embedding
-        elif encodes:
-            self.source_embedding = TokenEmbedding(sizes[0], name="source_embedding", **options)
-        self.output_projection = None
-        if config.tie_embeddings == "none":
-            self.output_projection = keras.layers.Dense(
-                sizes[1], use_bias=not decodes, dtype=policy, name="output"
-            )
+        raise NotImplementedError
 
-    def _build_layers(self):
-        for name in ("source_embedding", "target_embedding"):
-            layer = getattr(self, name, None)
+    def _make_translation_tables(self):
+        """Makes the embeddings of both sides and the logits' projection, shared as configured."""
+        tied = self.config.tie_embeddings
+        self.target_embedding = self._embedding("target", self.config.output_vocabulary_size)
+        self.source_embedding = self.target_embedding
+        if tied != "all":
+            self.source_embedding = self._embedding("source", self.config.vocabulary_size)
+        self.output_projection = self._projection() if tied == "none" else None
+
+    def _embedding(self, side, vocabulary_size):
+        width, name = self.config.model_dim, f"{side}_embedding"
+        return TokenEmbedding(vocabulary_size, width, dtype=self.dtype_policy, name=name)
+
+    def _projection(self, use_bias=False):
+        size = self.config.output_vocabulary_size
+        return keras.layers.Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name="output")
+
+    def _build_for_width(self, *layers):
+        """Builds layers over vectors of the model's width; None and built ones are left out."""
+        for layer in layers:
             if layer is not None and not layer.built:
-                layer.build((None, None))
-        if self.output_projection is not None:
-            self.output_projection.build((None, None, self.config.model_dim))
+                layer.build((None, None, self.config.model_dim))
 
     def _logits(self, hidden):
         if self.output_projection is not None:
@@ -68,7 +68,7 @@ class SequenceModel(keras.Model):
             if layer.quantization_mode is not None
         }
         if quantized and not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-            # What Keras loads a model from must say which layers are quantized.
+            # The configuration that Keras loads a model from must say which layers are quantized.
             policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
         return {
             **super().get_config(),
@@ -82,10 +82,9 @@ class SequenceModel(keras.Model):
 
 
 def two_sequences(inputs: Any) -> Any:
-    """`source_ids` and `target_ids`, as a pair or a dict with these keys; others are an error."""
+    """Returns `source_ids` and `target_ids` of a pair or a dict with these keys."""
     if isinstance(inputs, dict):
-        missing = {"source_ids", "target_ids"} - set(inputs)
-        if missing:
+        if {"source_ids", "target_ids"} - set(inputs):
             raise ValueError(
                 'The inputs must hold "source_ids" and "target_ids". '
                 f"Received: keys {sorted(inputs)}."
@@ -95,6 +94,15 @@ def two_sequences(inputs: Any) -> Any:
         raise ValueError(
             f"The inputs must be (source_ids, target_ids). Received: {_description(inputs)}."
         )
+    return inputs
+
+
+def one_sequence(inputs: Any) -> Any:
+    """Returns the ids of `ids` or `(ids,)`."""
+    if isinstance(inputs, (tuple, list)):
+        if len(inputs) != 1:
+            raise ValueError(f"The inputs must be ids. Received: {_description(inputs)}.")
+        return inputs[0]
     return inputs
 
 

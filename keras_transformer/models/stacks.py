@@ -1,33 +1,40 @@
-"""The encoder and the decoder: stacks of blocks over embedded tokens."""
+"""Encoder and decoder: stacks of blocks over embedded tokens, and over the turns of a talk."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
+from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.config import TransformerConfig
-from keras_transformer.layers import DecoderBlock, EncoderBlock
+from keras_transformer.config import CONFIGURATIONS, TransformerConfig
+from keras_transformer.config.transformer import BlockFields
+from keras_transformer.layers import DecoderBlock, EncoderBlock, SinusoidalPositionalEncoding
 
-# The arguments of a block that are fields of the configuration.
+# Arguments of a block that are fields of the configuration.
 _OF_A_BLOCK = tuple(
     name for name in EncoderBlock.arguments if name not in ("num_heads", "positions")
 )
 
 
 class LayerOfConfig(keras.layers.Layer):
-    """A layer that a `TransformerConfig` describes whole."""
+    """A layer of a configuration with the fields of a Transformer's blocks."""
 
-    def __init__(self, config: TransformerConfig, **kwargs: Any):
+    def __init__(self, config: BlockFields, **kwargs: Any):
         super().__init__(**kwargs)
-        self.config = config
+        self.config: Any = config
 
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = {"kind": self.config.kind, **self.config.to_dict()}
+        return {**super().get_config(), "config": config}
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "config": TransformerConfig.from_dict(config["config"])})
+        fields = dict(config["config"])
+        config_class = CONFIGURATIONS[fields.pop("kind", "transformer")]
+        return cls(**{**config, "config": config_class.from_dict(fields)})
 
 
 class Stack(LayerOfConfig):
@@ -35,7 +42,7 @@ class Stack(LayerOfConfig):
 
     def __init__(
         self,
-        config: TransformerConfig,
+        config: BlockFields,
         block_class: type,
         heads: Sequence[dict[str, int]],
         **kwargs: Any,
@@ -76,13 +83,13 @@ class Encoder(Stack):
         inputs: Float `(batch, source, model_dim)`, embedded tokens.
         padding_mask: Bool `(batch, source)`, True = a real token.
         training: Whether dropout is active.
-        attention_mask: As of `EncoderBlock`.
+        attention_mask: Bool, True = may attend; see `EncoderBlock`.
 
     Returns:
         Float `(batch, source, model_dim)` in the compute dtype.
     """
 
-    def __init__(self, config: TransformerConfig, **kwargs: Any):
+    def __init__(self, config: BlockFields, **kwargs: Any):
         heads = [{"num_heads": heads} for heads in config.heads_of("encoder")]
         super().__init__(config, EncoderBlock, heads, **kwargs)
 
@@ -108,7 +115,7 @@ class Decoder(Stack):
 
     Call arguments:
         inputs: Float `(batch, target, model_dim)`, embedded tokens.
-        encoder_sequence: Float `(batch, source, model_dim)`, or None where there is no encoder.
+        encoder_sequence: Float `(batch, source, model_dim)`, or None without an encoder.
         decoder_padding_mask: Bool `(batch, target)`, True = a real token.
         encoder_padding_mask: Bool `(batch, source)`, True = a real token.
         training: Whether dropout is active.
@@ -120,7 +127,7 @@ class Decoder(Stack):
         one for each block.
     """
 
-    def __init__(self, config: TransformerConfig, **kwargs: Any):
+    def __init__(self, config: BlockFields, **kwargs: Any):
         own = config.heads_of("decoder")
         both = zip(own, config.heads_of("cross") or own, strict=True)
         heads = [{"num_heads": own, "num_cross_heads": cross} for own, cross in both]
@@ -154,12 +161,8 @@ class Decoder(Stack):
         outputs = self._finish(hidden)
         return (outputs, tuple(scores)) if return_attention_scores else outputs
 
-    def project_encoder_sequence(
-        self, encoder_sequence: keras.KerasTensor | None
-    ) -> tuple[KeyValue, ...]:
-        """The `KeyValue` of the encoder's sequence for each block, projected once; `()` of none."""
-        if encoder_sequence is None:
-            return ()
+    def project_encoder_sequence(self, encoder_sequence: keras.KerasTensor) -> tuple[KeyValue, ...]:
+        """Projects the encoder's sequence once to a `KeyValue` for each block."""
         return tuple(
             block.cross_attention.project_key_value(encoder_sequence) for block in self.blocks
         )
@@ -175,7 +178,7 @@ class Decoder(Stack):
         sublayers=None,
         positions=None,
     ):
-        """One `DecoderBlock.step` of every block, with a tuple of each block's own arguments.
+        """Calls `DecoderBlock.step` of every block, with tuples of the blocks' arguments.
 
         Returns:
             Float `(batch, new, model_dim)`, the tuple of written caches, and the tuple of each
@@ -192,3 +195,73 @@ class Decoder(Stack):
             written.append(cache)
             scores.append(weights)
         return self._finish(hidden), tuple(written), tuple(scores)
+
+
+def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:
+    """Numbers the turn of each token, int32 `(batch, source)`; a separator begins a new turn.
+
+    Turns are counted from the last, 0, back to the first: the turn that is answered has one
+    number in every conversation.
+    """
+    begins = ops.cast(ops.equal(source_ids, turn_id), "int32")
+    numbers = ops.cumsum(begins, axis=1)
+    return numbers[:, -1:] - numbers
+
+
+def same_turn(turn: keras.KerasTensor) -> keras.KerasTensor:
+    """Lets each token see those of its own turn: bool `(batch, source, source)`."""
+    return ops.equal(ops.expand_dims(turn, 2), ops.expand_dims(turn, 1))
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TurnEncoder(LayerOfConfig):
+    """Adds the output of `turn_layers` blocks over the means of the turns to each token.
+
+    The first token of a turn stands for it: the other tokens of the turn compute an equal vector
+    and are hidden. So nothing is gathered, and shapes are those of tokens.
+
+    Call arguments:
+        inputs: Float `(batch, source, model_dim)`, encoded tokens.
+        turn: Int32 `(batch, source)`, of `turn_numbers`.
+        padding_mask: Bool `(batch, source)`, True = a real token.
+        training: Whether dropout is active.
+
+    Returns:
+        Float `(batch, source, model_dim)` in the compute dtype.
+
+    Reference: Serban et al. 2016 (arXiv:1507.04808), whose recurrent encoders are Transformers
+    here.
+    """
+
+    def __init__(self, config: TransformerConfig, **kwargs: Any):
+        super().__init__(config, **kwargs)
+        # Tokens stand for turns here: their own positions and a window over them mean nothing.
+        own = dataclasses.replace(
+            config,
+            num_encoder_layers=config.turn_layers,
+            encoder_heads=None,
+            positions="sinusoidal",
+            combine_positions="add",
+            sliding_window=None,
+        )
+        self.encoder = Encoder(own, dtype=self.dtype_policy, name="encoder")
+        self.positions = SinusoidalPositionalEncoding(dtype=self.dtype_policy, name="positions")
+
+    def build(self, input_shape):
+        self.encoder.build(input_shape)
+
+    def call(
+        self,
+        inputs: keras.KerasTensor,
+        turn: keras.KerasTensor,
+        padding_mask: keras.KerasTensor,
+        training: bool | None = None,
+    ) -> keras.KerasTensor:
+        own = masks.combine(same_turn(turn), ops.expand_dims(padding_mask, 1))
+        share = masks.masked_softmax(ops.zeros_like(own, "float32"), own)
+        mean = ops.matmul(ops.cast(share, inputs.dtype), inputs)  # --> [batch, source, model_dim]
+        table = self.positions(ops.zeros_like(inputs[:1]))[0]  # --> [source, model_dim]
+        before = ops.concatenate([turn[:, :1] + 1, turn[:, :-1]], axis=1)
+        first = ops.logical_and(ops.not_equal(before, turn), padding_mask)
+        over_turns = self.encoder(mean + ops.take(table, turn, axis=0), first, training=training)
+        return inputs + over_turns

@@ -36,34 +36,36 @@ class StepWeights(NamedTuple):
     output: tuple  # the projection from rows to logits, or `()` for the layer itself
 
 
-def lay_out(model, layout="many") -> StepWeights:
+def lay_out(model, one_row: bool = False, kept: bool = False) -> StepWeights:
     """Lays the weights out, once before a loop.
 
     A reshape of a weight inside the loop would be fused into each product.
 
     Args:
-        layout: What a step is. `"many"` rows: matrices with the same input are put side by side.
-            `"one"` row in all (one hypothesis of one sentence): its products read each matrix at
-            the speed of memory, and nothing is copied. `"many, kept"` and `"one, kept"`: the
-            result is kept for many loops, so that making it may take its time.
+        one_row: True if a step has one row (one hypothesis of one sentence): its products read
+            each matrix at the speed of memory. For more rows, matrices with the same input are
+            put side by side.
+        kept: True if the result is kept for many loops, so that copies of matrices pay.
 
     Returns:
         `StepWeights`, in the compute dtype. A layer that is more than a product with a matrix of
         that dtype (quantized, or of a dtype policy of its own) computes its steps itself.
     """
     dtype = model.compute_dtype
-    blocks = tuple(_block_weights(block, layout, dtype) for block in model.decoder.blocks)
-    return StepWeights(blocks, _output_weights(model, layout, dtype))
+    blocks = (_block_weights(block, one_row, kept, dtype) for block in model.decoder.blocks)
+    return StepWeights(tuple(blocks), _output_weights(model, one_row, kept, dtype))
 
 
-def _block_weights(block, layout, dtype):
+def _block_weights(block, one_row, kept, dtype):
     def laid_out(*projections, of_one_input=False):
         if not all(_is_plain(each, dtype) for each in projections):
             return ()
         *inner, outer = (_linear(each, dtype) for each in projections)
-        if of_one_input and layout != "one":
+        if of_one_input and (kept or not one_row):
             inner = [Linear.concat(*inner)]
-        return tuple(each.with_layout(layout) for each in inner), outer.with_layout(layout)
+        if kept:
+            inner, outer = [each.to_kept(one_row) for each in inner], outer.to_kept(one_row)
+        return tuple(inner), outer
 
     cross = ()
     if block.cross_attention is not None:
@@ -76,17 +78,16 @@ def _block_weights(block, layout, dtype):
     )
 
 
-def _output_weights(model, layout, dtype):
+def _output_weights(model, one_row, kept, dtype):
     if model.output_projection is not None:
         if not _is_plain(model.output_projection, dtype):
             return ()
         output = _linear(model.output_projection, dtype)
     else:
         table = ops.cast(ops.convert_to_tensor(model.target_embedding.embeddings), dtype)
-        kept = layout.endswith("kept")
         output = Linear(ops.transpose(table), None) if kept else TableLinear(table)
     # Not cut in two for many rows: joining the logits costs more than it saves.
-    return output.with_layout(layout) if layout == "one, kept" else output
+    return output.to_kept(one_row) if kept and one_row else output
 
 
 def _is_plain(projection, dtype):
@@ -192,12 +193,12 @@ class Linear(NamedTuple):
             return cls(matrix, None)
         return cls(matrix, ops.concatenate([each.bias for each in linears], axis=0))
 
-    def with_layout(self, layout):
-        """Returns the product in a layout of `lay_out`."""
+    def to_kept(self, one_row):
+        """Returns the product in the form that `lay_out` keeps for many loops."""
         inputs, outputs = self.matrix.shape
-        if layout == "many, kept" and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
+        if not one_row and inputs * outputs >= _LEAST_SPLIT and _on_cpu():
             return SplitLinear(tuple(ops.split(self.matrix, [outputs // 2], axis=1)), self.bias)
-        if layout == "one, kept":
+        if one_row:
             blocks = math.gcd(outputs, _BLOCKS)
             matrix = ops.reshape(self.matrix, (-1, blocks, outputs // blocks))
             return StackedLinear(ops.transpose(matrix, (1, 0, 2)), self.bias)

@@ -132,7 +132,7 @@ class Model:
         alignments = [each.alignment for each in found if each.alignment is not None]
         if least_bytes(each.size for each in alignments) > self._max_answer_bytes:
             too_long = answer_too_long(self._max_answer_bytes)
-            # As a fault of the text: requests of the batch are run again, each alone.
+            # Counted as a fault of the text: requests of the batch are run again, each alone.
             raise Rejection(too_long.status, too_long.message, "model")
         return [_row(each, outputs, engine.labels) for each in found]
 

@@ -9,10 +9,10 @@ from keras_transformer.files import write_output
 
 
 class Labels:
-    """A list of strings, whose places are the ids; it is a target's `Tokenizer` of texts to label.
+    """A list of strings whose places are the ids: the target's tokenizer of a classifier.
 
     Args:
-        names: Strings, each once. `of_texts` finds them.
+        names: Strings, each once; see `of_texts`.
 
     Example:
 
@@ -26,7 +26,7 @@ class Labels:
 
     @classmethod
     def of_texts(cls, labels: Iterable[str]) -> "Labels":
-        """The labels that there are, in order; a blank one is none."""
+        """Collects the labels of a text, sorted; blank ones are left out."""
         return cls(sorted({label for label in labels if label.strip()}))
 
     @classmethod
@@ -51,7 +51,7 @@ class Labels:
 
     @property
     def model_bytes(self) -> bytes:
-        """The content of the file, which tells labels from others."""
+        """Content of the file, by which labels are compared."""
         return (json.dumps(self.names, ensure_ascii=False, indent=0) + "\n").encode("utf-8")
 
     @property
@@ -69,5 +69,5 @@ class Labels:
             )
 
     def tokenize(self, labels: Iterable[str], add_eos: bool = False) -> list[list[int]]:
-        """A list of the id of each label; nothing ends it."""
+        """Returns a list with the id of each label, without EOS."""
         return [self._ids[label] for label in labels]

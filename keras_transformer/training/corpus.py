@@ -75,7 +75,7 @@ class Corpus:
         if not recipe.with_sources:
             return (("", line) for line in iterate_lines(source))
         pairs = iterate_pairs(source, target)
-        if recipe.kind == "classifier" and target is None:
+        if recipe.gives_labels and target is None:
             return ((text, label) for label, text in pairs)
         return pairs if recipe.turns is None else _join(pairs, recipe.turns, target or source)
 
@@ -98,7 +98,7 @@ class Corpus:
             return Tokenizer.train_from_texts(lines, **{**options, "vocabulary_size": size})
 
         sources, targets = self._side(0), self._side(1)
-        if self.recipe.kind == "classifier":
+        if self.recipe.gives_labels:
             return learn(sources), Labels.of_texts(targets)
         if text.joint:
             joint = learn(itertools.chain(sources, targets))
@@ -117,7 +117,7 @@ class Corpus:
         """
         made, reports = {}, {}
         data, training = self.recipe.data, self.recipe.training
-        is_classifier = self.recipe.kind == "classifier"
+        is_classifier = self.recipe.gives_labels
         labels = tokenizers[1] if is_classifier else None
         for part in PARTS:
             is_training = part == "train"

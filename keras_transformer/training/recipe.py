@@ -16,7 +16,7 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.config.checks import with_sliding_window
+from keras_transformer.config.model_config import with_sliding_window
 from keras_transformer.declaration import check_keys, checked, declared, received
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
@@ -175,9 +175,19 @@ class Recipe:
         return self.model.get("kind", "transformer")
 
     @property
+    def config_class(self) -> type[ModelConfig]:
+        """Class of the model's configuration."""
+        return CONFIGURATIONS[self.kind]
+
+    @property
     def with_sources(self) -> bool:
-        """True if the model reads sources; a language model knows targets alone."""
-        return self.kind != "language_model"
+        """True for a model that reads sources; a language model reads targets alone."""
+        return not self.config_class.continues_source
+
+    @property
+    def gives_labels(self) -> bool:
+        """True for a classifier, whose targets are labels."""
+        return not self.config_class.writes_text
 
     @property
     def turns(self) -> Turns | None:
@@ -208,16 +218,15 @@ class Recipe:
         if target_vocabulary_size is not None:
             fields["target_vocabulary_size"] = target_vocabulary_size
             # Two vocabularies cannot share one table, so "all" means what they can share.
-            if self.kind != "classifier":
+            if not self.gives_labels:
                 fields.setdefault("tie_embeddings", "decoder")
-        if turn_id is not None and self.kind == "transformer":
+        if turn_id is not None and "turn_id" in self.config_class.__dataclass_fields__:
             fields["turn_id"] = turn_id
         try:
             if "preset" in self.model:
                 preset = self.model["preset"]
                 return TransformerConfig.from_preset(preset, vocabulary_size, **fields)
-            kind = CONFIGURATIONS[self.kind]
-            return kind(vocabulary_size=vocabulary_size, **fields)
+            return self.config_class(vocabulary_size=vocabulary_size, **fields)
         except ValueError as error:
             raise InputError(" ".join(f"{where}: model: {error!s:.400}".split())) from None
 

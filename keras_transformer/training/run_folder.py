@@ -150,7 +150,7 @@ class RunFolder:
         return Recipe.load(self.recipe_file, trained=True)
 
     def _target_file(self, recipe):
-        is_classifier = recipe.kind == "classifier"
+        is_classifier = recipe.gives_labels
         return self.path / ("labels.json" if is_classifier else "target_tokenizer.model")
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer | Labels]:

@@ -317,13 +317,14 @@ def test_kept_weights_give_the_same_through_all_loops(
     options = dict(beam_size=beam_size, min_length=18, max_length_ratio=20.0)
     ids = pad_to_few_shapes(SentenceTokenizer().tokenize([*texts, "5"], add_eos=True))
     wanted = search(model, ids, max_length=20, **options)
-    layouts, lay_out = [], model.step_weights
+    made, lay_out = [], model.step_weights
     monkeypatch.setattr(
-        model, "step_weights", lambda layout="many": layouts.append(layout) or lay_out(layout)
+        model,
+        "step_weights",
+        lambda *layout, **kept: made.append(layout) or lay_out(*layout, **kept),
     )
     found = frozen.translate(texts, **options)
-    one_row = together == beam_size == 1
-    assert layouts == ["one, kept" if one_row else "many, kept"]  # once for all loops
+    assert made == [(together == beam_size == 1, True)]  # once for all loops
     assert frozen.compilations == 1  # with capacity for 8, 16 and 20 tokens
     for row, each in enumerate(found):
         ids = np.asarray(wanted.ids)[row, 0]

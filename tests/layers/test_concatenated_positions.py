@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import reference
 from keras import ops
-from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import (
@@ -37,22 +36,6 @@ def test_is_the_product_of_both_side_by_side(rng, randomize, kind, start):
     both = np.concatenate([inputs, np.broadcast_to(positions, inputs.shape)], axis=2)
     expected = both @ weights["projection/kernel"]
     np.testing.assert_allclose(float64(layer(inputs, start_index=start)), expected, atol=1e-5)
-
-
-class KerasHarness(testing.TestCase):
-    """Not a name that pytest collects by itself, so that the name tells the test."""
-
-    def test_keras_own_layer_checks_pass(self):
-        self.run_layer_test(
-            ConcatenatedPositions,
-            init_kwargs={"positions": SinusoidalPositionalEncoding()},
-            input_shape=(2, 5, WIDTH),
-            expected_output_shape=(2, 5, WIDTH),
-            expected_num_trainable_weights=1,
-            expected_num_seed_generators=0,
-            supports_masking=True,
-            run_mixed_precision_check=False,
-        )
 
 
 def test_a_mask_is_passed_on():

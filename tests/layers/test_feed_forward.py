@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import reference
 from keras import ops
-from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import FeedForward
@@ -64,42 +63,3 @@ def test_dropout_zeroes_whole_inner_units_while_training_only(rng, randomize):
     errors = np.abs(candidates - outputs).max(axis=-1)
     assert errors.min() < 1e-6
     assert 0 < choices[errors.argmin()].mean() < 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            dict(intermediate_dim=0),
-            "`intermediate_dim` must be a positive integer. Received: ",
-        ),
-        (dict(dropout=1), "`dropout` must be in [0, 1). Received: dropout=1"),
-        (dict(dropout=-0.1), "`dropout` must be in [0, 1). Received: dropout=-0.1"),
-    ],
-)
-def test_a_bad_argument_is_named(arguments, message):
-    with pytest.raises(ValueError) as caught:
-        FeedForward(**{"intermediate_dim": INNER, **arguments})
-    assert message in str(caught.value)
-
-
-def test_config_round_trip_keeps_every_argument():
-    layer = FeedForward(INNER, activation="gelu", dropout=0.25, name="thinking")
-    copy = FeedForward.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    assert (copy.intermediate_dim, copy.dropout, copy.name) == (INNER, 0.25, "thinking")
-    assert copy.activation is keras.activations.gelu
-
-
-class KerasHarness(testing.TestCase):
-    def test_keras_own_layer_checks_pass(self):
-        self.run_layer_test(
-            FeedForward,
-            init_kwargs={"intermediate_dim": INNER, "dropout": 0.1},
-            input_shape=(BATCH, LENGTH, WIDTH),
-            expected_output_shape=(BATCH, LENGTH, WIDTH),
-            expected_num_trainable_weights=4,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=1,
-            supports_masking=True,
-        )

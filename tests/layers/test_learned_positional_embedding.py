@@ -1,11 +1,9 @@
 """LearnedPositionalEmbedding: a table of positions and nothing else."""
 
-import keras
 import numpy as np
 import pytest
 import reference
 from keras import ops
-from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import LearnedPositionalEmbedding
@@ -87,39 +85,3 @@ def test_initial_rows_have_the_size_of_a_token_vector():
     layer.build((None, None, 101))
     table = reference.weights_of(layer)["embeddings"]
     assert abs(table.std() * 101**0.5 - 1) < 0.03
-
-
-def test_the_mask_of_an_embedding_travels_on():
-    ids = keras.Input((3,), dtype="int32")
-    hidden = keras.layers.Embedding(17, WIDTH, mask_zero=True)(ids)
-    encoded = LearnedPositionalEmbedding(MAX_LENGTH)(hidden)
-    model = keras.Model(ids, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
-    encoded, pooled = (float64(x) for x in model(np.array([[5, 7, 0]])))
-    np.testing.assert_allclose(pooled[0], encoded[0, :2].mean(0), atol=1e-6)
-
-
-@pytest.mark.parametrize("max_length", [0, -3])
-def test_a_bad_length_is_named(max_length):
-    with pytest.raises(ValueError, match=f"Received: max_length={max_length}"):
-        LearnedPositionalEmbedding(max_length)
-
-
-def test_config_round_trip_keeps_the_length():
-    layer = LearnedPositionalEmbedding(MAX_LENGTH, name="where")
-    copy = LearnedPositionalEmbedding.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    assert (copy.max_length, copy.name) == (MAX_LENGTH, "where")
-
-
-class KerasHarness(testing.TestCase):
-    def test_keras_own_layer_checks_pass(self):
-        self.run_layer_test(
-            LearnedPositionalEmbedding,
-            init_kwargs={"max_length": MAX_LENGTH},
-            input_shape=(BATCH, LENGTH, WIDTH),
-            expected_output_shape=(BATCH, LENGTH, WIDTH),
-            expected_num_trainable_weights=1,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=0,
-            supports_masking=True,
-        )

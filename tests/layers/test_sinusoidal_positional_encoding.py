@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import reference
 from keras import ops
-from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import SinusoidalPositionalEncoding
@@ -111,39 +110,3 @@ def test_the_length_may_be_unknown_when_a_model_is_built():
         outputs = float64(model(np.zeros((1, length, WIDTH), "float32")))[0]
         expected = reference.positional_encoding(length, WIDTH)
         np.testing.assert_allclose(outputs, expected, atol=2e-6)
-
-
-def test_the_mask_of_an_embedding_travels_on():
-    ids = keras.Input((3,), dtype="int32")
-    hidden = keras.layers.Embedding(17, WIDTH, mask_zero=True)(ids)
-    encoded = SinusoidalPositionalEncoding()(hidden)
-    model = keras.Model(ids, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
-    encoded, pooled = (float64(x) for x in model(np.array([[5, 7, 0]])))
-    np.testing.assert_allclose(pooled[0], encoded[0, :2].mean(0), atol=1e-6)
-
-
-@pytest.mark.parametrize("max_wavelength", [0, -3])
-def test_a_bad_wavelength_is_named(max_wavelength):
-    with pytest.raises(ValueError, match=f"Received: max_wavelength={max_wavelength}"):
-        SinusoidalPositionalEncoding(max_wavelength)
-
-
-def test_config_round_trip_keeps_the_wavelength():
-    layer = SinusoidalPositionalEncoding(37, name="where")
-    copy = SinusoidalPositionalEncoding.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    assert (copy.max_wavelength, copy.name) == (37, "where")
-
-
-class KerasHarness(testing.TestCase):
-    def test_keras_own_layer_checks_pass(self):
-        self.run_layer_test(
-            SinusoidalPositionalEncoding,
-            init_kwargs={"max_wavelength": 37},
-            input_shape=(BATCH, LENGTH, WIDTH),
-            expected_output_shape=(BATCH, LENGTH, WIDTH),
-            expected_num_trainable_weights=0,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=0,
-            supports_masking=True,
-        )

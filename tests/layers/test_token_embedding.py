@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import reference
 from keras import ops
-from keras.src import testing
 from reference import float64
 
 from keras_transformer.layers import TokenEmbedding
@@ -82,34 +81,3 @@ def test_each_id_trains_its_own_row(pull_back):
     expected = np.zeros_like(table)
     expected[3], expected[5] = 2 * math.sqrt(WIDTH), math.sqrt(WIDTH)
     np.testing.assert_allclose(pull(np.ones((1, 3, WIDTH))), expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [((0, WIDTH), "vocabulary_size=0"), ((VOCABULARY, -1), "model_dim=-1")],
-)
-def test_a_bad_size_is_named(arguments, message):
-    with pytest.raises(ValueError, match=f"must be a positive integer. Received: {message}"):
-        TokenEmbedding(*arguments)
-
-
-def test_config_round_trip_keeps_the_sizes():
-    layer = TokenEmbedding(VOCABULARY, WIDTH, name="words")
-    copy = TokenEmbedding.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    assert (copy.vocabulary_size, copy.model_dim, copy.name) == (VOCABULARY, WIDTH, "words")
-
-
-class KerasHarness(testing.TestCase):
-    def test_keras_own_layer_checks_pass(self):
-        self.run_layer_test(
-            TokenEmbedding,
-            init_kwargs={"vocabulary_size": VOCABULARY, "model_dim": WIDTH},
-            input_shape=(BATCH, LENGTH),
-            input_dtype="int32",
-            expected_output_shape=(BATCH, LENGTH, WIDTH),
-            expected_num_trainable_weights=1,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=0,
-            supports_masking=True,
-        )

@@ -56,9 +56,9 @@ def test_a_configuration_is_checked_as_a_transformers():
     for fields, message in (
         ({"num_heads": 3}, "`num_heads` must divide `model_dim`"),
         ({"pooling": "sum"}, "`pooling` must be one of mean, max, attention"),
-        ({"word_dropout": 1.0}, "`word_dropout` must be in"),
-        ({"num_decoder_layers": 2}, "A classifier has no `num_decoder_layers`. Received: num_deco"),
-        ({"tie_embeddings": "all"}, "A classifier has no `tie_embeddings`"),
+        ({"word_dropout": 1.0}, "`word_dropout` must be a number of"),
+        ({"num_decoder_layers": 2}, "There is no option `num_decoder_layers`"),
+        ({"tie_embeddings": "all"}, "There is no option `tie_embeddings`"),
         ({"activation": "reul"}, "`activation` must be the name of a Keras activation"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,49 +1,158 @@
+"""Encoder and decoder: stacks of blocks, against NumPy, and the masks that reach every block."""
+
 import keras
+import numpy as np
 import pytest
+import reference
+from keras import ops
+from pairwise import POLICIES
+from reference import float64
 
 from keras_transformer import TransformerConfig
+from keras_transformer.cache import KeyValue
+from keras_transformer.config import ClassifierConfig, LanguageModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder
+
+BATCH, TARGET, SOURCE, HEADS, KEY_DIM = 2, 5, 7, 3, 11
+WIDTH = HEADS * KEY_DIM
+TARGET_REAL = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], bool)
+SOURCE_REAL = np.array([[1, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0]], bool)
+TOLERANCE = dict(zip(POLICIES, (2e-5, 1e-1, 2e-2), strict=True))
+BOTH = pytest.mark.parametrize("stack_class", [Encoder, Decoder])
+# Before and after a norm, in each precision; the two are independent.
+PRECISIONS = pytest.mark.parametrize(
+    ("policy", "normalize_first"),
+    [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)],
+)
 
 
 def config(**fields):
-    return TransformerConfig(
-        11,
-        model_dim=6,
-        num_heads=3,
-        intermediate_dim=5,
-        num_encoder_layers=2,
-        num_decoder_layers=3,
-        **fields,
+    sizes = dict(model_dim=WIDTH, num_heads=HEADS, intermediate_dim=13)
+    layers = dict(num_encoder_layers=2, num_decoder_layers=2, dropout=0.3)
+    return TransformerConfig(29, **{**sizes, **layers, **fields})
+
+
+def built(randomize, stack_class, policy="float32", **fields):
+    stack = stack_class(config(**fields), dtype=policy)
+    stack.build(*[(None, None, WIDTH)] * (1 + (stack_class is Decoder)))
+    return randomize(stack)
+
+
+@pytest.fixture
+def target(rng):
+    return rng.normal(size=(BATCH, TARGET, WIDTH)).astype("float32")
+
+
+@pytest.fixture
+def source(rng):
+    return rng.normal(size=(BATCH, SOURCE, WIDTH)).astype("float32")
+
+
+@PRECISIONS
+@BOTH
+def test_equals_the_numpy_oracle(target, source, randomize, stack_class, normalize_first, policy):
+    fields = dict(normalize_first=normalize_first, layer_norm_epsilon=1e-2)
+    stack = built(randomize, stack_class, policy, **fields)
+    weights = reference.weights_of(stack)
+    if stack_class is Encoder:
+        outputs, real = stack(source, padding_mask=SOURCE_REAL), SOURCE_REAL
+        expected = reference.encoder(weights, stack.config, source, SOURCE_REAL)
+    else:
+        real = TARGET_REAL
+        masks = dict(decoder_padding_mask=TARGET_REAL, encoder_padding_mask=SOURCE_REAL)
+        outputs = stack(target, source, **masks)
+        expected = reference.decoder(
+            weights, stack.config, target, source, TARGET_REAL, SOURCE_REAL
+        )
+    assert keras.backend.standardize_dtype(outputs.dtype) == stack.compute_dtype
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(
+        float64(outputs)[real] / scale, expected[real] / scale, atol=TOLERANCE[policy]
     )
 
 
-@pytest.mark.parametrize(("stack_class", "blocks"), [(Encoder, 2), (Decoder, 3)])
+@BOTH
+def test_the_masks_of_embeddings_reach_every_block_and_travel_on(rng, randomize, stack_class):
+    count = 1 + (stack_class is Decoder)
+    real = [TARGET_REAL, SOURCE_REAL][:count]
+    ids = [each * 3 for each in real]
+    inputs = [keras.Input((each.shape[1],), dtype="int32") for each in ids]
+    embeddings = [keras.layers.Embedding(29, WIDTH, mask_zero=True) for _ in inputs]
+    stack = built(randomize, stack_class)
+    hidden = stack(*(embed(each) for embed, each in zip(embeddings, inputs, strict=True)))
+    pooled = keras.layers.GlobalAveragePooling1D()(hidden)
+    model = keras.Model(inputs, [hidden, pooled])
+    before, pooled = (float64(x) for x in model(ids))
+    vectors = [np.asarray(embed(each)) for embed, each in zip(embeddings, ids, strict=True)]
+    names = ("decoder_padding_mask", "encoder_padding_mask") if count == 2 else ("padding_mask",)
+    explicit = float64(stack(*vectors, **dict(zip(names, real, strict=True))))
+    np.testing.assert_array_equal(before[TARGET_REAL], explicit[TARGET_REAL])
+    assert np.abs(float64(stack(*vectors)) - before)[TARGET_REAL].max() > 1e-3
+    np.testing.assert_allclose(pooled, np.stack([before[0, :3].mean(0), before[1, 0]]), atol=1e-5)
+    for embedding in embeddings:
+        table = np.array(embedding.get_weights()[0])
+        table[0] = 5 * rng.normal(size=table[0].shape)
+        embedding.set_weights([table])
+    np.testing.assert_array_equal(float64(model(ids)[0])[TARGET_REAL], before[TARGET_REAL])
+
+
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_a_stack_has_its_own_number_of_blocks_and_a_norm_after_pre_norm_ones(
-    stack_class, blocks, normalize_first
-):
-    stack = stack_class(config(normalize_first=normalize_first))
-    assert len(stack.blocks) == blocks
-    assert (stack.final_norm is not None) == normalize_first
-
-
-@pytest.mark.parametrize("stack_class", [Encoder, Decoder])
-def test_every_block_is_made_as_the_configuration_says(stack_class):
-    fields = dict(
-        dropout=0.25,
-        activation="gelu",
-        attention_dropout=0.125,
-        feed_forward_dropout=0.5,
-        layer_norm_epsilon=0.03,
+def test_steps_through_the_caches_equal_one_call(target, source, randomize, normalize_first):
+    decoder = built(randomize, Decoder, normalize_first=normalize_first)
+    expected, scores = decoder(
+        target, source, encoder_padding_mask=SOURCE_REAL, return_attention_scores=True
     )
+    expected = float64(expected)
+    key_values = decoder.project_encoder_sequence(ops.convert_to_tensor(source))
+    assert [tuple(key.shape) for key, _ in key_values] == [(BATCH, HEADS, KEY_DIM, SOURCE)] * 2
+    caches = (KeyValue.empty(BATCH, HEADS, TARGET, KEY_DIM, KEY_DIM, "float32"),) * 2
+    for i in range(TARGET):
+        outputs, caches, attention = decoder.step(
+            ops.convert_to_tensor(target[:, i : i + 1]),
+            caches,
+            i,
+            (np.arange(TARGET) <= i)[None, None, None],
+            key_values,
+            SOURCE_REAL[:, None, None],
+        )
+        np.testing.assert_allclose(float64(outputs), expected[:, i : i + 1], atol=1e-5)
+        for seen, whole in zip(attention, scores, strict=True):
+            np.testing.assert_allclose(float64(seen), float64(whole)[:, :, i : i + 1], atol=1e-5)
+            assert not (float64(seen) * ~SOURCE_REAL[:, None, None]).any()
+
+
+@BOTH
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_a_pre_norm_stack_ends_with_a_normalization(source, stack_class, normalize_first):
+    stack = stack_class(config(normalize_first=normalize_first, num_decoder_layers=3))
+    assert len(stack.blocks) == (2 if stack_class is Encoder else 3)
+    assert (stack.final_norm is not None) == normalize_first
+    outputs = float64(stack(source))
+    np.testing.assert_allclose(outputs.mean(-1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(outputs.std(-1), 1.0, atol=1e-3)
+
+
+@BOTH
+def test_every_block_is_made_as_the_configuration_says(stack_class):
+    fields = dict(dropout=0.25, activation="gelu", attention_dropout=0.125)
+    fields |= dict(feed_forward_dropout=0.5, layer_norm_epsilon=0.03)
     for block in stack_class(config(**fields)).blocks:
         for name, value in fields.items():
             made = getattr(block, name)
             assert (keras.activations.serialize(made) if name == "activation" else made) == value
 
 
-@pytest.mark.parametrize("stack_class", [Encoder, Decoder])
-def test_a_stack_survives_its_configuration(stack_class):
-    stack = stack_class(config(normalize_first=True), name="mine")
+@pytest.mark.parametrize(
+    ("stack_class", "made"),
+    [
+        (Encoder, config(normalize_first=True)),
+        (Decoder, config()),
+        (Encoder, ClassifierConfig(29, pooling="max")),
+        (Decoder, LanguageModelConfig(29, sliding_window=3)),
+    ],
+)
+def test_a_stack_survives_its_configuration(stack_class, made):
+    stack = stack_class(made, name="mine", dtype="mixed_bfloat16")
     again = stack_class.from_config(stack.get_config())
-    assert (again.config, again.name) == (stack.config, "mine")
+    assert (again.config, again.name, again.compute_dtype) == (made, "mine", "bfloat16")
+    assert again.get_config() == stack.get_config()

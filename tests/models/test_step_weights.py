@@ -11,18 +11,20 @@ from keras_transformer.models.step_weights import Linear, SplitLinear, StackedLi
 LENGTH, WIDTH, OUTPUTS = 3, 5, 7
 
 
-@pytest.mark.parametrize("layout", ["many", "one", "many, kept", "one, kept"])
+@pytest.mark.parametrize("one_row", [None, False, True])  # None: not kept
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("outputs", [1, 6, 7, 8])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_each_layout_gives_the_same_product(rng, monkeypatch, layout, rows, outputs, with_bias):
+def test_each_layout_gives_the_same_product(rng, monkeypatch, one_row, rows, outputs, with_bias):
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 2 * WIDTH)
     matrix, bias = rng.normal(size=(WIDTH, outputs)), rng.normal(size=outputs)
     inputs = rng.normal(size=(rows, WIDTH))
     arrays = [ops.convert_to_tensor(each.astype("float32")) for each in (matrix, bias, inputs)]
-    linear = Linear(arrays[0], arrays[1] if with_bias else None).with_layout(layout)
-    kinds = {"one, kept": StackedLinear, "many, kept": SplitLinear if outputs > 1 else Linear}
-    assert type(linear) is kinds.get(layout, Linear)
+    linear = Linear(arrays[0], arrays[1] if with_bias else None)
+    if one_row is not None:
+        linear = linear.to_kept(one_row)
+    kinds = {True: StackedLinear, False: SplitLinear if outputs > 1 else Linear, None: Linear}
+    assert type(linear) is kinds[one_row]
     expected = inputs @ matrix + (bias if with_bias else 0.0)
     np.testing.assert_allclose(np.asarray(linear(arrays[2])), expected, rtol=1e-5, atol=1e-5)
 
@@ -30,9 +32,9 @@ def test_each_layout_gives_the_same_product(rng, monkeypatch, layout, rows, outp
 def test_no_matrix_is_cut_in_two_for_a_gpu(monkeypatch):
     monkeypatch.setattr(step_weights, "_LEAST_SPLIT", 1)
     linear = Linear(ops.ones((WIDTH, OUTPUTS)), None)
-    assert isinstance(linear.with_layout("many, kept"), SplitLinear)
+    assert isinstance(linear.to_kept(one_row=False), SplitLinear)
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", "gpu:0"])
-    assert linear.with_layout("many, kept") is linear
+    assert linear.to_kept(one_row=False) is linear
 
 
 def test_a_table_is_multiplied_as_it_lies(rng):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.layers import SinusoidalPositionalEncoding
-from keras_transformer.models.turns import turn_numbers
+from keras_transformer.models.stacks import turn_numbers
 
 TURN = 4
 # Three turns, and one; a separator begins the turn after it.
@@ -95,5 +95,5 @@ def test_layers_over_turns_need_a_separator():
     with pytest.raises(ValueError, match="`turn_layers` needs sources whose turns a token separat"):
         model_of(turn_id=None)
     for wrong in (-1, True, 1.5):
-        with pytest.raises(ValueError, match="`turn_layers` must be 0 or a positive integer"):
+        with pytest.raises(ValueError, match="`turn_layers` must be an integer of at least 0"):
             model_of(turn_layers=wrong)

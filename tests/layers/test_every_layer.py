@@ -1,0 +1,176 @@
+"""Every layer passes Keras' own checks, survives its configuration, and names a bad argument."""
+
+import keras
+import numpy as np
+import pytest
+from keras.src import testing
+from reference import float64
+
+from keras_transformer.layers import (
+    ConcatenatedPositions,
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    LearnedPositionalEmbedding,
+    MultiHeadAttention,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+)
+
+BATCH, QUERY, KEY, WIDTH, OTHER = 2, 5, 7, 12, 17
+BLOCK = {"intermediate_dim": 13, "num_heads": 3, "dropout": 0.1}
+ONE, TWO = (BATCH, QUERY, WIDTH), (BATCH, KEY, OTHER)
+NORM, FEED, ATTENTION = 2, 4, 8  # weights of a part
+# A layer, its arguments, the shapes of its inputs, its weights and generators of random numbers.
+LAYERS = {
+    "attention": (
+        MultiHeadAttention,
+        {"num_heads": 3, "key_dim": 11, "dropout": 0.1},
+        {"query_shape": ONE, "value_shape": TWO},
+        (ATTENTION, 1),
+    ),
+    "encoder_block": (EncoderBlock, BLOCK, ONE, (ATTENTION + FEED + 2 * NORM, 1)),
+    "decoder_block": (
+        DecoderBlock,
+        BLOCK,
+        {"decoder_sequence_shape": ONE, "encoder_sequence_shape": TWO},
+        (2 * ATTENTION + FEED + 3 * NORM, 1),
+    ),
+    "decoder_only": (DecoderBlock, BLOCK, ONE, (ATTENTION + FEED + 2 * NORM, 1)),
+    "feed_forward": (FeedForward, {"intermediate_dim": 13, "dropout": 0.1}, ONE, (FEED, 1)),
+    "learned": (LearnedPositionalEmbedding, {"max_length": 11}, ONE, (1, 0)),
+    "sinusoidal": (SinusoidalPositionalEncoding, {"max_wavelength": 37}, ONE, (0, 0)),
+    "concatenated": (
+        ConcatenatedPositions,
+        {"positions": SinusoidalPositionalEncoding()},
+        ONE,
+        (1, 0),
+    ),
+    "embedding": (TokenEmbedding, {"vocabulary_size": 23, "model_dim": WIDTH}, (2, 5), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_keras_own_layer_checks_pass(name):
+    layer, arguments, shapes, (weights, generators) = LAYERS[name]
+    options = {} if name != "embedding" else {"input_dtype": "int32"}
+    if isinstance(shapes, dict):
+        options["run_training_check"] = False  # It feeds one input.
+    if name == "concatenated":
+        options["run_mixed_precision_check"] = False
+    testing.TestCase().run_layer_test(
+        layer,
+        init_kwargs=arguments,
+        input_shape=shapes,
+        expected_output_shape=ONE,
+        expected_num_trainable_weights=weights,
+        expected_num_non_trainable_weights=0,
+        expected_num_seed_generators=generators,
+        supports_masking=True,
+        **options,
+    )
+
+
+CONFIGURED = [
+    (
+        MultiHeadAttention,
+        dict(num_heads=3, key_dim=11, value_dim=13, dropout=0.25, use_bias=False)
+        | dict(num_kv_heads=1, sliding_window=3, positions="relative", max_distance=5),
+    ),
+    *(
+        (
+            block,
+            dict(intermediate_dim=13, num_heads=3, dropout=0.1, normalize_first=True)
+            | dict(attention_dropout=0.2, feed_forward_dropout=0.3, layer_norm_epsilon=1e-3)
+            | dict(key_dim=10, num_kv_heads=1, sliding_window=3, positions="rotary"),
+        )
+        for block in (EncoderBlock, DecoderBlock)
+    ),
+    (FeedForward, dict(intermediate_dim=13, dropout=0.25)),
+    (LearnedPositionalEmbedding, dict(max_length=11)),
+    (SinusoidalPositionalEncoding, dict(max_wavelength=37)),
+    (TokenEmbedding, dict(vocabulary_size=23, model_dim=7)),
+]
+
+
+@pytest.mark.parametrize(("layer_class", "arguments"), CONFIGURED)
+def test_config_round_trip_keeps_every_argument(layer_class, arguments):
+    layer = layer_class(**arguments, name="mine", dtype="mixed_bfloat16")
+    copy = layer_class.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert {name: getattr(copy, name) for name in arguments} == arguments
+    assert (copy.name, copy.compute_dtype) == ("mine", "bfloat16")
+
+
+@pytest.mark.parametrize("layer_class", [EncoderBlock, DecoderBlock, FeedForward])
+def test_config_round_trip_keeps_the_activation(layer_class):
+    arguments = {"intermediate_dim": 13, "num_heads": 3, "activation": "gelu"}
+    if layer_class is FeedForward:
+        del arguments["num_heads"]
+    copy = layer_class.from_config(layer_class(**arguments).get_config())
+    assert copy.activation is keras.activations.gelu
+
+
+INTEGER, RATE = "must be a positive integer. Received: ", "must be in [0, 1). Received: "
+REQUIRED = {
+    MultiHeadAttention: {"num_heads": 3, "key_dim": 11},
+    **dict.fromkeys((EncoderBlock, DecoderBlock), {"intermediate_dim": 13, "num_heads": 3}),
+    FeedForward: {"intermediate_dim": 13},
+    TokenEmbedding: {"vocabulary_size": 23, "model_dim": 7},
+}
+BAD_BLOCKS = [
+    ("intermediate_dim", 0, INTEGER),
+    ("num_heads", -1, INTEGER),
+    ("key_dim", 0, INTEGER),
+    ("dropout", 1.5, RATE),
+    ("attention_dropout", 1, RATE),
+    ("feed_forward_dropout", -1, RATE),
+]
+BAD = [
+    *((EncoderBlock, *each) for each in BAD_BLOCKS),
+    *((DecoderBlock, *each) for each in (*BAD_BLOCKS, ("num_cross_heads", 0, INTEGER))),
+    (MultiHeadAttention, "num_heads", 0, INTEGER),
+    (MultiHeadAttention, "num_heads", "2", INTEGER),
+    (MultiHeadAttention, "num_heads", 2.0, INTEGER),
+    (MultiHeadAttention, "key_dim", -1, INTEGER),
+    (MultiHeadAttention, "value_dim", 0, INTEGER),
+    (MultiHeadAttention, "num_kv_heads", 0, INTEGER),
+    (MultiHeadAttention, "num_kv_heads", 2, "must divide `num_heads`. Received: num_heads=3, "),
+    (MultiHeadAttention, "sliding_window", True, INTEGER),
+    (MultiHeadAttention, "sliding_window", 0, INTEGER),
+    (MultiHeadAttention, "max_distance", -1, INTEGER),
+    (MultiHeadAttention, "positions", "absolute", "must be one of rotary, relative. Received: "),
+    (MultiHeadAttention, "dropout", 1.0, RATE),
+    (FeedForward, "intermediate_dim", 0, INTEGER),
+    (FeedForward, "dropout", 1, RATE),
+    (FeedForward, "dropout", -0.1, RATE),
+    (LearnedPositionalEmbedding, "max_length", 0, INTEGER),
+    (LearnedPositionalEmbedding, "max_length", -3, INTEGER),
+    (SinusoidalPositionalEncoding, "max_wavelength", 0, "must be a positive number. Received: "),
+    (TokenEmbedding, "vocabulary_size", 0, INTEGER),
+    (TokenEmbedding, "model_dim", -1, INTEGER),
+]
+
+
+@pytest.mark.parametrize(("layer_class", "name", "value", "rule"), BAD)
+def test_a_bad_argument_is_named(layer_class, name, value, rule):
+    required = REQUIRED.get(layer_class, {})
+    with pytest.raises(ValueError) as caught:
+        layer_class(**{**required, name: value})
+    assert f"`{name}` {rule}{name}={value!r}." in str(caught.value)
+
+
+def test_rotary_positions_need_pairs_of_features():
+    with pytest.raises(ValueError, match="need an even `key_dim`. Received: key_dim=11"):
+        MultiHeadAttention(3, 11, positions="rotary")
+
+
+@pytest.mark.parametrize(
+    "layer", [LearnedPositionalEmbedding(11), SinusoidalPositionalEncoding()], ids=repr
+)
+def test_the_mask_of_an_embedding_travels_through_positions(layer):
+    ids = keras.Input((3,), dtype="int32")
+    encoded = layer(keras.layers.Embedding(17, 7, mask_zero=True)(ids))
+    model = keras.Model(ids, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
+    encoded, pooled = (float64(x) for x in model(np.array([[5, 7, 0]])))
+    np.testing.assert_allclose(pooled[0], encoded[0, :2].mean(0), atol=1e-6)
