@@ -41,8 +41,8 @@ class Bound:
 
     score: float = 1e-3
     worst_score: float = 1e-3
-    regret: float = 2e-3
-    worst_regret: float = 0.2
+    regret: float = 5e-4
+    worst_regret: float = 0.05
     others: float = 0.02
     samples: float = 0.02
     floor: float = 1e-3
