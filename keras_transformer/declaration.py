@@ -14,8 +14,7 @@ import pydantic
 
 from keras_transformer.errors import InputError, did_you_mean
 
-# Built with its first use: an import alone stays quick.
-STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
+STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
 FLOAT32 = 2.0**127
 """Limit of numbers that a program holds in float32."""
 INT32 = 2**31
@@ -71,6 +70,17 @@ def declared(options: _Declared) -> _Declared:
             validate(self, *args[len(named) :], **named, **values)
 
     made.__init__ = __init__
+    return made
+
+
+@dataclass_transform(frozen_default=True)
+def inherited(options: _Declared) -> _Declared:
+    """Makes a frozen dataclass of `option` fields for declared classes to inherit.
+
+    Its own schema, which takes pydantic milliseconds, is not built.
+    """
+    config = pydantic.ConfigDict(**STRICT, defer_build=True)
+    made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=config)
     return made
 
 

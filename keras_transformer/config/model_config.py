@@ -4,13 +4,13 @@ import dataclasses
 import functools
 from typing import Any, ClassVar, Literal, Self
 
-from keras_transformer.declaration import declared, option
+from keras_transformer.declaration import inherited, option
 
 named = functools.partial(option, kw_only=True)
 """Declares a field that is given by its name alone."""
 
 
-@declared
+@inherited
 class ModelConfig:
     """Sizes, rates and switches of a model.
 
@@ -77,7 +77,7 @@ class ModelConfig:
         return cls(**{k: v for k, v in fields.items() if k in known or v not in (None, 0, "none")})
 
 
-@declared
+@inherited
 class VocabularyFields(ModelConfig):
     """Fields of a model that reads one language and writes another."""
 

@@ -7,7 +7,7 @@ import pydantic
 
 from keras_transformer.config.checks import check_activation, check_choice, check_divides
 from keras_transformer.config.model_config import ModelConfig, VocabularyFields, named
-from keras_transformer.declaration import declared, option
+from keras_transformer.declaration import declared, inherited, option
 
 NO_LABEL = -1
 """Label of a row of padding, which does not count."""
@@ -57,7 +57,7 @@ def _heads(of):
     return named(None, words, strict=False)
 
 
-@declared
+@inherited
 class BlockFields(ModelConfig):
     """Fields of every block of a Transformer, of its embeddings and positions."""
 
@@ -201,7 +201,7 @@ class BlockFields(ModelConfig):
         return blocks * block + 3 * self.output_vocabulary_size
 
 
-@declared
+@inherited
 class EncoderFields:
     """Fields of a model that reads a source."""
 
@@ -209,7 +209,7 @@ class EncoderFields:
     encoder_heads: _Heads = _heads("in the encoder")
 
 
-@declared
+@inherited
 class DecoderFields:
     """Fields of a model that writes text."""
 
