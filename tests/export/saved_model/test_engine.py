@@ -179,7 +179,7 @@ def test_an_older_export_still_translates_and_says_what_it_lacks(older, exported
 
 @pytest.mark.parametrize("received", ["a man", ["a man", None], ["a man", "\ud800"]])
 def test_what_is_no_list_of_strings_is_refused(exported, received):
-    with pytest.raises(InputError, match="^`texts` must be .* Received: .*$"):
+    with pytest.raises(InputError, match="^(Text 2: )?`texts` must be .* Received: .*$"):
         exported.translate(received)
 
 
