@@ -155,7 +155,11 @@ BAD_INPUTS = {
     "an unknown key": (nothing, [*TRAIN, "--set", "training.epoch=1"], "Did you mean `epochs`?"),
     "an unknown section": (nothing, [*TRAIN, "--set", "trainng.epochs=1"], "Did you mean"),
     "an impossible size": (nothing, [*TRAIN, "--set", "model.num_heads=7"], "must divide"),
-    "a negative rate": (nothing, [*TRAIN, "--set", "model.dropout=-1"], "`dropout` must be in"),
+    "a negative rate": (
+        nothing,
+        [*TRAIN, "--set", "model.dropout=-1"],
+        "`dropout` must be a number",
+    ),
     "too large a vocabulary": (
         nothing,
         [*TRAIN, "--set", "text.vocabulary_size=50000"],
@@ -296,7 +300,7 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("keras-transformer: `replicas` must be a positive integer.")
+    assert line.startswith("keras-transformer: `replicas` must be a positive integer, or auto.")
 
 
 def new_process(code, folder, **environment):

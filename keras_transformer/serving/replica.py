@@ -190,6 +190,9 @@ def _call(engine, name, columns, signature):
     elif name == "sample":
         options["sampling"] = True
         options |= {option: columns[option][0] for option in PER_BATCH}
+        # Out of range, and NaN: the nearest that sampling takes, as in the signature.
+        options["temperature"] = max(1e-6, options["temperature"])
+        options["top_p"] = min(1.0, max(1e-6, options["top_p"]))
         options |= {"seed": columns["seed"]} if "seed" in columns else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Texts that are cut.

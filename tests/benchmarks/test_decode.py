@@ -180,7 +180,7 @@ def test_a_trained_run_is_measured_side_by_side(run, source):
         ({"source_file": "no.en"}, "no.en: no such file"),
         ({"engines": ["keras_hub"]}, "engine='keras_hub'"),
         ({"beam_size": 0}, "beam_size=0"),
-        ({"length_penalty": -1.0}, "length_penalty=-1.0"),
+        ({"length_penalty": -1.0}, "`length_penalty` must be a number of at least 0"),
     ],
 )
 def test_a_wrong_option_of_a_corpus_is_a_users_mistake(run, source, options, expected):

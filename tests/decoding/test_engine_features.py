@@ -321,7 +321,7 @@ def test_kept_weights_give_the_same_through_all_loops(
     monkeypatch.setattr(
         model,
         "step_weights",
-        lambda *layout, **kept: made.append(layout) or lay_out(*layout, **kept),
+        lambda one_row, kept: made.append((one_row, kept)) or lay_out(one_row, kept),
     )
     found = frozen.translate(texts, **options)
     assert made == [(together == beam_size == 1, True)]  # once for all loops
