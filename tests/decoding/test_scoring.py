@@ -26,11 +26,11 @@ def by_hand(model, source, target, layer):
         hidden = block(hidden, encoded, encoder_padding_mask=source_mask)
     block = model.decoder.blocks[layer]
 
-    def attend(x):
-        return block.self_attention(x, x, use_causal_mask=True)
-
-    hidden = block._add(hidden, block.self_attention_norm, attend)
-    query = block.cross_attention_norm(hidden) if block.normalize_first else hidden
+    first, norm = block.normalize_first, block.self_attention_norm
+    query = norm(hidden) if first else hidden
+    hidden = hidden + block.self_attention(query, query, use_causal_mask=True)
+    hidden = hidden if first else norm(hidden)
+    query = block.cross_attention_norm(hidden) if first else hidden
     _, weights = block.cross_attention(
         query, encoded, attention_mask=masks.key_mask(source_mask), return_attention_scores=True
     )
