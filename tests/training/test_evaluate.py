@@ -119,7 +119,7 @@ def log_probability(model, ids):
         start = max(0, math.ceil((place + 1 - WINDOW) / (WINDOW - OVERLAP))) * (WINDOW - OVERLAP)
         assert place - start >= min(place, OVERLAP)
         read = np.array([[BOS_ID, *ids[start:place]]])
-        logits = np.asarray(model((read, read)), "float64")[0, -1]
+        logits = np.asarray(model(read), "float64")[0, -1]
         total += logits[token] - np.log(np.exp(logits).sum())
     return total
 
