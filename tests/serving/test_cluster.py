@@ -127,7 +127,9 @@ def test_a_node_that_dies_under_load_costs_its_batches_alone(cluster, light):
     for each in asking:
         each.join()
     assert killed
-    assert set(statuses) <= {200, 503} and statuses.count(503) <= 64, statuses.count(503)
+    # 500 is the answer of Ray's proxy where the front end was on the node.
+    lost = len(statuses) - statuses.count(200)
+    assert set(statuses) <= {200, 500, 503} and lost <= 64, lost
     assert statuses[-8:] == [200] * 8
 
 
