@@ -115,6 +115,8 @@ def test_a_node_that_dies_under_load_costs_its_batches_alone(cluster, light):
         while not stop.is_set():
             body = {"inputs": ["two dogs sleeps in the park."]}
             statuses.append(request(8631, "/v1/models/light:predict", body)[0])
+            if statuses[-1] != 200:
+                time.sleep(1)  # Retry-After
 
     asking = [threading.Thread(target=ask) for _ in range(8)]
     for each in asking:
@@ -122,7 +124,8 @@ def test_a_node_that_dies_under_load_costs_its_batches_alone(cluster, light):
     time.sleep(3)
     cluster.remove_node(cluster.second, allow_graceful=False)
     killed = len(statuses)
-    wait(lambda: statuses[killed + 40 :].count(200) > 40)
+    # Until Ray has noticed, batches still go to the dead node.
+    wait(lambda: len(statuses) > killed + 80 and set(statuses[-80:]) == {200})
     stop.set()
     for each in asking:
         each.join()
@@ -130,7 +133,6 @@ def test_a_node_that_dies_under_load_costs_its_batches_alone(cluster, light):
     # 500 is the answer of Ray's proxy where the front end was on the node.
     lost = len(statuses) - statuses.count(200)
     assert set(statuses) <= {200, 500, 503} and lost <= 64, lost
-    assert statuses[-8:] == [200] * 8
 
 
 @pytest.mark.slow
