@@ -1,12 +1,14 @@
 """Exports of run folders: from a run to a verified artifact."""
 
+import dataclasses
 import os
 from typing import Any
 
 from keras_transformer.data import read_lines
 from keras_transformer.errors import InputError
-from keras_transformer.export import FORMATS, exporter_of
+from keras_transformer.export import exporter_of
 from keras_transformer.export.exporter import ExportReport
+from keras_transformer.export.options import FORMATS
 from keras_transformer.training import RunFolder
 from keras_transformer.training.corpus import Corpus
 
@@ -28,7 +30,7 @@ def export_run(
     Args:
         run: Path of the run folder.
         output: Path of the folder to make.
-        format: One of `export.FORMATS`.
+        format: A key of `export.FORMATS`.
         verify_with: Path of a source text to compare with the model on; by default the run's
             validation text, where it is still at its place.
         overwrite: Whether an earlier export is replaced.
@@ -42,8 +44,10 @@ def export_run(
     recipe, made = folder.recipe(), exporter_of(format)
     texts = verification_texts(recipe, verify_with)
     engine = folder.engine()
-    names = {name for name, *_ in FORMATS[format]} if engine.labels is None else set()
-    search = {name: getattr(recipe.decoding, name) for name in _SEARCH if name in names}
+    search = {}
+    if engine.labels is None:
+        names = {each.name for each in dataclasses.fields(FORMATS[format])}
+        search = {name: getattr(recipe.decoding, name) for name in names.intersection(_SEARCH)}
     try:
         return made.export(engine, output, texts, overwrite, **{**search, **options})
     except ImportError as error:

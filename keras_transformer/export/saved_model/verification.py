@@ -17,12 +17,14 @@ from keras_transformer.export.verification import FLOAT32, SIXTEEN_BIT, LiveAnsw
 from keras_transformer.translation import Translation
 
 # XLA compiles a program for each shape of each search, in seconds: every signature goes through
-# both loaders, and every shape of it through one.
+# both loaders, and every shape of it through one. Signatures of one search share its programs.
 _BATCHES = {
     "session": {
         **dict.fromkeys(SIGNATURES, ("one", "none")),
         "serving_default": ("too_long", "all", "none"),
-        "serving_ids": ("too_long", "one", "none"),
+        "beam": ("many", "none"),
+        "align": ("too_long", "none"),
+        "serving_ids": ("too_long", "none"),
     },
     "module": {**dict.fromkeys(SIGNATURES, ("many", "none")), "score": ("few",), "align": ("few",)},
 }

@@ -13,8 +13,9 @@ from keras_transformer.cli import run
 from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding import Constraints, Greedy, ModelEngine, decode
 from keras_transformer.errors import InputError
+from keras_transformer.export import export_ctranslate2
 from keras_transformer.export.ctranslate2 import export as ctranslate2
-from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2, export_ctranslate2
+from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 
