@@ -5,7 +5,6 @@ import os
 from typing import Any
 
 from keras_transformer.data import read_lines
-from keras_transformer.errors import InputError
 from keras_transformer.export import exporter_of
 from keras_transformer.export.exporter import ExportReport
 from keras_transformer.export.options import FORMATS
@@ -48,10 +47,7 @@ def export_run(
     if engine.labels is None:
         names = {each.name for each in dataclasses.fields(FORMATS[format])}
         search = {name: getattr(recipe.decoding, name) for name in names.intersection(_SEARCH)}
-    try:
-        return made.export(engine, output, texts, overwrite, **{**search, **options})
-    except ImportError as error:
-        raise InputError(f"{error}") from error
+    return made.export(engine, output, texts, overwrite, **{**search, **options})
 
 
 def verification_texts(recipe: Any, verify_with: FilePath | None = None) -> list[str] | None:

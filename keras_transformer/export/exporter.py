@@ -66,8 +66,8 @@ class Exporter(abc.ABC):
         """Returns the manifest's fields about `options`.
 
         Raises:
-            InputError: The format does not have something of the model or of the options.
-            ImportError: A package that the format needs is not installed.
+            InputError: The format does not have something of the model or of the options, or a
+                package that it needs is not installed.
         """
 
     @abc.abstractmethod
@@ -115,9 +115,8 @@ class Exporter(abc.ABC):
             **options: Fields of the class `options`.
 
         Raises:
-            InputError: An option is out of range, `output` exists, or the format does not have
-                something of the model.
-            ImportError: A package that the format needs is not installed.
+            InputError: An option is out of range, `output` exists, the format does not have
+                something of the model, or a package that it needs is not installed.
             VerificationError: The export does not answer as the live model does. Nothing is left.
         """
         start = time.perf_counter()

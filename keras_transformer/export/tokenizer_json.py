@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.engine import Engine
-from keras_transformer.errors import VerificationError
+from keras_transformer.errors import VerificationError, require
 from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.texts import sample_texts
 from keras_transformer.text.tokenizer import SPACE, Tokenizer, parsed
@@ -140,15 +140,10 @@ def verify_tokenizer_json(
         which are `outside`: they have a grapheme of several characters and get other ids.
 
     Raises:
-        ImportError: `tokenizers` is not installed; it comes with the extra `tokenizers`.
+        InputError: `tokenizers` is not installed; it comes with the extra `tokenizers`.
         VerificationError: Another text gets other ids, or ids become another text.
     """
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise ImportError(
-            'Hugging Face\'s tokenizers are needed: pip install "keras_transformer[tokenizers]".'
-        ) from error
+    tokenizers = require("tokenizers", "Hugging Face's tokenizers", "tokenizers")
     theirs = tokenizers.Tokenizer.from_file(os.fspath(file))
     graphemes = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"\X"), "isolated")
     texts, outside = list(dict.fromkeys([*texts, *ODD_TEXTS])), []

@@ -13,7 +13,7 @@ import numpy as np
 from keras_transformer import inputs
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.engine import Engine, built_in, check_fixed_options, with_alternatives
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.exporter import load_tokenizers, open_export
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 from keras_transformer.translation import Translation, translation_of
@@ -346,12 +346,7 @@ def _batches(batch_size):
 
 
 def _load(folder, threads, compute_type):
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise InputError(
-            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
-        ) from error
+    ctranslate2 = require("ctranslate2", "CTranslate2", "ctranslate2")
     try:
         # Batches side by side, a thread each, decode twice as fast as one batch on all threads.
         return ctranslate2.Translator(

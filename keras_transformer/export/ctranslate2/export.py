@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_transformer.config import check_portable, check_transformer
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import remote_engine
 from keras_transformer.export.exporter import Exporter, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
@@ -109,7 +109,7 @@ def convert_to_ctranslate2(
         max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
         quantize: Storage of the weights; "none", "float16" or "int8".
 
-    Raises `InputError` and `ImportError` as `check_convertible`.
+    Raises `InputError` as `check_convertible`.
     """
     check_convertible(model.config)
     import ctranslate2
@@ -136,7 +136,7 @@ def convert_to_ctranslate2(
 
 
 def check_convertible(config: Any) -> None:
-    """Raises `InputError` for what CTranslate2 does not have, `ImportError` without it."""
+    """Raises `InputError` for what CTranslate2 does not have, and without CTranslate2."""
     check_transformer(config, "A conversion to CTranslate2")
     check_portable(config, "A conversion to CTranslate2")
     for name in ("num_kv_heads", "sliding_window"):
@@ -145,12 +145,7 @@ def check_convertible(config: Any) -> None:
                 f"A conversion to CTranslate2 has no `{name}`. "
                 f"Received: {name}={getattr(config, name)!r}."
             )
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
-        ) from error
+    require("ctranslate2", "CTranslate2", "ctranslate2")
     if config.activation not in _ACTIVATIONS:
         raise InputError(
             f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "

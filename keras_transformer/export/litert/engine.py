@@ -22,7 +22,7 @@ from keras_transformer.engine import (
     encoded,
     with_alternatives,
 )
-from keras_transformer.errors import InputError, first_line
+from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.exporter import load_tokenizers, open_export
 from keras_transformer.export.fresh_process import folder_of
 from keras_transformer.inputs import bucket, check_positive, in_batches, pad, source_ids
@@ -239,38 +239,27 @@ class SharedInterpreter:
 
 
 def _load(path, takes_text, threads):
+    interpreter = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    operations = {"custom_op_registerers": tokenizer_operations()} if takes_text else {}
+    make = interpreter.InterpreterWithCustomOps if takes_text else interpreter.Interpreter
     try:
-        from ai_edge_litert import interpreter
-    except ImportError as error:
-        raise InputError('LiteRT is needed: pip install "keras_transformer[litert]".') from error
-    try:
-        if takes_text:
-            loaded = interpreter.InterpreterWithCustomOps(
-                custom_op_registerers=tokenizer_operations(),
-                model_path=os.fspath(path),
-                num_threads=threads,
-            )
-        else:
-            loaded = interpreter.Interpreter(os.fspath(path), num_threads=threads)
-    except ImportError as error:
-        raise InputError(f"{path}: {error}") from error
+        return make(model_path=os.fspath(path), num_threads=threads, **operations)
     except (RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.300}"
         raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error
-    return loaded
 
 
 def tokenizer_operations() -> list:
     """Returns functions that register tensorflow-text's SentencePiece operations.
 
     They are taken from its shared object: importing the package would import TensorFlow, which
-    computes nothing here. Raises `ImportError` where it is not installed.
+    computes nothing here. Raises `InputError` where it is not installed.
     """
     registrar = sys.modules.get(_REGISTRAR)  # Of the package, where that is imported already.
     if registrar is None:
         framework, text = (folder_of(name) for name in ("tensorflow", "tensorflow_text"))
         if framework is None or text is None:
-            raise ImportError("A text model needs the operations of tensorflow-text.")
+            raise InputError("A text model needs the operations of tensorflow-text.")
         # The registrar finds it by its name. Not for all to see: LiteRT has functions of these
         # names.
         ctypes.CDLL(os.path.join(framework, "libtensorflow_framework.so.2"))

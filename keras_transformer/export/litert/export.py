@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import importlib.metadata
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from keras_transformer.config import check_portable, check_transformer
 from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import remote_engine
 from keras_transformer.export.exporter import (
     Exporter,
@@ -145,12 +144,9 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
 
 
 def check_exportable(engine: Any) -> None:
-    """Raises `InputError` or `ImportError` for a model of any kind that LiteRT cannot have."""
+    """Raises `InputError` for a model of any kind that LiteRT cannot have."""
     check_portable(engine.model.config, "A LiteRT model")
-    try:
-        importlib.metadata.version("ai-edge-litert")
-    except importlib.metadata.PackageNotFoundError:
-        raise ImportError('LiteRT is needed: pip install "keras_transformer[litert]".') from None
+    require("ai_edge_litert", "LiteRT", "litert")
     check_tensorflow("LiteRT model")
     if engine.model.compute_dtype != "float32":
         raise InputError(

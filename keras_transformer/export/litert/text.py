@@ -161,7 +161,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     others that are in none changes nothing: the piece for the unknown stands for either, and once
     for several in a row.
 
-    Takes and gives a serialized SentencePiece model. Raises `ImportError` where SentencePiece is
+    Takes and gives a serialized SentencePiece model. Raises `InputError` where SentencePiece is
     too old to list its rules; a newer one comes with the extra `litert`.
     """
     model = parsed(bytes(model_bytes))
@@ -169,7 +169,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     if not specification.precompiled_charsmap:
         return model_bytes
     if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
-        raise ImportError(
+        raise InputError(
             'A newer SentencePiece is needed: pip install "keras_transformer[litert]".'
         )
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
