@@ -145,7 +145,7 @@ def _work(config, dataset, steps):
         tokens += int(np.sum(lengths))
         positions += source_ids.size + labels.size
         # Forwards, and twice as much backwards; a multiplication and an addition each.
-        operations += 3 * 2 * int(np.sum(config.multiply_adds(*lengths)))
+        operations += 3 * 2 * int(np.sum(measure.multiply_adds(config, *lengths)))
     return tokens, positions, operations
 
 

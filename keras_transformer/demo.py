@@ -8,7 +8,7 @@ from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError, say
 from keras_transformer.export.web.export import npm_command
 from keras_transformer.owned_folder import OwnedFolder
-from keras_transformer.run_exports import export_run
+from keras_transformer.runs import export_run
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.translator import Translator
 

@@ -244,12 +244,6 @@ def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
     return padded
 
 
-def pad_to_few_shapes(ids: Sequence[Sequence[int]], max_length: int = 512) -> np.ndarray:
-    """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
-    columns = bucket(max(map(len, ids)), length_buckets(max_length))
-    return pad(ids, row_count(len(ids)), columns)
-
-
 def in_batches(
     lengths: Sequence, batch_size: int, calls: Sequence[Callable[[list[int]], Iterable]]
 ) -> list:

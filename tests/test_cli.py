@@ -11,7 +11,7 @@ import keras
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig, cli, run_exports
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, cli, runs
 from keras_transformer.cli import run
 from keras_transformer.errors import VerificationError
 from keras_transformer.training import Recipe, RunFolder
@@ -275,17 +275,11 @@ def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
     def fail(*arguments, **options):
         raise VerificationError("3 of 200 translations differ.")
 
-    monkeypatch.setattr(run_exports, "export_run", fail)
+    monkeypatch.setattr(runs, "export_run", fail)
     assert run(EXPORT) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[-1] == "keras-transformer: 3 of 200 translations differ."
-
-
-def test_an_option_that_does_not_exist_is_exit_code_2(capsys):
-    with pytest.raises(SystemExit) as caught:
-        run(["translate", "--modle", "run"])
-    assert caught.value.code == 2
 
 
 def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping
 
 import keras
 
+from keras_transformer.config.models import with_sliding_window
 from keras_transformer.decoding import ModelEngine, engine_of
 from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.errors import InputError, first_line
@@ -35,7 +36,7 @@ from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
-from keras_transformer.training.recipe import Recipe, TrainingSection
+from keras_transformer.training.recipe import Recipe, TrainingSection, read_sections
 
 # Files of a run, `report.html` of earlier versions among them.
 _MADE = re.compile(
@@ -147,7 +148,10 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The run's `Recipe`."""
-        return Recipe.load(self.recipe_file, trained=True)
+        values = read_sections(self.recipe_file)
+        if isinstance(values.get("model"), dict):
+            values["model"] = with_sliding_window(values["model"])
+        return Recipe.from_dict(values, where=str(self.recipe_file))
 
     def _target_file(self, recipe):
         is_classifier = recipe.gives_labels

@@ -98,17 +98,6 @@ def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
     assert capsys.readouterr().out == f"{TARGETS[3]}\n\n{TARGETS[5]}\n"
 
 
-def test_n_best_gives_n_numbered_lines_best_first(learned, capsys, monkeypatch):
-    give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES[:2]).encode())
-    options = ["--beam-size", "3", "--n-best", "3"]
-    assert run(["translate", "--model", str(learned / "run"), *options]) == 0
-    lines = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
-    assert [number for number, *_ in lines] == ["0"] * 3 + ["1"] * 3
-    assert (lines[0][1], lines[3][1]) == (TARGETS[0], TARGETS[1])
-    scores = [float(score) for *_, score in lines]
-    assert scores[:3] == sorted(scores[:3], reverse=True)
-
-
 def test_json_tells_the_tokens_their_probabilities_and_the_alignment(learned, capsys, monkeypatch):
     give_stdin(monkeypatch, f"{SOURCES[0]}\n\n{SOURCES[1]}\n".encode())
     options = ["--beam-size", "3", "--n-best", "3", "--json", "--alignment"]

@@ -84,13 +84,6 @@ def test_five_lines_are_named_however_many_were_dropped():
     assert str(report).endswith("lines 2, 3, 4, 5, 6, ...")
 
 
-def test_a_dropped_pair_leaves_the_ids_of_its_neighbours_alone():
-    texts = [("a", "bb"), ("ccc dddd", ""), ("eeeee", "ffffff a")]
-    pairs, _ = encode(texts)
-    assert [pairs.source(i).tolist() for i in range(2)] == [[11, EOS_ID], [15, EOS_ID]]
-    assert [pairs.target(i).tolist() for i in range(2)] == [[12], [16, 11]]
-
-
 def test_duplicates_stay_when_asked():
     pairs, report = encode([("a", "b")] * 3, drop_duplicates=False)
     assert len(pairs) == report.kept == 3
