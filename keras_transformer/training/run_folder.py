@@ -100,22 +100,13 @@ class RunFolder:
         Raises:
             InputError: The folder is not replaced.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path}: the output must be a folder. Received: a file.")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
-            return
-        if not overwrite:
-            raise InputError(
-                f"{self.path}: exists already. Give --resume to go on with it, --overwrite to "
-                "replace it, or another --output."
-            )
+        self.owned().check_replaceable(overwrite, "--resume to go on with it, ")
         for name, file in inputs.items():
             if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):
                 raise InputError(
                     f"{self.path}: is not overwritten, because {name} is in it: {file}. "
                     "Give another --output."
                 )
-        self.owned().check()
 
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict

@@ -163,7 +163,7 @@ def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp
     assert {"attention.html", "heads.csv"} <= {path.name for path in output.iterdir()}
     assert sum(report["roles"].values()) == 6
     assert run(command) == 2  # What is there stays.
-    assert "must not exist or be empty" in capsys.readouterr().err
+    assert "exists already. Give --overwrite" in capsys.readouterr().err
     (output / "thesis.txt").write_text("three years")
     assert run([*command, "--overwrite"]) == 2
     assert "did not make: thesis.txt" in capsys.readouterr().err
