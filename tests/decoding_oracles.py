@@ -319,6 +319,20 @@ def varied_transformer(variant):
     return model
 
 
+def ban_padding_and_bos(model):
+    """Lowers the logits of PAD and BOS by more than 20 nats, and no others.
+
+    Trained models give them no probability, and CTranslate2's log-probabilities leave them out.
+    One axis of the hidden vectors is kept for it: 30 of its normalization, -1 of their embeddings.
+    """
+    table = np.array(model.target_embedding.embeddings)
+    table[:, 0] = 0.0
+    table[[PAD, BOS], 0] = -1.0
+    model.target_embedding.embeddings.assign(table)
+    last = model.decoder.final_norm or model.decoder.blocks[-1].feed_forward_norm
+    last.beta.assign(np.where(np.arange(table.shape[1]) == 0, 30.0, last.beta))
+
+
 def _random_weight(rng, weight):
     noise = rng.normal(size=weight.shape)
     if "positions" in weight.path:
