@@ -193,11 +193,6 @@ def check_bool(name: str, value: Any) -> None:
     check(name, value, "True or False", bool)
 
 
-def is_integer(value: Any) -> bool:
-    """True for an integer that is no bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def check_positive(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is a positive integer of 32 bits."""
     check(name, value, "a positive integer", int, 1, 2**31 - 1)

@@ -162,8 +162,9 @@ def _peak_memory():
 
         if found := jax.devices()[0].memory_stats():
             return found["peak_bytes_in_use"]
-    elif keras.distribution.list_devices("gpu"):
+    else:
         import tensorflow as tf
 
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        if tf.config.list_physical_devices("GPU"):
+            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB.

@@ -78,14 +78,6 @@ def test_known_dates_are_written_as_people_write_them(locale, pattern, text):
     assert write_date(datetime.date(2026, 11, 20), locale, pattern) == text
 
 
-def test_numbers_without_words_start_with_the_year(readings):
-    # 04/05/2026 is April in one country and May in the next; 2026/05/04 is May everywhere.
-    wordless = {frame for frame in readings if not any(c.isalpha() for c in frame)}
-    assert wordless == {"#/#/#", "#. #. #."}
-    for frame in wordless:
-        assert readings[frame] == {(None, ("year", "month", "day"))}
-
-
 @pytest.fixture(scope="module")
 def pairs():
     """10,007 texts and their days."""
