@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 from naive_search import ANYTHING, BOS, EOS, PAD, Hypothesis, log_softmax
 
-from keras_transformer import Transformer, TransformerConfig
+from keras_transformer import Transformer, TransformerConfig, inputs
 from keras_transformer.decoding import Constraints, Hypotheses, loop
 
 
@@ -354,3 +354,9 @@ def varied_sources(sentences=13, columns=7, seed=0):
         length = 1 + row % columns
         source[row, :length] = rng.integers(3, VOCABULARY, size=length)
     return source
+
+
+def pad_to_few_shapes(ids, max_length=512):
+    """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
+    columns = inputs.bucket(max(map(len, ids)), inputs.length_buckets(max_length))
+    return inputs.pad(ids, inputs.row_count(len(ids)), columns)

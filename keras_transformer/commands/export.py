@@ -54,7 +54,7 @@ def _add_options(command):
 
 def _export(options):
     from keras_transformer.export.options import FORMATS
-    from keras_transformer.run_exports import export_run
+    from keras_transformer.runs import export_run
 
     values = given(options, "model", "format", "output", "overwrite", "verify_with")
     allowed = {field.name for field in dataclasses.fields(FORMATS[options.format])}

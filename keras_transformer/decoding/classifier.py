@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer import inputs
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.labelling import LabelEngine
+from keras_transformer.engine import LabelEngine
 
 
 class ClassifierEngine(LabelEngine):

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_transformer.engine import encoded
+from keras_transformer.engine import LabelEngine, encoded
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import open_export
-from keras_transformer.labelling import LabelEngine
 
 
 class ExportedClassifier(LabelEngine):
