@@ -403,5 +403,5 @@ def teacher_forced(
 
 
 def cut(ids: list[int], limit: int) -> list[int]:
-    """Returns at most `limit` ids, the last of which is EOS."""
+    """Returns at most `limit` ids, EOS last."""
     return [*ids[: limit - 1], EOS_ID] if len(ids) > limit else ids

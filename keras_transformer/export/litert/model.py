@@ -8,7 +8,7 @@ The same arithmetic as the model's own, in other operations:
   LiteRT computes in float32 whatever the weights are, so that -1e9 hides a score and overflows
   nothing;
 - no size is computed from a tensor's shape: it would make the tensors that depend on it dynamic,
-  which XNNPACK does not take. All sizes follow from those of the inputs.
+  which XNNPACK does not take. All sizes follow from the inputs' sizes.
 
 Rows are float `(batch · count, width)`: `count` of each sentence, one after the other.
 """
@@ -32,7 +32,7 @@ def array(variable) -> np.ndarray:
 
 
 def project(rows, *projections, scale: float = 1.0):
-    """Rows through projections of the same input, their outputs side by side.
+    """Projects rows several times; the outputs lie side by side.
 
     A projection is a `Dense`, or one into heads or out of them.
     """
@@ -59,7 +59,7 @@ def _by_head(rows, count, heads, width):
 
 
 def _of_each_head(layer, shared):
-    """Keys or values by head, those that heads share once for each of them."""
+    """Keys or values by head; what heads share is repeated."""
     if layer.num_kv_heads == layer.num_heads:
         return shared
     group = layer.num_heads // layer.num_kv_heads

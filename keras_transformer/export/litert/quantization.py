@@ -87,7 +87,7 @@ class GraphQuantizer:
             operator.builtinOptionsType, operator.builtinOptions = 0, None
 
     def _smaller(self, place):
-        """The index of a tensor with the same values in fewer bits."""
+        """The index of a tensor with equal values in fewer bits."""
         if place in self.done:
             return self.done[place]
         types = self.schema.TensorType

@@ -164,7 +164,7 @@ class LiteRTSearch:
         return position + 1, place + 1, chosen, written, new_bias, past_bias
 
     def _logits(self, rows):
-        """Logits of what may be chosen, and those of the forbidden ids, which count in the sum."""
+        """Logits of the allowed ids, and of the forbidden ids, which count in the sum."""
         if self.model.config.normalize_first:
             rows = normalize(self.model.decoder.final_norm, rows)
         # The converter would multiply the last normalization into the output matrix, which is then
@@ -222,7 +222,7 @@ class LiteRTGreedy:
 
 
 class LiteRTBeam:
-    """Beam search: a list of finished hypotheses beside those alive."""
+    """Beam search: a list of finished hypotheses beside the running ones."""
 
     def __init__(self, options, limits):
         self.options, self.limits = options, limits

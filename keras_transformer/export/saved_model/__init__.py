@@ -243,7 +243,7 @@ def _custom_ops():
     libraries = Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
     # Loaded already: this only gives the wrappers, which are named like the operations.
     brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
-    # The wrappers' modules hold more names than those, `Any` of typing for one.
+    # The wrappers' modules hold more names, `Any` of typing for one.
     return brought - set(dir(tf.raw_ops))
 
 
@@ -256,7 +256,7 @@ def operations_in(folder: str | os.PathLike) -> set[str]:
 
 
 def _operations_of(graph):
-    # Not the list of operations in `meta_info_def`: it misses those in the body of a loop.
+    # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
     functions = {function.signature.name for function in graph.library.function}
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     return {node.op for node in nodes} - functions

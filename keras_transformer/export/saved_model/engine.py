@@ -39,7 +39,6 @@ _FIELDS = {
     "n_best": int,
     "largest_chunk": int,
     "max_source_length": int,
-    "max_target_length": int,
     "signatures": dict,
 }
 
@@ -62,7 +61,7 @@ class SavedModelEngine(Engine):
         self.turns = None if turns is None else Turns(*turns)
         self.continues_source = self.manifest.get("kind") == "language_model"
         self.max_source_length = self.manifest["max_source_length"]
-        self.max_target_length = self.manifest["max_target_length"]
+        self.max_target_length = self.manifest.get("max_target_length", math.inf)
         self._folder = Path(folder)
         # Held: the signatures alone do not keep the variables alive.
         self._module = load_saved_model(folder)
@@ -262,7 +261,7 @@ def load_saved_model(folder: str | os.PathLike):
         if not unknown:
             return tf.saved_model.load(os.fspath(folder))
         reason = f"unknown operations: {', '.join(unknown)}"
-    # The loader names no exceptions: a damaged file ends in those of protobuf, of the graph
+    # The loader names no exceptions: a damaged file ends in exceptions of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
     except Exception as error:
         reason = first_line(error)

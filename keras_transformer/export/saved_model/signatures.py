@@ -122,7 +122,7 @@ class Signatures:
     """Traces signatures of a model.
 
     Texts of any number are tokenized, sorted by length, taken 32 at a time, and padded to few
-    shapes, for each of which XLA compiles a program. `serving_default`, `beam`, `align` and
+    shapes, and XLA compiles a program for each shape. `serving_default`, `beam`, `align` and
     `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
     gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
     """

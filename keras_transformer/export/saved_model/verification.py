@@ -25,8 +25,12 @@ _BATCHES = {
         "beam": ("many", "none"),
         "align": ("too_long", "none"),
         "serving_ids": ("too_long", "none"),
+        IDS: ("one", "none"),
     },
-    "module": {**dict.fromkeys(SIGNATURES, ("many", "none")), "score": ("few",), "align": ("few",)},
+    "module": {
+        **dict.fromkeys((*SIGNATURES, IDS), ("many", "none")),
+        **dict.fromkeys(("score", "align"), ("few",)),
+    },
 }
 
 
@@ -66,7 +70,9 @@ def verify_saved_model(
                 artifacts[f"{name} {loader}".strip()] = {
                     each: (
                         _Signature(each, call, engine),
-                        _search(each, engine, manifest, [batches[key] for key in names[each]]),
+                        _search(
+                            each, engine, manifest, [batches[key] for key in names[name or each]]
+                        ),
                     )
                     for each in signatures
                 }
