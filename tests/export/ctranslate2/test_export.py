@@ -175,7 +175,7 @@ def test_an_earlier_export_is_replaced_only_when_that_is_asked_for(
     monkeypatch.setattr(ctranslate2, "verify_ctranslate2", lambda *_, **__: {})
     output = tmp_path / "new"
     export_ctranslate2(engine, output)
-    with pytest.raises(ValueError, match="must not exist"):
+    with pytest.raises(ValueError, match="exists already"):
         export_ctranslate2(engine, output)
     (output / "README.md").write_text("old")
     export_ctranslate2(engine, output, overwrite=True)

@@ -149,7 +149,7 @@ def change_middle(path):
         (lambda f: change_manifest(f, format="other"), '"format" is another'),
         (lambda f: change_manifest(f, files={}), "is not the file that was exported"),
         (lambda f: change_manifest(f, files=5), '"files" or with another type of it'),
-        (lambda f: (f / "export.json").write_text('{"format": "keras_transformer.litert"}'), '"s'),
+        (lambda f: (f / "export.json").write_text('{"format": "keras_transformer.litert"}'), '"f'),
         (lambda f: (f / "tokenizer.model").unlink(), "tokenizer.model"),
     ],
 )
