@@ -16,10 +16,9 @@ from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
 from keras_transformer.dialog import Turns
-from keras_transformer.engine import Engine
+from keras_transformer.engine import Engine, LabelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
-from keras_transformer.labelling import LabelEngine
 from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation, translation_of
 

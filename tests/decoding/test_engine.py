@@ -7,13 +7,12 @@ import warnings
 
 import numpy as np
 import pytest
-from decoding_oracles import EOS, PAD, VOCABULARY, varied_transformer
+from decoding_oracles import EOS, PAD, VOCABULARY, pad_to_few_shapes, varied_transformer
 
 import keras_transformer
 from keras_transformer import Transformer, TransformerConfig, Translator
 from keras_transformer.decoding import ModelEngine, Translation, search
 from keras_transformer.errors import InputError
-from keras_transformer.inputs import pad_to_few_shapes
 
 FIRST, LAST = 4, VOCABULARY - 1
 TARGET_LENGTH = 11

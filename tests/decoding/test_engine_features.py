@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from decoding_oracles import VOCABULARY
+from decoding_oracles import VOCABULARY, pad_to_few_shapes
 from naive_search import EOS, penalty
 from test_engine import NumberTokenizer
 
@@ -15,7 +15,6 @@ from keras_transformer.decoding import ModelEngine, search
 from keras_transformer.decoding.search import Search, score_targets
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
-from keras_transformer.inputs import pad_to_few_shapes
 from keras_transformer.models import step_weights
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]

@@ -138,18 +138,6 @@ def test_it_learns_compiled_and_is_saved(tmp_path):
     np.testing.assert_array_equal(array(again((SOURCE, TARGET))), array(m((SOURCE, TARGET))))
 
 
-def test_operations_are_those_of_its_matrices():
-    config = RecurrentConfig(50, 16, "lstm", 1, 2, "luong", input_feeding=True)
-    by_name = {each.path.split("/", 1)[1]: each for each in model_of(config).weights}
-    sizes = {name: int(np.prod(each.shape)) for name, each in by_name.items()}
-    encoder = sum(size for name, size in sizes.items() if "encoder" in name and "kernel" in name)
-    decoder = sum(size for name, size in sizes.items() if "decoder" in name and "kernel" in name)
-    logits = sizes["target_embedding/embeddings"]
-    a_step = decoder + sizes["readout/kernel"] + logits + 2 * 5 * 16
-    a_source = encoder + sizes["attention/key/kernel"]
-    assert config.multiply_adds(5, 7) == 5 * a_source + 7 * a_step + sizes["start/kernel"]
-
-
 def test_what_a_configuration_cannot_mean_is_an_error():
     for fields, message in (
         (dict(cell="rnn"), "`cell` must be one of gru, lstm"),

@@ -22,7 +22,7 @@ from keras_transformer.export.litert.model import (
     self_attend,
     within_window,
 )
-from keras_transformer.export.verification import fitting_texts
+from keras_transformer.export.texts import fitting_texts
 from keras_transformer.inputs import pad
 
 # Sum of a row's differences, mean and largest: a row's weights sum to 1, so that another row
