@@ -223,7 +223,7 @@ def self_attend(block, rows, beams, store, bias):
 
 
 class LiteRTAlignment:
-    """One pass over a source and its translation, as `decoding.scoring.score_targets` makes it.
+    """One pass over a source and its translation, as `decoding.search.score_targets` makes it.
 
     Args:
         model: `Transformer` with float32 weights.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding.classifier import ClassifierEngine
+from keras_transformer.decoding.engine import ClassifierEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.litert.file import traced
 from keras_transformer.export.litert.model import (

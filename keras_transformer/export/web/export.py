@@ -214,7 +214,7 @@ def verify_alignment(folder: Path, engine: Any, manifest: dict, texts: Sequence[
     """Compares each signature with the live model on a few texts; raises as others do."""
     from ai_edge_litert.interpreter import Interpreter
 
-    from keras_transformer.decoding.scoring import score_targets
+    from keras_transformer.decoding.search import score_targets
 
     interpreter = Interpreter(str(folder / IDS_FILE))
     report, most = {}, _MOST[manifest["quantize"]]
