@@ -29,8 +29,7 @@ from collections.abc import Iterable, Mapping
 import keras
 
 from keras_transformer.config.models import with_sliding_window
-from keras_transformer.decoding import ModelEngine, engine_of
-from keras_transformer.decoding.classifier import ClassifierEngine
+from keras_transformer.decoding import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS

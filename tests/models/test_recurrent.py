@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.config import RecurrentConfig, TransformerConfig
 from keras_transformer.decoding import search
-from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.decoding.search import score_targets
 from keras_transformer.models import RecurrentTranslator, Transformer, model_of
 
 SOURCE = np.array([[5, 6, 7, 2], [8, 9, 2, 0]], "int32")
