@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import sys
+import types
 from importlib.util import find_spec
 
 import numpy as np
@@ -18,8 +19,9 @@ from keras_transformer.cli import run
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export import export_classifier
-from keras_transformer.export.saved_model import SIGNATURES, check_signatures
+from keras_transformer.export import export_saved_model
+from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.saved_model import SavedModelExporter
 from keras_transformer.export.saved_model.verification import verify_saved_model
 from keras_transformer.models import model_of
 from keras_transformer.serving.replica import Model
@@ -103,10 +105,11 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     with pytest.raises(InputError, match="`coverage_penalty`, .* need attention"):
         DecodingOptions(coverage_penalty=0.2).check_attention(())
     DecodingOptions().check_attention(())
-    names = check_signatures(SIGNATURES, with_attention=False)
-    assert names == [name for name in SIGNATURES if name != "align"]
+    engine = types.SimpleNamespace(labels=None, model=model_of(config))
+    resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)
+    assert resolve(SavedModelOptions())["signatures"] == [n for n in SIGNATURES if n != "align"]
     with pytest.raises(InputError, match="`align` needs attention"):
-        check_signatures(["align"], with_attention=False)
+        resolve(SavedModelOptions(signatures=["align"]))
 
 
 def test_a_recipe_takes_the_options_of_its_kind_alone(tmp_path):
@@ -239,7 +242,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
 def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_path):
     engine = RunFolder(labelling / "run").engine()
     texts = SOURCES[:4]
-    report = export_classifier(engine, tmp_path / "export", verification_texts=texts)
+    report = export_saved_model(engine, tmp_path / "export", verification_texts=texts)
     engine.model.output_projection.bias.assign_add([9, 0])
     with pytest.raises(VerificationError, match="serving_default: expected"):
         verify_saved_model(tmp_path / "export", engine, report.manifest, texts)

@@ -17,8 +17,7 @@ from keras_transformer import Translator
 from keras_transformer.cli import run
 from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.litert.verification import BOUNDS
-from keras_transformer.export.verification import LiveAnswers, Search, verify
+from keras_transformer.export.verification import BOUNDS, LiveAnswers, Search, verify
 from keras_transformer.training import RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
