@@ -2,7 +2,7 @@
 
 The commands switch it on, an import never does. The folder holds machine code that is run as it
 stands: it is private to its user, and has a subfolder for each version and processor. Nothing is
-deleted but programs in folders of such a name.
+written or deleted but in subfolders that were made and marked here, and hold programs alone.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import importlib.metadata
 import itertools
 import os
 import platform
+import re
 import shutil
 import stat
 import warnings
@@ -22,9 +23,9 @@ VARIABLE = "KERAS_TRANSFORMER_COMPILATION_CACHE"
 LIMIT_BYTES = 512 * 2**20
 """Most that the folder keeps; also what the disk must have free."""
 
-_PREFIX = "keras_transformer-"
-# Files that TensorFlow and JAX write, as paths in the folder.
-_PROGRAMS = tuple(f"{_PREFIX}*/{name}" for name in ("*.pb", "*.tmp", "jax/*"))
+_MARK = "MADE_BY_KERAS_TRANSFORMER"
+# Files that TensorFlow and JAX write, as paths in a marked folder.
+_PROGRAM = re.compile(r"[^/]+\.(pb|tmp)|jax/.+")
 
 _TENSORFLOW_FLAG = "--tf_xla_persistent_cache_directory"
 _JAX_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
@@ -45,7 +46,8 @@ def enable_compilation_cache() -> None:
         folder = root / _key()
         for each in (root, folder):
             _make_private(each)
-        _tidy(root)
+        _mark(folder)
+        _tidy(root, folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder.
         reason = str(error)
         if isinstance(error, OSError) and error.errno:
@@ -74,7 +76,7 @@ def _key():
     # The compiler splits work by the number of processors; its flags change what it makes.
     parts = [*versions, _processor(), str(os.cpu_count()), os.environ.get("XLA_FLAGS", "")]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return _PREFIX + "-".join([*versions[:1], digest])
+    return "-".join(["keras_transformer", *versions[:1], digest])
 
 
 def _processor():
@@ -105,10 +107,28 @@ def _make_private(folder):
         raise OSError(f"{folder} must be private: {wrong}.")
 
 
-def _tidy(root):
+def _mark(folder):
+    """Marks a folder that is empty; raises `OSError` for one that holds anything but programs."""
+    if not any(folder.iterdir()):
+        (folder / _MARK).touch()
+    if _programs(folder) is None:
+        raise OSError(f"{folder} must hold compiled programs alone and the file {_MARK}.")
+
+
+def _programs(folder):
+    """The files of a folder that was marked here, or None: nothing in it may be touched."""
+    files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    names = {path.relative_to(folder).as_posix() for path in files}
+    if _MARK not in names or not all(_PROGRAM.fullmatch(name) for name in names - {_MARK}):
+        return None
+    return [path for path in files if path != folder / _MARK]
+
+
+def _tidy(root, folder):
     """Deletes the programs of a folder with a damaged one, and the oldest beyond the limit."""
     entries = []
-    for path in itertools.chain.from_iterable(map(root.glob, _PROGRAMS)):
+    folders = (each for each in root.iterdir() if each.is_dir() and not each.is_symlink())
+    for path in itertools.chain.from_iterable(_programs(each) or () for each in folders):
         with contextlib.suppress(FileNotFoundError):  # Another command tidies, too.
             if stat.S_ISREG((status := path.lstat()).st_mode):
                 used = max(status.st_atime, status.st_mtime)

@@ -126,22 +126,41 @@ def test_the_programs_that_were_used_longest_ago_go_first(enable, monkeypatch):
 
 def test_files_that_are_no_programs_of_its_own_stay(enable, monkeypatch, tmp_path):
     own = {module.VARIABLE: str(tmp_path)}
-    folder, _ = enable(**own)
-    given = ["thesis.tex", "model.pb", "data/x.pb", f"{folder.name}/thesis.tex"]
-    (tmp_path / "data").mkdir()
-    for name in given:
-        (tmp_path / name).write_bytes(b"x" * 100)
+    folder, _ = enable(**own, XLA_FLAGS="")
+    marked, _ = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    given = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", f"{marked.name}/thesis.tex"]
+    files = [tmp_path / name for name in given] + [marked / "of_a_marked_folder.pb"]
+    (tmp_path / "data" / "y").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for path in files:
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (1, 1))
     monkeypatch.setattr(module, "LIMIT_BYTES", 50)
-    assert enable(**own) == (folder, [])
-    assert all((tmp_path / name).exists() for name in given)
+    assert enable(**own, XLA_FLAGS="") == (folder, [])
+    assert all(path.exists() for path in files)
+    used, (line,) = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    assert used is None and f"{marked} must hold compiled programs alone" in line
+    assert all(path.exists() for path in files)
 
 
+def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_path):
+    folder, _ = enable()
+    for each in folder.iterdir():
+        each.unlink()
+    (folder / "model.pb").write_bytes(b"")
+    used, (line,) = enable()
+    assert used is None and f"{folder} must hold compiled programs alone" in line
+    assert [each.name for each in folder.iterdir()] == ["model.pb"]
+
+
+@pytest.mark.parametrize("command", ["train", "translate", "export", "serve", "evaluate", "demo"])
 @pytest.mark.parametrize("switch", [[], ["--no-compilation-cache"]])
-def test_a_command_has_the_cache_without_the_switch(switch, monkeypatch):
+def test_each_command_has_the_cache_without_the_switch(command, switch, monkeypatch):
     calls = []
     monkeypatch.setattr(cli, "enable_compilation_cache", lambda: calls.append("on"))
     monkeypatch.setattr(cli, "_call", lambda options: calls.append(vars(options)) or 0)
-    cli.run(["demo", *switch])
+    monkeypatch.setattr(cli._Parser, "error", lambda self, message: None)  # what is missing
+    cli.run([command, *switch])
     assert calls[:-1] == ([] if switch else ["on"])
     assert "no_compilation_cache" not in calls[-1]
 
