@@ -32,8 +32,9 @@ TARGETS = [target for _, target in PAIRS]
 
 
 def values_of(corpus, model, **training):
+    # Without XLA: each program that it compiles stays in memory to the end of the process.
     options = dict(epochs=12, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
-    values = recipe_values(corpus, **{**options, **training})
+    values = recipe_values(corpus, **{**options, "jit_compile": False, **training})
     values["model"] = {"kind": "recurrent", "model_dim": 64, "dropout": 0.0, **model}
     return values
 
@@ -78,7 +79,8 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     assert run([*command, "--reference", str(target)]) == 0
     assert json.loads(capsys.readouterr().out)["bleu"] > 20
     exporting = ["export", "--model", str(folder), "--output", str(tmp_path / "export")]
-    assert run([*exporting, "--format", "saved_model", "--signatures", "greedy"]) == 0
+    few = few_texts(tmp_path)
+    assert run([*exporting, "--format", "saved_model", "--signatures", "greedy", *few]) == 0
     exported = Translator.load(tmp_path / "export").translate(SOURCES)
     assert [each.text for each in exported] == [each.text for each in found]
 
@@ -145,7 +147,8 @@ def labelling(tmp_path_factory):
     lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
     (base / "texts.tsv").write_text("".join(lines), encoding="utf-8")
     options = dict(epochs=30, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
-    values = recipe_values(base, **options, batch_tokens=128, sample_translations=1)
+    options |= dict(batch_tokens=128, sample_translations=1, jit_compile=False)
+    values = recipe_values(base, **options)
     values["data"] |= {part: {"source": "texts.tsv"} for part in ("train", "validation")}
     values["model"] = {"kind": "classifier", "model_dim": 32, "dropout": 0.0, "pooling": "max"}
     values["text"]["vocabulary_size"] = 100
@@ -270,7 +273,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
     tmp_path, converse, monkeypatch
 ):
     monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))  # compiled once
-    values = recipe_values(tmp_path, epochs=1, short_targets=True)
+    values = recipe_values(tmp_path, epochs=1, short_targets=True, jit_compile=False)
     turns = zip(SOURCES, SOURCES[1:], strict=False)
     lines = [f"{one} </s> {two}\t{one} {two[:9]}\n" for one, two in turns]
     (tmp_path / "dialog.tsv").write_text("".join(lines), encoding="utf-8")

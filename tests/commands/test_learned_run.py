@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 import io
 import json
 import re
@@ -57,6 +58,7 @@ def loaded_once():
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))
         yield
+    gc.collect()  # Their programs take a gigabyte, and collections are rare in tests.
 
 
 def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from keras_transformer import inputs
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, check_positive
+from keras_transformer.config.checks import check
 from keras_transformer.engine import Engine, built_in, check_fixed_options, with_alternatives
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.exporter import load_tokenizers, open_export
@@ -116,9 +117,9 @@ class CTranslate2Engine(Engine):
         """
         asked = self._options(beam_size, length_penalty, n_best, options)
         inputs.check_texts("texts", texts)
-        inputs.check_bool("alignment", alignment)
+        check("alignment", alignment, "True or False", bool)
         if batch_size is not None:
-            inputs.check_positive("batch_size", batch_size)
+            check_positive(batch_size=batch_size)
         longest = asked.resolve_max_length(self.max_target_length)
         if longest > self.max_target_length:
             rule = f"`max_length` must be at most {self.max_target_length} in this export."
@@ -155,7 +156,7 @@ class CTranslate2Engine(Engine):
         check_fixed_options(options, built_in())
         asked = self._options(None, length_penalty, 1, {})
         if batch_size is not None:
-            inputs.check_positive("batch_size", batch_size)
+            check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
             given = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {given}.")

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from keras_transformer.config import PAD_ID
+from keras_transformer.config import PAD_ID, check_positive
 from keras_transformer.engine import (
     Engine,
     built_in,
@@ -25,7 +25,7 @@ from keras_transformer.engine import (
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.exporter import load_tokenizers, open_export
 from keras_transformer.export.fresh_process import folder_of
-from keras_transformer.inputs import bucket, check_positive, in_batches, pad, source_ids
+from keras_transformer.inputs import bucket, in_batches, pad, source_ids
 from keras_transformer.translation import Translation
 
 IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
@@ -65,7 +65,7 @@ class LiteRTEngine(Engine):
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
         self.path = path / IDS_FILE if path.is_dir() else path
-        check_positive("threads", threads)
+        check_positive(threads=threads)
         self._threads = threads
         if not self.path.is_file():
             raise InputError(f"{self.path}: expected a LiteRT model. Received: no such file.")
@@ -114,7 +114,7 @@ class LiteRTEngine(Engine):
         if others:
             check_fixed_options(others, built_in())
         given = encoded("texts", texts)
-        check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
         if self._takes_text and long_input == "split":
             raise InputError(f"long_input='split' needs ids: load {IDS_FILE} for it.")
@@ -122,7 +122,7 @@ class LiteRTEngine(Engine):
         sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
         owner = {place: text for text, places in zip(given, parts, strict=True) for place in places}
         threads = self._threads if threads is None else threads
-        check_positive("threads", threads)
+        check_positive(threads=threads)
 
         def call(interpreter, chosen):
             ids, batch = [sources[place] for place in chosen], [owner[place] for place in chosen]
@@ -151,7 +151,7 @@ class LiteRTEngine(Engine):
             )
         check_as_exported(manifest, "length_penalty", length_penalty)
         most = 1 if beam_size == 1 else manifest["n_best"]
-        check_positive("n_best", n_best)
+        check_positive(n_best=n_best)
         if n_best > most:
             raise InputError(
                 f"`n_best` must be at most {most} in this search of this export. "

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from keras_transformer.config import check_positive
 from keras_transformer.dialog import Turns
 from keras_transformer.engine import (
     Engine,
@@ -26,7 +27,7 @@ from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.exporter import open_export
 from keras_transformer.export.fresh_process import load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
-from keras_transformer.inputs import check_positive, in_batches, one_for_each
+from keras_transformer.inputs import in_batches, one_for_each
 from keras_transformer.options import DecodingOptions
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import CONTINUATION, Translation
@@ -110,7 +111,7 @@ class SavedModelEngine(Engine):
             sampling=sampling,
             **{key: others.pop(key) for key in ("seed", *_OF_SAMPLING) if key in others},
         )
-        check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
         check_fixed_options(others, _BUILT_IN)
         for option in () if sampling else _OF_SAMPLING:
@@ -139,7 +140,7 @@ class SavedModelEngine(Engine):
         """
         self._need("score", "`score`")
         check_as_exported(self.manifest, "length_penalty", length_penalty)
-        check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
         if len(sources) != len(targets):
             raise InputError(
