@@ -18,8 +18,9 @@ LIMITS = {
     "max-sentences": 50,
     "max-text-bytes": 2000,
     "max-answer-bytes": 200_000,
-    "max-queue": 60,
-    "request-timeout": 60,
+    "max-ongoing": 24,
+    "max-queue": 10,
+    "request-timeout": 30,
     "poll-seconds": 0.2,
     "warm-up-tokens": 3,
     "max-batch-size": 8,
@@ -195,7 +196,7 @@ class Server:
 
     def replicas(self):
         """Process ids of the replicas."""
-        return processes_below(self.process.pid, b"ServeReplica:toy:Replica")
+        return processes_below(self.process.pid, b"ServeReplica:toy:Server")
 
     def stop(self):
         """SIGTERM; the exit code and what was written to stdout."""

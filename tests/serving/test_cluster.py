@@ -145,7 +145,7 @@ def test_serve_deploy_deploys_the_config_file_and_another_version_of_it(cluster,
     config["http_options"] = {"host": "127.0.0.1", "port": 8631}
     config["proxy_location"] = "HeadOnly"
     (application,) = config["applications"]
-    more = {"model": str(models), "replicas": 1, "replica_cpus": 0, "frontends": 1}
+    more = {"model": str(models), "replicas": 1, "replica_cpus": 0}
     application["args"] |= {**more, "name": "translator"}
     for version in (1, 2):
         application["args"]["version"] = version
