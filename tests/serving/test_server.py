@@ -14,11 +14,10 @@ import sys
 import tempfile
 import threading
 import time
-import types
 import urllib.request
 
 import pytest
-from live_server import Server, processes_below, save_model
+from live_server import Client, Server, processes_below, save_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -72,9 +71,9 @@ def test_status_and_metadata_have_tensorflow_servings_form(server):
 def test_other_addresses_are_errors_of_one_line(server):
     error_of(server.get("/v1/models/other"), 404)
     error_of(server.get("/v1/models/toy/versions/7"), 404)
-    error_of(server.predict({"inputs": ["a"]}, "/v1/models/toy/versions/7:predict"), 404)
-    error_of(server.predict({"inputs": ["a"]}, "/v1/models/toy/labels/new:predict"), 404)
-    error_of(server.predict({}, "/v1/models/toy:classify"), 400)
+    error_of(server.predict({"inputs": ["a"]}, "/versions/7"), 404)
+    error_of(server.predict({"inputs": ["a"]}, "/labels/new"), 404)
+    error_of(server.request("POST", "/v1/models/toy:classify", b"{}"), 400)
     assert "Malformed" in error_of(server.get(PREDICT), 400)
     assert error_of(server.get("/nothing"), 404)
     error_of(server.predict(b"{"), 400)
@@ -171,13 +170,12 @@ def nginx(server, tmp_path):
 
 
 def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, nginx):
-    through = types.SimpleNamespace(port=nginx)
-    body = b'{"inputs": ["a"]}'
+    client, body = Client(nginx), b'{"inputs": ["a"]}'
 
     def ask(*arguments):
-        return Server.request(through, "POST", PREDICT, *arguments)
+        return client.request("POST", PREDICT, *arguments)
 
-    server.wait(lambda: socket.socket().connect_ex(("127.0.0.1", nginx)) == 0, 30)
+    client.wait(client.is_ready, 30)
     assert ask(body, {"host": "any.example"}).json["outputs"]["translation"] == ["A"]
     assert ask(body, {"upgrade": "h2c", "connection": "Upgrade"}).status == 200
     assert ask(b"a" * 1_100_000).status == 413
@@ -371,7 +369,7 @@ def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
             for each in waiting:
                 assert "its process is replaced" in error_of(each.result(), 503)
             assert running.get("/readyz").status == 503
-        running.wait(lambda: running.get("/readyz").status == 200)
+        running.wait(running.is_ready)
         assert running.translate("a") == ["A"] and running.replicas() != [replica]
         # A driver that is killed leaves nothing behind.
         running.process.kill()
