@@ -22,7 +22,7 @@ from benchmarks import measure
 from benchmarks.trainers import TRAINERS
 from keras_transformer.commands.arguments import Row, add_options
 from keras_transformer.config import PAD_ID
-from keras_transformer.data import ParallelDataset, encode_files
+from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 
@@ -90,7 +90,8 @@ def benchmark_train(
     measure.use_threads(threads)
     config = _config(preset, vocabulary_size, layers, model_dim, num_heads, intermediate_dim)
     tokenizer = Tokenizer.train([source, target], vocabulary_size)
-    pairs, report = encode_files(source, target, tokenizer, tokenizer, max_length=max_length)
+    texts = read_pairs(source, target)
+    pairs, report = encode_pairs(*texts, tokenizer, tokenizer, max_length=max_length)
     log(str(report))
     trials, work = {}, {}
     for name, trainer in chosen.items():
@@ -145,7 +146,7 @@ def _work(config, dataset, steps):
         tokens += int(np.sum(lengths))
         positions += source_ids.size + labels.size
         # Forwards, and twice as much backwards; a multiplication and an addition each.
-        operations += 3 * 2 * int(np.sum(config.multiply_adds(*lengths)))
+        operations += 3 * 2 * int(np.sum(measure.multiply_adds(config, *lengths)))
     return tokens, positions, operations
 
 

@@ -64,10 +64,11 @@ def declared(options: _Declared) -> _Declared:
 
     @functools.wraps(validate)
     def __init__(self, *args, **values):
-        # By name, for an error names the option.
-        named = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
-        with checked(made):
-            validate(self, *args[len(named) :], **named, **values)
+        if len(args) > len(names):
+            rule = f"{made.__name__} takes at most {len(names)} values without a name."
+            raise InputError(f"{rule} Received: {len(args)}.")
+        with checked(made):  # By name, for an error names the option.
+            validate(self, **dict(zip(names, args, strict=False)), **values)
 
     made.__init__ = __init__
     return made

@@ -8,7 +8,7 @@ from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError, say
 from keras_transformer.export.web.export import npm_command
 from keras_transformer.owned_folder import OwnedFolder
-from keras_transformer.run_exports import export_run
+from keras_transformer.runs import export_run
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.translator import Translator
 
@@ -98,20 +98,19 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
 
 
 def _prepare(folder, overwrite):
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not overwrite:
-            raise InputError(f"{folder}: exists already. Give --overwrite or another --output.")
-        _clear(folder)
+    owned = _owned(folder)
+    owned.check_replaceable(overwrite)
+    if folder.exists():
+        owned.clear()
     try:
         (folder / "data").mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot make the folder: {error.strerror}.") from None
 
 
-def _clear(folder):
-    """Removes what a demo made, or raises `InputError` if there is anything else."""
-    if not (folder / "run" / "tokenizer.model").is_file():
-        raise InputError(f"{folder}: is not a demo's folder, so it is not overwritten.")
+def _owned(folder):
+    """The folder as one that a demo made, if there is the run of one."""
+    is_demo = (folder / "run" / "tokenizer.model").is_file()
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     owners = {
         "data": data.__contains__,
@@ -121,9 +120,9 @@ def _clear(folder):
 
     def owns(path):
         first, _, rest = path.partition("/")
-        return first in owners and owners[first](rest)
+        return is_demo and first in owners and owners[first](rest)
 
-    OwnedFolder(folder, owns=owns).clear()
+    return OwnedFolder(folder, owns=owns)
 
 
 def _write_data(folder):

@@ -1,4 +1,4 @@
-"""Engine: texts to results, whatever holds the model; checks that engines share."""
+"""Engines: texts to results, whatever holds the model; checks that they share."""
 
 import abc
 import dataclasses
@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
+from keras_transformer.config import check_choice
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.inputs import check_texts
+from keras_transformer.inputs import check_positive, check_texts
 from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation
 
 Capability = Literal["translate", "score", "stream", "sample", "align", "label", "warmup"]
+
+# Options of other engines at values that mean nothing here.
+_NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 
 class Engine(abc.ABC):
@@ -115,3 +121,78 @@ def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:
     best, *others = hypotheses
     others = tuple(each for each in others if each.score > -math.inf)
     return dataclasses.replace(best, alternatives=others)
+
+
+class LabelEngine(Engine):
+    """Base class of classifiers' engines, which give texts labels; a subclass has `labels`."""
+
+    noun = "a classifier"
+    capabilities = frozenset({"translate", "label"})
+    labels: list[str]
+    long_inputs: tuple[str, ...] = ("refuse", "truncate")  # the first is the default
+
+    @abc.abstractmethod
+    def probabilities(
+        self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
+    ) -> np.ndarray:
+        """Returns the probability of each label, float32 `(texts, labels)`, 0 for a blank text.
+
+        Args:
+            texts: Strings.
+            batch_size: Most texts in one call of the compiled model.
+            long_input: One of `long_inputs`: what happens to a text of too many tokens.
+        """
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        n_best: int = 1,
+        batch_size: int = 32,
+        long_input: str | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """The most probable label of each text, as a `Translation` whose score is its probability.
+
+        Args:
+            texts: Strings. A blank one has the label "".
+            n_best: Labels of each text; those after the best one are its `alternatives`.
+            batch_size: As for `probabilities`, like `long_input`.
+            **options: Options of a search, which is not made: an error at any telling value.
+
+        Raises:
+            InputError: An option is out of range or means nothing here, or a text is too long.
+        """
+        for name, value in options.items():
+            if name not in _NEUTRAL or value != _NEUTRAL[name]:
+                raise InputError(
+                    f"A classifier has no `{name}`: it takes `n_best`, `batch_size` and "
+                    f"`long_input`. Received: {name}={value!r}."
+                )
+        check_texts("texts", texts)
+        for name, value in (("batch_size", batch_size), ("n_best", n_best)):
+            check_positive(name, value)
+        if n_best > len(self.labels):
+            rule = f"`n_best` must be at most {len(self.labels)}, the number of labels."
+            raise InputError(f"{rule} Received: n_best={n_best}.")
+        long_input = self.long_inputs[0] if long_input is None else long_input
+        check_choice("long_input", long_input, self.long_inputs)
+        found = self.probabilities(texts, batch_size, long_input) if texts else ()
+        return [label_translation(row, self.labels, n_best) for row in found]
+
+
+def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:
+    """Returns the most probable labels of a text from its row of probabilities."""
+    if not row.any():
+        return Translation("", 0.0)
+    best, *others = (
+        Translation(
+            labels[place],
+            float(row[place]),
+            logarithm := float(np.log(max(row[place], 1e-38))),
+            tokens=(labels[place],),
+            ids=(int(place),),
+            token_log_probabilities=(logarithm,),
+        )
+        for place in np.argsort(-row, kind="stable")[:n_best]
+    )
+    return dataclasses.replace(best, alternatives=tuple(others))

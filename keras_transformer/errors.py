@@ -46,9 +46,14 @@ class TrainingError(RuntimeError):
 
 
 def say(text: object) -> None:
-    """Writes a line to stderr, if anybody reads it."""
+    """Writes a message as one line of the command to stderr."""
+    show(f"keras-transformer: {' '.join(str(text).split())}")
+
+
+def show(text: object) -> None:
+    """Writes lines to stderr at once, if anybody reads them."""
     with contextlib.suppress(BrokenPipeError):
-        print(f"keras-transformer: {' '.join(str(text).split())}", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 def first_line(error: BaseException) -> str:

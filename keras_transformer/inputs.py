@@ -193,11 +193,6 @@ def check_bool(name: str, value: Any) -> None:
     check(name, value, "True or False", bool)
 
 
-def is_integer(value: Any) -> bool:
-    """True for an integer that is no bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def check_positive(name: str, value: Any) -> None:
     """Raises an `InputError` unless `value` is a positive integer of 32 bits."""
     check(name, value, "a positive integer", int, 1, 2**31 - 1)
@@ -242,12 +237,6 @@ def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
     for row, each in enumerate(ids):
         padded[row, : len(each)] = each
     return padded
-
-
-def pad_to_few_shapes(ids: Sequence[Sequence[int]], max_length: int = 512) -> np.ndarray:
-    """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
-    columns = bucket(max(map(len, ids)), length_buckets(max_length))
-    return pad(ids, row_count(len(ids)), columns)
 
 
 def in_batches(

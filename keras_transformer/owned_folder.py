@@ -30,7 +30,7 @@ class OwnedFolder:
     Args:
         path: Path of the folder, which need not exist.
         marker: Path in the folder of the file that marks it as whole. It is written last and
-            removed first.
+            removed first. Without `owns`, a folder without it is not replaced.
         owns: Takes a file's path in the folder, `/` between names; True where the command made it.
             By default the marker is JSON whose `files` names them.
     """
@@ -122,7 +122,7 @@ class OwnedFolder:
         """
         output = self.path
         self._restore()
-        self._check_replaceable(overwrite)
+        self.check_replaceable(overwrite)
         stays = output.is_dir() and (os.path.ismount(output) or not self._content())
         # Elsewhere beside the output, because a rename is atomic within one file system only.
         parent = output if stays else output.parent
@@ -134,7 +134,7 @@ class OwnedFolder:
             yield staging
             for path in [*staging.rglob("*"), staging]:
                 sync(path)
-            self._check_replaceable(overwrite)  # Again: the block may have taken hours.
+            self.check_replaceable(overwrite)  # Again: the block may have taken hours.
             replaced = _unique(parent / self._replaced)
             held = _make_and_hold(replaced)
             if stays:
@@ -170,7 +170,13 @@ class OwnedFolder:
             for folder in _left_behind(parent, re.escape(self._partial)):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _check_replaceable(self, overwrite):
+    def check_replaceable(self, overwrite: bool, others: str = "") -> None:
+        """Raises `InputError` unless the folder is missing, empty, or may be overwritten.
+
+        Args:
+            overwrite: Whether what is there may be replaced, if the command made all of it.
+            others: Options of the command that help beside `--overwrite`, for the message.
+        """
         output = self.path
         if not os.path.lexists(output):
             return
@@ -180,11 +186,11 @@ class OwnedFolder:
             return
         if not overwrite:
             raise InputError(
-                f"{output}: the output must not exist or be empty, unless it is to be overwritten. "
-                "Received: a folder with files."
+                f"{self._named}: exists already. Give {others}--overwrite to replace it, or "
+                "another --output."
             )
         # A slip of the keyboard must not cost a run folder or a home directory.
-        if not (output / self.marker).is_file():
+        if self._owns is None and not (output / self.marker).is_file():
             raise InputError(
                 f"{output}: only an earlier output of this command is overwritten. "
                 f"Received: a folder without {self.marker}."

@@ -60,9 +60,8 @@ class Translator:
             from keras_transformer.training import RunFolder
 
             folder = RunFolder(path)
-            engine, decoding = folder.engine(), folder.recipe().decoding
-            search = {name: getattr(decoding, name) for name in ("beam_size", "length_penalty")}
-            return cls(engine, search if engine.labels is None else None)
+            engine = folder.engine()
+            return cls(engine, folder.recipe().search if engine.labels is None else None)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
             "(model_ids.tflite) nor a CTranslate2 export (model.bin)."

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 from naive_search import ANYTHING, BOS, EOS, PAD, Hypothesis, log_softmax
 
-from keras_transformer import Transformer, TransformerConfig
+from keras_transformer import Transformer, TransformerConfig, inputs
 from keras_transformer.decoding import Constraints, Hypotheses, loop
 
 
@@ -32,6 +32,13 @@ def as_lists(hypotheses):
                 )
             )
     return results
+
+
+def decode(step, cache, strategy, constraints, max_length, reorder=None):
+    """The `Hypotheses` of a search from its first token to its last."""
+    state = loop.start(strategy, cache, constraints, max_length)
+    state = loop.advance(strategy, step, state, constraints, max_length, reorder)
+    return strategy.hypotheses(state, constraints)
 
 
 def check_equal(received, expected, tolerance=1e-4):
@@ -319,6 +326,20 @@ def varied_transformer(variant):
     return model
 
 
+def ban_padding_and_bos(model):
+    """Lowers the logits of PAD and BOS by more than 20 nats, and no others.
+
+    Trained models give them no probability, and CTranslate2's log-probabilities leave them out.
+    One axis of the hidden vectors is kept for it: 30 of its normalization, -1 of their embeddings.
+    """
+    table = np.array(model.target_embedding.embeddings)
+    table[:, 0] = 0.0
+    table[[PAD, BOS], 0] = -1.0
+    model.target_embedding.embeddings.assign(table)
+    last = model.decoder.final_norm or model.decoder.blocks[-1].feed_forward_norm
+    last.beta.assign(np.where(np.arange(table.shape[1]) == 0, 30.0, last.beta))
+
+
 def _random_weight(rng, weight):
     noise = rng.normal(size=weight.shape)
     if "positions" in weight.path:
@@ -340,3 +361,9 @@ def varied_sources(sentences=13, columns=7, seed=0):
         length = 1 + row % columns
         source[row, :length] = rng.integers(3, VOCABULARY, size=length)
     return source
+
+
+def pad_to_few_shapes(ids, max_length=512):
+    """Lists of ids as one array of a power of two of rows and one of the `length_buckets`."""
+    columns = inputs.bucket(max(map(len, ids)), inputs.length_buckets(max_length))
+    return inputs.pad(ids, inputs.row_count(len(ids)), columns)

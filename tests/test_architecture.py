@@ -17,7 +17,7 @@ BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 BASE = {"config", "declaration", "dialog", "errors", "files", "owned_folder"}
-GIVEN = {"inputs", "options", "translation", "engine", "labelling"}
+GIVEN = {"inputs", "options", "translation", "engine"}
 CORE = BASE | {"selection", "masks", "cache"}
 OUTCOME = BASE | {"selection", "masks", "losses", "metrics", "schedules"}
 MODELS = CORE | {"layers", "models"}
@@ -34,7 +34,6 @@ MAY_IMPORT = {
     "translation": BASE,
     "options": {"declaration", "errors"},
     "engine": BASE | {"translation", "inputs", "options"},
-    "labelling": BASE | {"inputs", "translation", "engine"},
     "selection": BASE,
     "masks": CORE,
     "cache": CORE,

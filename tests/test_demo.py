@@ -86,6 +86,6 @@ def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
 def test_a_folder_that_is_no_demo_is_never_overwritten(tmp_path, file):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("years of work")
-    with pytest.raises(InputError, match="is not a demo's folder"):
+    with pytest.raises(InputError, match=f"did not make: {file}"):
         demo.run_demo(tmp_path, overwrite=True)
     assert (tmp_path / file).read_text() == "years of work"

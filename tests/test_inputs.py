@@ -19,7 +19,6 @@ from keras_transformer.inputs import (
     length_buckets,
     one_for_each,
     pad,
-    pad_to_few_shapes,
     prefix_ids,
     row_count,
     source_ids,
@@ -312,8 +311,3 @@ def test_padded_rows_hold_their_ids_and_padding_alone():
         pad(ids, 4, 5), [[5, 7, 11, 0, 0], [3, 0, 0, 0, 0], [13, 17, 0, 0, 0], [0] * 5]
     )
     assert pad(ids, 4, 5).dtype == "int32"
-
-
-def test_a_batch_gets_one_of_the_few_shapes_and_is_no_wider_than_the_longest_source():
-    assert pad_to_few_shapes([[7], [7], [3] * 17]).shape == (4, 32)
-    assert pad_to_few_shapes([[3] * 12], 13).shape == (1, 13)

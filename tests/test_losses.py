@@ -9,7 +9,7 @@ import reference
 from keras import ops
 
 from keras_transformer import SmoothedCrossEntropy, TokenAccuracy
-from keras_transformer.losses import RDropCrossEntropy, real_token_weights, token_losses
+from keras_transformer.losses import RDropCrossEntropy
 
 BATCH, LENGTH, VOCABULARY = 2, 5, 7
 LABELS = np.array([[3, 5, 1, 0, 0], [6, 0, 0, 0, 0]])
@@ -190,26 +190,6 @@ def test_labels_may_be_of_any_dtype_that_holds_them(logits, dtype):
     expected = float(SmoothedCrossEntropy()(LABELS, logits))
     labels = ops.convert_to_tensor(LABELS.astype(dtype))
     assert float(SmoothedCrossEntropy()(labels, logits)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_loss_of_an_epoch_under_fit_is_that_of_its_tokens(logits):
-    inputs = keras.Input((LENGTH, VOCABULARY))
-    model = keras.Model(inputs, keras.layers.Dropout(0.0)(inputs))
-    model.compile(loss=SmoothedCrossEntropy())
-    weights = np.array([0.25, 1.0])
-    result = model.evaluate(logits, LABELS, batch_size=2, sample_weight=weights, verbose=0)
-    per_token = np.broadcast_to(weights[:, None], LABELS.shape)
-    expected = reference.smoothed_loss(LABELS, logits, sample_weight=per_token)
-    assert result == pytest.approx(expected, rel=1e-5)
-
-
-def test_token_losses_and_weights_are_those_of_each_token(logits):
-    labels = ops.convert_to_tensor(LABELS, "int32")
-    losses = np.asarray(token_losses(labels, logits, 0.1))
-    for position, label in np.ndenumerate(LABELS):
-        expected = reference.token_loss(label, logits[position], 0.1)
-        assert losses[position] == pytest.approx(expected, rel=1e-5)
-    np.testing.assert_array_equal(np.asarray(real_token_weights(labels, 0)), LABELS != 0)
 
 
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0, "0.1"])

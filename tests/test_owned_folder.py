@@ -56,7 +56,7 @@ def test_a_failure_to_rename_puts_the_earlier_export_back(tmp_path, monkeypatch)
 def test_an_earlier_export_is_replaced_when_asked(tmp_path):
     output = tmp_path / "model"
     make(output, "old")
-    with pytest.raises(InputError, match="must not exist or be empty"):
+    with pytest.raises(InputError, match="exists already. Give --overwrite"):
         make(output)
     assert (output / MANIFEST).read_text() == "old"
     make(output, "new", overwrite=True)
@@ -255,7 +255,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(
         for name in (MANIFEST, "README.md"):
             (output / name).write_text("old")
         start(output, count, mounted).communicate(timeout=60)
-        with pytest.raises(InputError, match="must not exist or be empty"):
+        with pytest.raises(InputError, match="exists already. Give --overwrite"):
             make(output)
         whole = tree(output)
         assert set(whole) == {MANIFEST, "README.md"} and len({*whole.values()}) == 1

@@ -30,18 +30,6 @@ def test_four_points_by_hand():
     assert rate(schedule, 400) == pytest.approx(1 / 16 / 20, rel=1e-6)
 
 
-def test_the_peak_is_at_the_end_of_the_warm_up():
-    schedule = TransformerSchedule(53, warmup_steps=11)
-    rates = [rate(schedule, step) for step in range(1, 41)]
-    assert np.argmax(rates) + 1 == 11
-    np.testing.assert_allclose(np.diff(rates[:11]), rates[0], rtol=1e-4)
-    assert (np.diff(rates[10:]) < 0).all()
-
-
-def test_the_rate_is_positive_from_the_first_step_on():
-    assert rate(TransformerSchedule(53), 1) > 0
-
-
 def test_batches_that_are_accumulated_have_the_rate_of_their_step():
     plain, accumulated = (TransformerSchedule(53, 11, 2.0, steps) for steps in (1, 3))
     # 2**24 + 1 is no float32.

@@ -2,7 +2,6 @@
 
 import importlib
 import io
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,25 +36,10 @@ def _matplotlib(module):
         ) from error
 
 
-def _subplots(rows=1, columns=1, *, figsize, left=0.7, below=0.5):
-    """A figure and its axes `[rows, columns]`, with margins in inches for its labels.
-
-    Matplotlib's own layouts measure every label several times, which takes longer than drawing.
-    """
-    figure = _matplotlib("figure").Figure(figsize=figsize)
-    width, height = figsize
-    margins = {"left": left / width, "right": 1 - 0.15 / width}
-    margins |= {"bottom": below / height, "top": 1 - 0.35 / height}
-    grid = {**margins, "wspace": 0.25, "hspace": 0.35}
-    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw=grid)
-
-
-def _inches(texts, fontsize):
-    """Measures the longest of some texts, in inches."""
-    font = _matplotlib("font_manager").FontProperties(size=fontsize)
-    measure = _matplotlib("textpath").text_to_path.get_text_width_height_descent
-    sizes = [measure(text, font, False) for text in {*texts}]
-    return max((width for width, _, _ in sizes), default=0) / 72
+def _subplots(rows=1, columns=1, *, figsize):
+    """A figure and its axes `[rows, columns]`."""
+    figure = _matplotlib("figure").Figure(figsize=figsize, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def _label(axis, tokens, rotation=0, places=None):
@@ -79,27 +63,14 @@ def plot_attention(
         title: Of the whole.
     """
     layers, heads, queries, keys = weights.shape
-    size = np.array([heads * max(1.6, 0.11 * keys), layers * max(1.6, 0.11 * queries)])
-    # One coordinate system, texts instead of ticks, margins of a known size: axes, ticks and
-    # layouts would take Matplotlib longer than the whole picture.
-    left, below = (_inches(tokens, _SMALL) + 0.2 for tokens in (query_tokens, key_tokens))
-    whole = size + (left + 0.1, below + 0.5)
-    figure = _matplotlib("figure").Figure(figsize=whole)
-    axis = figure.add_axes((left / whole[0], below / whole[1], *size / whole))
-    tops, starts = np.arange(layers) * (queries + 2), np.arange(heads) * (keys + 1)
-    end = tops[-1] + queries - 0.5
-    for (layer, top), (head, start) in itertools.product(enumerate(tops), enumerate(starts)):
-        where = (start - 0.5, start + keys - 0.5, top + queries - 0.5, top - 0.5)
-        axis.imshow(weights[layer, head], vmin=0, vmax=1, cmap=_COLOURS, extent=where)
-        axis.text(start + keys / 2, top - 0.7, f"{layer}.{head}", fontsize=8, ha="center")
-    text = {"fontsize": _SMALL, "parse_math": False}
-    for top, (row, token) in itertools.product(tops, enumerate(query_tokens)):
-        axis.text(-1, top + row, token, ha="right", va="center", **text)
-    for start, (column, token) in itertools.product(starts, enumerate(key_tokens)):
-        axis.text(start + column, end + 0.5, token, ha="center", va="top", rotation=90, **text)
-    axis.set(xlim=(-0.5, starts[-1] + keys - 0.5), ylim=(end, -2), aspect="auto")
-    axis.set_axis_off()
-    figure.text(0.5, 1 - 0.15 / whole[1], _shown(title), fontsize=12, ha="center", va="top")
+    size = heads * max(1.6, 0.11 * keys) + 0.8, layers * max(1.6, 0.11 * queries) + 1.2
+    figure, axes = _subplots(layers, heads, figsize=size)
+    for (layer, head), axis in np.ndenumerate(axes):
+        axis.imshow(weights[layer, head], vmin=0, vmax=1, cmap=_COLOURS, aspect="auto")
+        axis.set_title(f"{layer}.{head}", fontsize=8)
+        _label(axis.xaxis, key_tokens if layer == layers - 1 else (), rotation=90)
+        _label(axis.yaxis, query_tokens if head == 0 else ())
+    figure.suptitle(_shown(title))
     return figure
 
 
@@ -125,11 +96,7 @@ def plot_pair(
 def plot_alignment(alignment: WordAlignment) -> "Figure":
     """Words of the target (rows) over words of the source, a dot on each link."""
     rows, columns = max(alignment.weights.shape[0], 1), max(alignment.weights.shape[1], 1)
-    left, below = (
-        _inches(words, _SMALL) + 0.5 for words in (alignment.target_words, alignment.source_words)
-    )
-    size = (left + 0.15 + 0.3 * columns, below + 0.35 + 0.3 * rows)
-    figure, ((axis,),) = _subplots(figsize=size, left=left, below=below)
+    figure, ((axis,),) = _subplots(figsize=(1.5 + 0.3 * columns, 1.5 + 0.3 * rows))
     if alignment.weights.size:
         axis.imshow(alignment.weights, vmin=0, vmax=1, cmap=_COLOURS)
         for source, target in alignment.links():
@@ -162,7 +129,7 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
     chosen = np.unique(np.linspace(0, vectors.shape[1] // 4 - 1, pairs).astype(int))
     positions = min(positions, len(vectors))
     size = (1.6 + 0.6 * positions, 1 + 0.6 * len(chosen))
-    figure, ((axis,),) = _subplots(figsize=size, left=1.2)
+    figure, ((axis,),) = _subplots(figsize=size)
     periods = 2 * np.pi / frequencies(vectors.shape[1])
     circle = np.linspace(0, 2 * np.pi, 60)
     circle, hands = np.stack([np.cos(circle), np.sin(circle)], axis=1), []

@@ -3,9 +3,12 @@
 import argparse
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
+
+from keras_transformer.errors import InputError
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
@@ -153,3 +156,19 @@ def given(options: argparse.Namespace, *own: str) -> dict[str, Any]:
     if "logit_bias" in values:
         values["logit_bias"] = dict(values["logit_bias"])
     return values
+
+
+def load_translator(options: argparse.Namespace, *own: str) -> tuple[Any, dict[str, Any]]:
+    """Loads `--model` with `--threads`; returns the `Translator` and the options of `given`."""
+    from keras_transformer.translator import Translator
+
+    values = given(options, "model", *own)
+    threads = {"threads": values.pop("threads")} if "threads" in values else {}
+    return Translator.load(options.model, **threads), values
+
+
+def binary_stdin() -> BinaryIO:
+    """Returns stdin; raises `InputError` where the parent process has closed it."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed: expected lines of text.")
+    return sys.stdin.buffer

@@ -11,6 +11,7 @@ from keras_transformer.commands.arguments import (
     add_progress,
     add_scoring,
     given,
+    load_translator,
 )
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
@@ -95,11 +96,9 @@ def _score(options):
     from keras_transformer.commands.line_reader import progress_bar
     from keras_transformer.commands.line_stream import score_lines
     from keras_transformer.files import is_terminal
-    from keras_transformer.translator import Translator
 
-    translator = Translator.load(options.model)
+    translator, values = load_translator(options, "source", "target", "progress")
     shown = is_terminal(sys.stderr) if options.progress is None else options.progress
-    values = given(options, "model", "source", "target", "progress")
     with progress_bar(None, shown) as bar:
         score_lines(translator, options.source, options.target, sys.stdout, bar=bar, **values)
 
@@ -124,7 +123,7 @@ def _evaluate(options):
 
 
 def _inspect(options):
-    from keras_transformer.inspection import inspect_run
+    from keras_transformer.runs import inspect_run
 
     values = given(options, "model", "source", "output")
     if "without_heads" in values:

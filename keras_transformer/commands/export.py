@@ -47,7 +47,7 @@ def _add_options(command):
 
 
 def _export(options):
-    from keras_transformer.run_exports import export_run
+    from keras_transformer.runs import export_run
 
     values = given(options, "model", "format", "output", "overwrite", "verify_with")
     allowed = {name for name, *_ in FORMATS[options.format]}

@@ -12,11 +12,13 @@ from keras_transformer.commands.arguments import (
     add_options,
     add_progress,
     add_sampling,
+    binary_stdin,
     given,
+    load_translator,
 )
 from keras_transformer.errors import InputError, say
 
-_OWN = ("model", "threads", "json", "stream", "progress", "engine")
+_OWN = ("json", "stream", "progress", "engine")
 _TOP_P = 0.9
 _RESET = "/reset"
 _BULK = (
@@ -88,7 +90,7 @@ def _translate_files(options):
         ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"),
         "does not go with --engine ray",
     )
-    values = given(options, *(name for name in _OWN if name != "threads"))
+    values = given(options, "model", *_OWN)
     for name in ("input", "output"):
         if name not in values:
             raise InputError(f"--engine ray needs --{name}.")
@@ -106,7 +108,6 @@ def _translate(options):
     from keras_transformer.commands.line_reader import progress_bar, size_left
     from keras_transformer.commands.line_stream import translate_incrementally, translate_lines
     from keras_transformer.files import is_terminal
-    from keras_transformer.translator import Translator
 
     _refuse(
         options, ("input", "output", *(row[0] for row in _BULK)), "goes with --engine ray alone"
@@ -116,11 +117,8 @@ def _translate(options):
     if "stream" in options:
         names = ("json", "alignment", "n_best", "batch_size", "progress")
         _refuse(options, names, "does not go with --stream")
-    if sys.stdin is None:
-        raise InputError("stdin is closed: expected lines of text.")
-    threads = {"threads": options.threads} if "threads" in options else {}
-    translator = Translator.load(options.model, **threads)
-    source, values = sys.stdin.buffer, given(options, *_OWN)
+    source = binary_stdin()
+    translator, values = load_translator(options, *_OWN)
     if "stream" in options:
         rewrite = is_terminal(sys.stdout)
         translate_incrementally(translator, source, sys.stdout, rewrite=rewrite, **values)
@@ -144,18 +142,16 @@ def _chat(options):
     from keras_transformer.commands.line_stream import write_growing
     from keras_transformer.dialog import Conversation
     from keras_transformer.files import is_terminal
-    from keras_transformer.translator import Translator
 
-    if sys.stdin is None:
-        raise InputError("stdin is closed: expected lines of text.")
-    values = given(options, "model")
+    source = binary_stdin()
+    translator, values = load_translator(options)
     if "beam_size" not in values:
         values = {"sampling": True, "top_p": _TOP_P, **values}
-    conversation = Conversation(Translator.load(options.model), **values)
+    conversation = Conversation(translator, **values)
     typed, shown = is_terminal(sys.stdin), is_terminal(sys.stdout)
     prompt = "> " if typed and shown else ""
     print(prompt, end="", flush=True)
-    for (line,) in read_chunks(sys.stdin.buffer, 1):
+    for (line,) in read_chunks(source, 1):
         message = line.text.strip()
         if message == _RESET:
             conversation.history.clear()

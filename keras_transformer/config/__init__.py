@@ -1,15 +1,16 @@
 """Configurations of the models: sizes, rates and switches, declared once."""
 
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
-from keras_transformer.config.model_config import ModelConfig
-from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
-from keras_transformer.config.transformer import (
+from keras_transformer.config.models import (
+    ATTENTION_SCORES,
     NO_LABEL,
     POOLINGS,
     PRESETS,
     BlockFields,
     ClassifierConfig,
     LanguageModelConfig,
+    ModelConfig,
+    RecurrentConfig,
     TransformerConfig,
 )
 from keras_transformer.errors import InputError

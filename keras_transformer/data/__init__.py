@@ -2,17 +2,18 @@
 
 from keras_transformer.data.batching import choose_shapes
 from keras_transformer.data.dataset import LabelledDataset, ParallelDataset
-from keras_transformer.data.encoding import PairReport, encode_files, encode_pairs
+from keras_transformer.data.encoding import PairChecks, PairReport, encode_lines, encode_pairs
 from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, read_pairs
 from keras_transformer.files import read_lines
 
 __all__ = [
     "EncodedPairs",
     "LabelledDataset",
+    "PairChecks",
     "PairReport",
     "ParallelDataset",
     "choose_shapes",
-    "encode_files",
+    "encode_lines",
     "encode_pairs",
     "iterate_pairs",
     "read_lines",

@@ -6,12 +6,12 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.pairs import EncodedPairs, iterate_pairs, offsets_of
+from keras_transformer.data.pairs import EncodedPairs, offsets_of
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
@@ -113,50 +113,41 @@ def encode_pairs(
     return _encode(pairs, (source_tokenizer, target_tokenizer), options)
 
 
-def encode_files(
-    source: str | os.PathLike,
-    target: str | os.PathLike | None,
-    source_tokenizer: Any,
-    target_tokenizer: Any,
+def encode_lines(
+    read: Callable[[], Iterable[tuple[str, str] | None]],
+    tokenizers: tuple[Any, Any],
+    checks: PairChecks,
     cache: str | os.PathLike | None = None,
-    known_digests: dict[str, Any] | None = None,
-    read: Callable[..., Iterator[tuple[str, str] | None]] = iterate_pairs,
+    key: Any = None,
     with_sources: bool = True,
     held_out: Iterable[tuple[str, str]] = (),
-    **checks: Any,
 ) -> tuple[EncodedPairs, PairReport]:
-    """Tokenizes and checks pairs of files, like `encode_pairs`, that need not fit in memory.
+    """Tokenizes and checks a stream of pairs, like `encode_pairs`, that need not fit in memory.
 
     Args:
-        source, target: Paths, see `iterate_pairs`.
-        source_tokenizer, …: See `encode_pairs`.
+        read: Returns the pairs from the first on, None for a line of the files that is left out.
+        tokenizers: Of the sources and the targets, see `encode_pairs`.
+        checks: Checks of the pairs.
         cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
             options. They are then mapped from there, not held in memory, where about 60 bytes a
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
-        known_digests: All that decides the texts, fit for JSON, to find the ids again; by default
-            the files' `digests`, which are computed.
-        read: Reads from `source` and `target` the pair of each line, or None to leave it out.
-        with_sources: False: sources are empty, and the targets alone count.
-        held_out: Pairs of texts that are dropped wherever they stand. With a `cache`,
-            `known_digests` must depend on them, and on the lines that are left out.
+        key: All that the pairs, their lines and `held_out` depend on, fit for JSON; by default
+            the `digests` of what is read, which a `cache` takes another reading for.
+        with_sources: False for a model that reads no sources, whose targets alone are checked.
+        held_out: Pairs that are dropped, wherever an equal one stands.
 
     Raises:
-        InputError: See `iterate_pairs` and `encode_pairs`; or the folder cannot be written.
+        InputError: See `encode_pairs`; or the folder cannot be written.
     """
-    options = PairChecks(**checks)
-    tokenizers = source_tokenizer, target_tokenizer
     if cache is None:
-        return _encode(
-            read(source, target), tokenizers, options, held_out=held_out, with_sources=with_sources
-        )
-    texts = known_digests or digests(filter(None, read(source, target)))
-    folder = pathlib.Path(cache) / _key(texts, tokenizers, options, with_sources)
+        return _encode(read(), tokenizers, checks, held_out=held_out, with_sources=with_sources)
+    key = digests(filter(None, read())) if key is None else key
+    folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
     remove_left_behind(folder.parent)
     if not (folder / "report.json").exists():
         try:
             with OwnedFolder(folder).staged() as staging:
-                lines = read(source, target)
-                pairs, report = _encode(lines, tokenizers, options, staging, held_out, with_sources)
+                pairs, report = _encode(read(), tokenizers, checks, staging, held_out, with_sources)
                 for name in ("source_offsets", "target_offsets", "lines"):
                     np.save(staging / f"{name}.npy", getattr(pairs, name))
                 write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
@@ -176,10 +167,10 @@ def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: side.hexdigest() for name, side in zip(("source", "target"), sides, strict=True)}
 
 
-def _key(text_digests, tokenizers, options, with_sources):
+def _name(key, tokenizers, options, with_sources):
     models = [hashlib.sha256(each.model_bytes).hexdigest() for each in tokenizers]
     checks = {**dataclasses.asdict(options), "with_sources": with_sources}
-    content = ["with lines", text_digests, models, checks]
+    content = ["with lines", key, models, checks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

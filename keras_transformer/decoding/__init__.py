@@ -1,12 +1,8 @@
 """Decoding: one compiled loop on `keras.ops`, its strategies and constraints."""
 
-import keras
-
 from keras_transformer.decoding.beam import Beam
-from keras_transformer.decoding.classifier import ClassifierEngine
 from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.engine import ModelEngine
-from keras_transformer.decoding.loop import decode
+from keras_transformer.decoding.engine import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.decoding.results import (
     Hypotheses,
     coverage_penalty,
@@ -28,14 +24,7 @@ __all__ = [
     "Sampling",
     "Translation",
     "coverage_penalty",
-    "decode",
     "engine_of",
     "length_penalty",
     "search",
 ]
-
-
-def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
-    """The engine of a model of any kind; the arguments are those of `ModelEngine`."""
-    made = ModelEngine if model.config.writes_text else ClassifierEngine
-    return made(model, *arguments, **options)

@@ -1,12 +1,11 @@
 """Beam search with finished hypotheses kept apart, in one group or in several that differ.
 
-In the comments, rows = batch · groups and beams = groups · width.
+A group of a sentence is a row of the search: rows = batch · groups, beams = groups · width.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import keras
 from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
@@ -19,9 +18,9 @@ from keras_transformer.selection import largest_of_rows, take_rows
 
 
 class _Finished(NamedTuple):
-    ids: KerasTensor  # int32 [batch, beams, capacity]
-    token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
-    scores: KerasTensor  # float32 [batch, beams], best first; NEG_INF = an empty place
+    ids: KerasTensor  # int32 [rows, width, capacity]
+    token_log_probabilities: KerasTensor  # float32 [rows, width, capacity]
+    scores: KerasTensor  # float32 [rows, width], best first; NEG_INF = an empty place
 
     def picked(self, others, chosen):
         """The `chosen` places of two lists of hypotheses, counted through both."""
@@ -30,9 +29,9 @@ class _Finished(NamedTuple):
 
 
 class _BeamState(NamedTuple):
-    totals: KerasTensor  # float32 [batch, beams]: what alive hypotheses are ranked by
+    totals: KerasTensor  # float32 [rows, width]: what alive hypotheses are ranked by
     finished: _Finished
-    coverage: KerasTensor | tuple[()]  # float32 [batch, beams, source], or ()
+    coverage: KerasTensor | tuple[()]  # float32 [rows, width, source], or ()
 
     def extended(self, more):
         *by_token, scores = self.finished
@@ -105,8 +104,8 @@ class Beam:
         self.attention, self.source_mask = attention, source_mask
         self.diversity_penalty = diversity_penalty
 
-    def start(self, batch, capacity: int) -> _BeamState:
-        shape = (batch, self.beams)
+    def start(self, rows, capacity: int) -> _BeamState:
+        shape = (rows, self.width)
         empty = _Finished(
             ops.full((*shape, capacity), PAD_ID, "int32"),
             ops.zeros((*shape, capacity), "float32"),
@@ -114,16 +113,14 @@ class Beam:
         )
         # All hypotheses of a group begin alike: only its first may be extended, or each would
         # be found `width` times.
-        first = ops.arange(self.beams, dtype="int32") % self.width == 0
+        first = ops.arange(self.width, dtype="int32") == 0
         totals = ops.broadcast_to(ops.where(first, 0.0, NEG_INF), shape)
         coverage = () if self.attention is None else (*shape, ops.shape(self.source_mask)[1])
         return _BeamState(totals, empty, coverage and ops.zeros(coverage, "float32"))
 
     def choose(self, state: DecodingState, logits, allowed, constraints):
-        before, end_id = self._regrouped(state, self.width), constraints.end_id
-        logits, allowed = self._regrouped((logits, allowed), self.width)
-        forced = self._of_rows(constraints.forced_lengths)  # --> [rows]
-        running, beam = before.running[:, :1], before.strategy_state  # --> [rows, 1]
+        end_id, forced = constraints.end_id, constraints.forced_lengths  # --> [rows]
+        running, beam = state.running[:, :1], state.strategy_state  # --> [rows, 1]
         log_sums = ops.logsumexp(logits, axis=-1)  # --> [rows, width]
         best = self._extensions(allowed, beam.totals - log_sums, running, end_id)
         # Forced tokens add nothing to the total: it ranks the continuation alone.
@@ -134,10 +131,10 @@ class Beam:
         gained = ops.where(best.exist, gained, 0.0)  # --> [rows, 2 * width]
         coverage = beam.coverage
         if self.attention is not None:  # --> [rows, width, source]
-            coverage = coverage + self._regrouped(self.attention(state.cache), self.width)
+            coverage = coverage + self._of_groups(self.attention(state.cache))
         position = state.position + 1
         lengths = ops.maximum(position - forced, 0)  # --> [rows]: of what follows
-        finished = self._finished(before, best, gained, coverage, end_id, lengths)
+        finished = self._finished(state, best, gained, coverage, end_id, lengths)
 
         kept, totals = best.unfinished(self.width, end_id)  # --> [rows, width]
         tokens, parents, gained = (take_rows(each, kept) for each in (tokens, parents, gained))
@@ -145,15 +142,15 @@ class Beam:
         moves = running & ops.any(best.exist, axis=1, keepdims=True)  # --> [rows, 1]
         totals = ops.where(moves, totals, beam.totals)
         worst_wanted = self._worst_wanted(finished.scores)  # --> [rows]
-        limits = self._of_rows(constraints.max_lengths)  # --> [rows]
-        longest = ops.maximum(limits - forced, lengths)
+        longest = ops.maximum(constraints.max_lengths - forced, lengths)
         can_win = self._best_possible(totals, lengths, longest, constraints) > worst_wanted
         can_win = moves[:, 0] & can_win  # --> [rows]
         if self.num_groups > 1:
             # The later groups avoid what a group chooses: it goes on as long as they do.
             in_any = ops.any(ops.reshape(can_win, (-1, self.num_groups)), axis=1)  # --> [batch]
             can_win = ops.repeat(in_any, self.num_groups)
-        running = moves & ops.expand_dims((position < limits) & can_win, 1)  # --> [rows, 1]
+        going_on = (position < constraints.max_lengths) & can_win
+        running = moves & ops.expand_dims(going_on, 1)  # --> [rows, 1]
 
         def moved(after, old):
             return ops.where(ops.expand_dims(moves, 2), after, old)
@@ -166,15 +163,14 @@ class Beam:
         after = DecodingState(
             position,
             tokens,
-            extended(before.ids, tokens),
-            extended(before.token_log_probabilities, gained),
+            extended(state.ids, tokens),
+            extended(state.token_log_probabilities, gained),
             ops.broadcast_to(running, ops.shape(totals)),
             _BeamState(totals, finished, coverage),
             state.cache,
         )
         first = ops.arange(self.beams, dtype="int32") // self.width * self.width  # of its group
-        parents = self._regrouped(parents, self.beams) + first  # --> [batch, beams]
-        return self._regrouped(after, self.beams), parents
+        return after, self._of_sentences(parents) + first  # --> [batch, beams]
 
     def _extensions(self, allowed, offsets, running, end_id):
         """The `2 · width` best extensions of each row; `allowed + offsets` is what they rank by.
@@ -209,8 +205,7 @@ class Beam:
         ended = before.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
         scores = totals / ops.expand_dims(length_penalty_of(lengths, self.length_penalty), 1)
         if self.attention is not None:
-            mask = ops.repeat(self.source_mask, self.num_groups, axis=0)  # --> [rows, source]
-            scores = scores + take_rows(self._coverage_scores(coverage, mask), parents)
+            scores = scores + take_rows(self._coverage_scores(coverage), parents)
         place, gained = before.position, gained[:, : self.width]
         ids = _extend(before.ids, parents, tokens, place)
         if self.num_groups > 1:
@@ -229,19 +224,18 @@ class Beam:
 
         Within a group all differ, and what is equal ends at the same step. `(rows, width, …)`.
         """
-        both = self._regrouped((ids, exist), self.beams)
-        ids, exist = (ops.expand_dims(each, 1) for each in both)  # --> [batch, 1, beams, ...]
-        equal = ops.all(ops.expand_dims(both[0], 2) == ids, axis=3) & exist
+        ids, exist = self._of_sentences(ids), self._of_sentences(exist)  # --> [batch, beams, ...]
+        equal = ops.all(ops.expand_dims(ids, 2) == ops.expand_dims(ids, 1), axis=3)
         order = ops.arange(self.beams, dtype="int32")
         earlier = ops.expand_dims(order, 0) < ops.expand_dims(order, 1)  # --> [beams, beams]
-        return self._regrouped(ops.any(equal & earlier, axis=2), self.width)
+        return self._of_groups(ops.any(equal & ops.expand_dims(exist, 1) & earlier, axis=2))
 
     def _worst_wanted(self, scores):
         """The score that a hypothesis must exceed to be among the `n_best`, float32 `[rows]`."""
         if self.num_groups == 1:
             return scores[:, self.n_best - 1]
-        best = ops.top_k(self._regrouped(scores, self.beams), self.n_best)[0]
-        return self._of_rows(best[:, -1])
+        best = ops.top_k(self._of_sentences(scores), self.n_best)[0]
+        return ops.repeat(best[:, -1], self.num_groups)
 
     def _best_possible(self, totals, lengths, longest, constraints):
         """The best score that an unfinished hypothesis can still get, float32 `[rows]`."""
@@ -259,51 +253,45 @@ class Beam:
 
     def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
         """The finished hypotheses, then the unfinished ones."""
-        beam = state.strategy_state
+        beam, by_token = state.strategy_state, state.token_log_probabilities
         # Less than the limit where nothing could follow.
-        forced = constraints.forced_lengths
-        _, lengths = continuation_of(state.ids, state.token_log_probabilities, forced)
-        scores = beam.totals / length_penalty_of(lengths, self.length_penalty)  # --> [batch, beams]
+        forced = constraints.of_groups(self.num_groups).forced_lengths  # --> [rows]
+        _, lengths = continuation_of(state.ids, by_token, forced)
+        scores = beam.totals / length_penalty_of(lengths, self.length_penalty)  # --> [rows, width]
         if self.attention is not None:
-            scores = scores + self._coverage_scores(beam.coverage, self.source_mask)
+            scores = scores + self._coverage_scores(beam.coverage)
         # Where fewer hypotheses exist than beams, the others hold forbidden ids.
         exists = beam.totals > NEG_INF / 2
         if self.num_groups > 1:
-            repeats = self._repeats(*self._regrouped((state.ids, exists), self.width))
-            exists = exists & ~self._regrouped(repeats, self.beams)
-        scores = ops.where(exists, scores, NEG_INF)
+            exists = exists & ~self._repeats(state.ids, exists)
+        scores = self._of_sentences(ops.where(exists, scores, NEG_INF))  # --> [batch, beams]
+        ids, by_token = self._of_sentences(state.ids), self._of_sentences(by_token)
+        finished = _Finished(*map(self._of_sentences, beam.finished))
         scores, order = ops.top_k(scores, self.beams)
         exists = ops.expand_dims(scores > NEG_INF / 2, 2)  # --> [batch, beams, 1]
         unfinished = _Finished(
-            ops.where(exists, take_rows(state.ids, order), PAD_ID),
-            ops.where(exists, take_rows(state.token_log_probabilities, order), 0.0),
+            ops.where(exists, take_rows(ids, order), PAD_ID),
+            ops.where(exists, take_rows(by_token, order), 0.0),
             scores,
         )
         # Between what ended and the empty places; `top_k` takes equal values from the left.
         behind = ops.full_like(scores, NEG_INF / 2)
-        rank = ops.concatenate([beam.finished.scores, behind], axis=1)  # --> [batch, 2 * beams]
-        best = beam.finished.picked(unfinished, ops.top_k(rank, self.n_best)[1])
+        rank = ops.concatenate([finished.scores, behind], axis=1)  # --> [batch, 2 * beams]
+        best = finished.picked(unfinished, ops.top_k(rank, self.n_best)[1])
         ids, by_token, scores = best
         log_probabilities = ops.sum(by_token, axis=2)  # --> [batch, n_best]
-        following = continuation_of(ids, by_token, forced)
+        following = continuation_of(ids, by_token, constraints.forced_lengths)
         return Hypotheses(ids, log_probabilities, scores, by_token, *following)
 
-    def _coverage_scores(self, coverage, mask):
+    def _coverage_scores(self, coverage):
+        mask = ops.repeat(self.source_mask, self.num_groups, axis=0)  # --> [rows, source]
         return self.coverage_penalty * coverage_penalty_of(coverage, ops.expand_dims(mask, 1))
 
-    def _of_rows(self, values):  # from a value for each sentence
-        return values if self.num_groups == 1 else ops.repeat(values, self.num_groups)
+    def _of_sentences(self, values):  # [rows, width, …] -> [batch, beams, …]
+        return ops.reshape(values, (-1, self.beams, *ops.shape(values)[2:]))
 
-    def _regrouped(self, structure, count):
-        """With `count` hypotheses a row: `width`, a row for each group, or `beams`."""
-        if self.num_groups == 1:
-            return structure
-        if isinstance(structure, DecodingState):
-            position, *of_hypotheses, cache = structure
-            return DecodingState(position, *self._regrouped(of_hypotheses, count), cache)
-        return keras.tree.map_structure(
-            lambda values: ops.reshape(values, (-1, count, *ops.shape(values)[2:])), structure
-        )
+    def _of_groups(self, values):  # [batch, beams, …] -> [rows, width, …]
+        return ops.reshape(values, (-1, self.width, *ops.shape(values)[2:]))
 
 
 def _best_of(ranked, values, offsets, count):

@@ -1,8 +1,8 @@
 """Functions of a model compiled with XLA, on either backend."""
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
@@ -15,21 +15,30 @@ class Compiled:
 
     TensorFlow traces the function once for all shapes (an axis of one row apart: see `_spec`), JAX
     once for each; XLA compiles a program for each on both. Changes of the weights are seen.
+    Keyword arguments of a call are static: hashable values, with a program for each.
 
     Args:
         model: The Keras model that `function` uses, or `None`.
         function: From arrays, or structures of arrays, to a structure of tensors.
-        kept: A structure of tensors that each call gets after its arguments, outside the program.
+        kept: From the static arguments to a tuple of structures of tensors, which `function` gets
+            after its arguments from outside the program.
         with_xla: Whether XLA compiles it, or TensorFlow runs it as a graph, which takes a few
             times as long; JAX knows nothing else.
     """
 
-    def __init__(self, model, function: Callable, kept: Any = (), with_xla: bool = True):
+    def __init__(
+        self,
+        model,
+        function: Callable,
+        kept: Callable[..., tuple] | None = None,
+        with_xla: bool = True,
+    ):
         backend = keras.backend.backend()
         if backend not in ("tensorflow", "jax"):
             rule = "Decoding is compiled on the TensorFlow and JAX backends."
             raise RuntimeError(f"{rule} Received: backend={backend!r}.")
         self.programs = set()  # the shapes that it has been called with
+        kept = kept or (lambda **static: ())
         if backend == "tensorflow":
             self._run = _with_tensorflow(function, kept, with_xla)
         else:
@@ -41,17 +50,18 @@ class Compiled:
         """Programs that XLA has compiled."""
         return len(self.programs) if self._counts else 0
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments, **static):
         shapes = tuple(
             (tuple(np.shape(each)), keras.backend.standardize_dtype(each.dtype))
             for each in keras.tree.flatten(arguments)
             if each is not None
         )
+        shapes += tuple(static.values())
         if shapes in self.programs:
-            return self._run(*arguments)
+            return self._run(arguments, static)
         # Several batches may be on their way: one at a time is traced and compiled.
         with _compiling:
-            result = self._run(*arguments)
+            result = self._run(arguments, static)
             self.programs.add(shapes)
         return result
 
@@ -61,19 +71,23 @@ def _with_tensorflow(function, kept, with_xla):
 
     traced = {}
 
-    def call(*arguments):
+    def call(arguments, static):
         flat = tf.nest.flatten(arguments)
         flat = [None if each is None else tf.convert_to_tensor(each) for each in flat]
-        key = tuple(None if each is None else _spec(tf, each) for each in flat)
+        specs = tuple(None if each is None else _spec(tf, each) for each in flat)
+        key = specs, *static.values()
         if key not in traced:
+            given = kept(**static)
+
             # No signature is given: the arguments are flat, and their places of `None` stay so.
             def run(*tensors):
-                given = iter(tensors)
-                structure = [None if spec is None else next(given) for spec in key]
+                tensors = iter(tensors)
+                structure = [None if spec is None else next(tensors) for spec in specs]
                 # Tensors that are closed over are arguments of the program, not constants.
-                return function(*tf.nest.pack_sequence_as(arguments, structure), *kept)
+                structure = tf.nest.pack_sequence_as(arguments, structure)
+                return function(*structure, *given, **static)
 
-            signature = [spec for spec in key if spec is not None]
+            signature = [spec for spec in specs if spec is not None]
             run = tf.function(run, signature, jit_compile=with_xla or None, autograph=False)
             # Called as it is: to look for a trace would take half a millisecond each time.
             traced[key] = run.get_concrete_function()
@@ -99,9 +113,13 @@ def _with_jax(model, function, kept):
         return getattr(model, "variables", ())
 
     # The weights are an argument: closed over, they would be constants of each program.
-    @jax.jit
-    def run(values, arguments):
+    @functools.partial(jax.jit, static_argnames="static")
+    def run(values, arguments, static):
         with keras.StatelessScope(list(zip(variables(), values, strict=True))):
-            return function(*arguments)
+            return function(*arguments, **dict(static))
 
-    return lambda *arguments: run([each.value for each in variables()], (*arguments, *kept))
+    def call(arguments, static):
+        arguments = (*arguments, *kept(**static))
+        return run([each.value for each in variables()], arguments, tuple(static.items()))
+
+    return call

@@ -40,6 +40,15 @@ class Constraints(NamedTuple):
             return ops.zeros_like(self.max_lengths)
         return ops.sum(ops.cast(masks.padding_mask(self.prefixes), "int32"), axis=1)
 
+    def of_groups(self, count: int) -> "Constraints":
+        """With `count` rows for each sentence."""
+        if count == 1:
+            return self
+        names = ("max_lengths", "min_lengths", "prefixes")
+        given = {name: getattr(self, name) for name in names}
+        rows = {n: ops.repeat(each, count, axis=0) for n, each in given.items() if each is not None}
+        return self._replace(**rows)
+
 
 def length_limits(lengths, ratio, margin, max_length):
     """Tokens that each translation may have: `ratio · lengths + margin`, up to `max_length`.

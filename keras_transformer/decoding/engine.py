@@ -1,19 +1,22 @@
-"""Text to text with a model in memory: tokenize, batch by length, search, detokenize."""
+"""Engines of models in memory: tokenize, batch by length, run, detokenize."""
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_transformer import inputs
 from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
 from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
 from keras_transformer.dialog import Turns
-from keras_transformer.engine import Engine
+from keras_transformer.engine import Engine, LabelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.options import DecodingOptions
@@ -64,7 +67,7 @@ class ModelEngine(Engine):
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
-        self.continues_source = getattr(model, "continues_source", False)
+        self.continues_source = config.continues_source
         if self.continues_source:  # And at least one token more.
             self.max_source_length = min(self.max_source_length, self.max_target_length)
         lengths = self.max_source_length, self.max_target_length
@@ -118,18 +121,9 @@ class ModelEngine(Engine):
         inputs.check_texts("texts", texts)
         inputs.check_positive("batch_size", batch_size)
         inputs.check_bool("alignment", alignment)
-        seeds = inputs.one_for_each("seed", asked.seed, len(texts))
-        asked = dataclasses.replace(asked, seed=0)
-        prefixes = self._prefixes(target_prefixes, len(texts), asked)
-        limit = self._source_limit(asked)
-        read = self._read(texts)
-        tokenizer, turn_id = self.source_tokenizer, self._turn_id
-        sources, parts = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
-        jobs = [
-            Job(sources[part], seeds[place], prefixes[place] if part == places[0] else ())
-            for place, places in enumerate(parts)
-            for part in places
-        ]
+        reading = self._reading(texts, asked)
+        sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
+        jobs = self._jobs(sources, parts, target_prefixes, asked)
         found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
             best_translation(hypotheses, source, self._tokenizers, asked.num_groups > 1)
@@ -174,7 +168,7 @@ class ModelEngine(Engine):
         pairs = list(zip(ids, target_ids, strict=True))
         if self.continues_source:
             self._check_lengths_together(pairs)
-        scored = self._scheduler.scorer(options, alignment).run(pairs, batch_size)
+        scored = self._scheduler.score(pairs, options, batch_size, alignment)
         lengths = np.array([len(each) for each in target_ids], "int32")
         penalties = np.asarray(penalty_of(lengths, length_penalty)).tolist()
         results = []
@@ -210,13 +204,9 @@ class ModelEngine(Engine):
                 f"Received: beam_size={asked.beam_size}, n_best={asked.n_best}."
             )
         inputs.check_texts("text", [text])
-        (seed,) = inputs.one_for_each("seed", asked.seed, 1)
-        (prefix,) = self._prefixes([target_prefix], 1, asked)
-        limit = self._source_limit(asked)
-        read = self._read([text])
-        tokenizer, turn_id = self.source_tokenizer, self._turn_id
-        sources, _ = inputs.source_ids(read, tokenizer, limit, long_input, turn_id)
-        jobs = [Job(each, seed, () if i else prefix) for i, each in enumerate(sources)]
+        reading = self._reading([text], asked)
+        sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
+        jobs = self._jobs(sources, parts, [target_prefix], asked)
         return self._stream(jobs, asked)
 
     def _stream(self, jobs, options):
@@ -259,15 +249,32 @@ class ModelEngine(Engine):
         longest = asked.resolve_max_length(self.max_target_length)
         targets = length_buckets(longest) if alignment else ()
         # One token each: limits are no part of a program.
-        short = dataclasses.replace(asked, seed=0, min_length=0, max_length=1)
+        short = dataclasses.replace(asked, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
             jobs = [Job(source, 0, prefix)] * batch_size
             self._scheduler.search(jobs, short, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
-                self._scheduler.scorer(asked, True).run(pairs, batch_size)
+                self._scheduler.score(pairs, asked, batch_size, alignment=True)
         return self.compilations - before
+
+    def _reading(self, texts, options) -> tuple[Any, Any, int]:
+        """Texts, tokenizer and limit for `inputs.source_ids`."""
+        limit = self.max_source_length
+        if self.continues_source:  # It ends in `max_length`, as what goes on with it.
+            limit = min(limit, options.resolve_max_length(limit))
+        return self._read(texts), self.source_tokenizer, limit
+
+    def _jobs(self, sources, parts, prefixes, options):
+        """The `Job` of each text's parts."""
+        seeds = inputs.one_for_each("seed", options.seed, len(parts))
+        prefixes = self._prefixes(prefixes, len(parts), options)
+        return [
+            Job(sources[part], seeds[place], prefixes[place] if part == places[0] else ())
+            for place, places in enumerate(parts)
+            for part in places
+        ]
 
     def _read(self, texts):
         """The sources with as many turns as the model was trained on; ids as they are."""
@@ -275,11 +282,6 @@ class ModelEngine(Engine):
         if turns is None or turns.kept is None:
             return texts
         return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
-
-    def _source_limit(self, options):
-        """Most tokens of a source, EOS included. What a text goes on with ends in `max_length`."""
-        limit = self.max_source_length
-        return min(limit, options.resolve_max_length(limit)) if self.continues_source else limit
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}
@@ -308,7 +310,7 @@ class ModelEngine(Engine):
             for source, best in zip(sources, translations, strict=True)
             for each in (best, *best.alternatives)
         ]
-        scored = iter(self._scheduler.scorer(options, True).run(pairs, batch_size))
+        scored = iter(self._scheduler.score(pairs, options, batch_size, alignment=True))
 
         def aligned(translation):
             return dataclasses.replace(translation, alignment=next(scored)[1])
@@ -318,3 +320,60 @@ class ModelEngine(Engine):
             dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
             for best in translations
         ]
+
+
+class ClassifierEngine(LabelEngine):
+    """Gives labels with a `Classifier`, its tokenizer and `Labels`; see `ModelEngine`."""
+
+    max_target_length = 2  # a label and the end
+
+    def __init__(
+        self,
+        model: keras.Model,
+        source_tokenizer,
+        target_tokenizer,
+        max_source_length: int = 512,
+        max_target_length: int = 2,
+        frozen: bool = False,
+    ):
+        inputs.check_tokenizers(model.config, source_tokenizer, target_tokenizer)
+        self.model = model
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.labels: list[str] = target_tokenizer.names
+        longest = model.config.position_limit or max_source_length
+        self.max_source_length = min(max_source_length, longest)
+        self._run = Compiled(model, lambda ids: label_probabilities(model, ids))
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far: one for each of the few shapes."""
+        return self._run.compilations
+
+    def probabilities(self, texts, batch_size=32, long_input="refuse"):
+        limit, results = self.max_source_length, np.zeros((len(texts), len(self.labels)), "float32")
+        ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
+        rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
+
+        def call(chosen):
+            columns = bucket(len(ids[chosen[0]]), buckets)
+            found = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
+            return np.asarray(found)[: len(chosen)]
+
+        found = inputs.in_batches(list(map(len, ids)), batch_size, [call])
+        # A text that is not split has one part, a blank one none.
+        owners = [place for place, part in enumerate(parts) for _ in part]
+        for owner, row in zip(owners, found, strict=True):
+            results[owner] = row
+        return results
+
+
+def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> keras.KerasTensor:
+    """Computes probabilities, float32 `(batch, labels)`, of int32 ids `(batch, source)`."""
+    logits = ops.cast(model(source_ids)[:, 0], "float32")
+    return ops.softmax(logits)
+
+
+def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
+    """The engine of a model of any kind; the arguments are those of `ModelEngine`."""
+    made = ModelEngine if model.config.writes_text else ClassifierEngine
+    return made(model, *arguments, **options)

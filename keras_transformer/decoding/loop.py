@@ -19,13 +19,13 @@ Reorder = Callable[[Any, KerasTensor], Any]
 
 
 class DecodingState(NamedTuple):
-    """A search under way. Every shape is fixed."""
+    """A search under way. Every shape is fixed; rows = batch · groups, beams = groups · width."""
 
     position: KerasTensor  # int32 []: tokens written so far
-    newest: KerasTensor  # int32 [batch, beams]: the last token of each hypothesis
-    ids: KerasTensor  # int32 [batch, beams, capacity], padded with 0
-    token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
-    running: KerasTensor  # bool [batch, beams]: whether a hypothesis goes on
+    newest: KerasTensor  # int32 [rows, width]: the last token of each hypothesis
+    ids: KerasTensor  # int32 [rows, width, capacity], padded with 0
+    token_log_probabilities: KerasTensor  # float32 [rows, width, capacity]
+    running: KerasTensor  # bool [rows, width]: whether a hypothesis goes on
     strategy_state: Any
     cache: Any  # the model's
 
@@ -41,15 +41,17 @@ class DecodingState(NamedTuple):
 class Strategy(Protocol):
     """Chooses the next token of each hypothesis: `Greedy`, `Sampling` or `Beam`.
 
-    `beams` hypotheses are extended at once for each sentence. `start` gives its own state, `()` or
-    a NamedTuple with `extended(more)` for more capacity. `choose` is given logits before and after
-    the constraints, `(batch, beams, vocabulary)`; it gives the next state, and for each hypothesis
-    the one of the same sentence that it continues, `(batch, beams)` (`None`: each itself).
+    `beams` hypotheses are extended at once for each sentence, in `num_groups` rows. `start` gives
+    its own state, `()` or a NamedTuple with `extended(more)` for more capacity. `choose` is given
+    logits before and after the constraints, `(rows, width, vocabulary)`, and the constraints of
+    each row; it gives the next state, and for each hypothesis the one of the same sentence that it
+    continues, `(batch, beams)` (`None`: each itself).
     """
 
     beams: int
+    num_groups: int
 
-    def start(self, batch, capacity: int) -> Any: ...
+    def start(self, rows, capacity: int) -> Any: ...
 
     def choose(self, state, logits, allowed, constraints) -> tuple[DecodingState, Any]: ...
 
@@ -57,15 +59,23 @@ class Strategy(Protocol):
 
 
 def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: int) -> DecodingState:
-    """The state before the first token, with capacity for that many; arguments as in `decode`."""
-    batch, beams = ops.shape(constraints.max_lengths)[0], strategy.beams
+    """The state before the first token.
+
+    Args:
+        strategy: `Greedy`, `Sampling` or `Beam`.
+        cache: What `step` needs for the first token of `strategy.beams` hypotheses.
+        constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
+        capacity: Tokens that the state has room for; `DecodingState.extended` gives more.
+    """
+    limits = constraints.of_groups(strategy.num_groups).max_lengths  # --> [rows]
+    rows, width = ops.shape(limits)[0], strategy.beams // strategy.num_groups
     return DecodingState(
         position=ops.zeros((), "int32"),
-        newest=ops.full((batch, beams), BOS_ID, "int32"),
-        ids=ops.full((batch, beams, capacity), PAD_ID, "int32"),
-        token_log_probabilities=ops.zeros((batch, beams, capacity), "float32"),
-        running=ops.broadcast_to(ops.expand_dims(constraints.max_lengths > 0, 1), (batch, beams)),
-        strategy_state=strategy.start(batch, capacity),
+        newest=ops.full((rows, width), BOS_ID, "int32"),
+        ids=ops.full((rows, width, capacity), PAD_ID, "int32"),
+        token_log_probabilities=ops.zeros((rows, width, capacity), "float32"),
+        running=ops.broadcast_to(ops.expand_dims(limits > 0, 1), (rows, width)),
+        strategy_state=strategy.start(rows, capacity),
         cache=cache,
     )
 
@@ -78,7 +88,13 @@ def advance(
     stop_at: int | KerasTensor,
     reorder: Reorder | None = None,
 ) -> DecodingState:
-    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity."""
+    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity.
+
+    `reorder(cache, parents) -> cache` is for a beam search, whose hypotheses go on from one
+    another; parents int32 `(batch, beams)`.
+    """
+    constraints = constraints.of_groups(strategy.num_groups)
+    width = strategy.beams // strategy.num_groups
 
     def unfinished(*state):
         state = DecodingState(*state)
@@ -86,9 +102,9 @@ def advance(
 
     def body(*before):
         state = DecodingState(*before)
-        logits, cache = step(state.newest, state.cache)
-        # A cache that came through a compiled function's border may have lost the size of an axis.
-        logits = ops.reshape(logits, (-1, strategy.beams, logits.shape[-1]))
+        newest = ops.reshape(state.newest, (-1, strategy.beams))  # --> [batch, beams]
+        logits, cache = step(newest, state.cache)
+        logits = ops.reshape(logits, (-1, width, logits.shape[-1]))  # --> [rows, width, vocabulary]
         allowed = constrain(logits, state.ids, state.position, constraints)
         state, parents = strategy.choose(state._replace(cache=cache), logits, allowed, constraints)
         if parents is not None:
@@ -96,30 +112,6 @@ def advance(
         return keras.tree.map_structure(_of_the_shape_of, tuple(state), before)
 
     return DecodingState(*ops.while_loop(unfinished, body, tuple(state)))
-
-
-def decode(
-    step: Step,
-    cache: Any,
-    strategy: Strategy,
-    constraints: Constraints,
-    max_length: int,
-    reorder: Reorder | None = None,
-) -> Hypotheses:
-    """Decodes from the first token to the last.
-
-    Args:
-        step: See above.
-        cache: What `step` needs for the first token of `strategy.beams` hypotheses.
-        strategy: `Greedy`, `Sampling` or `Beam`.
-        constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
-        max_length: Tokens that the result has capacity for; no limit may be larger.
-        reorder: `reorder(cache, parents) -> cache` for a beam search, whose hypotheses go on from
-            one another; parents int32 `(batch, beams)`.
-    """
-    state = start(strategy, cache, constraints, max_length)
-    state = advance(strategy, step, state, constraints, max_length, reorder)
-    return strategy.hypotheses(state, constraints)
 
 
 def pad_tokens(values, more: int):

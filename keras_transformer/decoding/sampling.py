@@ -23,12 +23,12 @@ _PARITY = 0x1BD11BDA
 class Greedy:
     """Extends each sentence by its most probable token; the penalty changes the score alone."""
 
-    beams = 1
+    beams = num_groups = 1
 
     def __init__(self, length_penalty: float | KerasTensor = 0.0):
         self.length_penalty = length_penalty
 
-    def start(self, batch, capacity: int) -> tuple:
+    def start(self, rows, capacity: int) -> tuple:
         return ()
 
     def pick(self, allowed, position):  # --> [batch, beams]

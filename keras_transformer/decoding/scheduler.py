@@ -8,15 +8,18 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_transformer.config import EOS_ID
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.results import NEG_INF, Hypotheses
-from keras_transformer.decoding.scoring import TeacherForcedScorer
 from keras_transformer.decoding.search import (
     FIRST_CAPACITY,
     Search,
     SearchArguments,
+    continues_source,
     result_capacity,
+    score_targets,
     search_arguments,
+    step_weights,
 )
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, in_batches, length_buckets, pad, row_count
@@ -36,102 +39,11 @@ class Job(NamedTuple):
     prefix: Sequence[int] = ()  # what its translation must begin with
 
 
-class Batch(NamedTuple):
-    """Sentences to be decoded together."""
-
-    sentences: int  # further rows are padding
-    arguments: SearchArguments
-    capacity: int  # tokens that the longest translation may have, or more
-
-
-def batch_of(
-    jobs: Sequence[Job],
-    options: DecodingOptions,
-    max_lengths: tuple[int, int],
-    model,
-    rows: int,
-    longest_prefix: int = 0,
-) -> Batch:
-    """Pads jobs to `rows`, and their ids to few lengths; the arguments of one compiled call."""
-    columns = bucket(max(len(job.source) for job in jobs), length_buckets(max_lengths[0]))
-    prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
-    bias = None
-    if options.banned_ids or options.logit_bias:
-        bias = np.zeros(model.config.output_vocabulary_size, "float32")
-        for each, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
-            bias[each] = max(value, NEG_INF)
-    sources, seeds, prefixes = zip(*jobs, strict=True)
-    arguments = search_arguments(
-        options,
-        pad(sources, rows, columns),
-        max_lengths[1],
-        seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
-        prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
-        logit_bias=bias,
-    )
-    # One of few capacities, since each has its program: not smaller for smaller limits.
-    ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
-    forced_columns = columns if getattr(model, "continues_source", False) else prefix_columns
-    capacity = result_capacity(columns, ratio, max_lengths[1], forced_columns)
-    capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
-    return Batch(len(jobs), arguments, min(capacity, max_lengths[1]))
-
-
-class CompiledSearch:
-    """A search with one set of options, compiled for each shape of a batch.
-
-    `kept_weights(one_row)` gives the model's `step_weights`, laid out once for all calls; without
-    it each call lays them out for itself.
-    """
-
-    def __init__(self, model, options: DecodingOptions, kept_weights=None, with_xla=True):
-        self._model, self._options, self._with_xla = model, options, with_xla
-        self._kept_weights, self._compiled = kept_weights, {}
-        self._lock = threading.Lock()
-
-    @property
-    def compilations(self) -> int:
-        """Programs that XLA has compiled for it."""
-        return sum(each.compilations for each in self._compiled.values())
-
-    def run(self, batch: Batch) -> list[Hypotheses]:
-        """The `Hypotheses` of each sentence, arrays without the batch's axis."""
-        found = [np.asarray(each) for each in self._function("run", batch)(batch.arguments)]
-        return [Hypotheses(*(each[row] for each in found)) for row in range(batch.sentences)]
-
-    def stream(self, batch: Batch) -> Iterator[Hypotheses]:
-        """Decodes a batch a token at a time; yields what is found so far, `(batch, …)`."""
-        state = self._function("begin", batch)(batch.arguments)
-        proceed = self._function("proceed", batch)
-        for tokens in range(1, batch.capacity + 1):
-            state, found = proceed(batch.arguments, state, np.array(tokens, "int32"))
-            yield found
-            if not np.asarray(state.running).any():
-                return
-
-    def _function(self, name, batch):
-        """A method of `Search`, compiled, with the batch's capacity and the kept weights."""
-        keeps = self._kept_weights is not None and name != "begin"
-        one_row = keeps and len(batch.arguments.source_ids) == self._options.beams == 1
-        key, bound = (name, batch.capacity, one_row), (batch.capacity,) * (name != "proceed")
-
-        def function(arguments, *others):
-            # The kept weights come last.
-            others, weights = (others[:-1], others[-1]) if keeps else (others, None)
-            search = Search(self._model, self._options, arguments, weights)
-            return getattr(search, name)(*others, *bound)
-
-        with self._lock:
-            if key not in self._compiled:
-                kept = (self._kept_weights(one_row),) if keeps else ()
-                self._compiled[key] = Compiled(self._model, function, kept, self._with_xla)
-            return self._compiled[key]
-
-
 class Scheduler:
     """Searches and scorings of one model, each compiled when it is first asked for.
 
     Args:
+        model: A `decoding.search.SearchModel`.
         max_lengths: Most tokens of a source and of a target.
         frozen: Whether the weights will not change any more: they are then laid out once.
         workers: Batches that are decoded at once: much of a step on a small model keeps a single
@@ -143,6 +55,8 @@ class Scheduler:
 
     def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
         self._model, self._max_lengths = model, max_lengths
+        self._buckets = [length_buckets(each) for each in max_lengths]  # of source and target
+        self._continues_source = continues_source(model)
         self._frozen, self._workers, self._weights = frozen, workers, {}
         self._most, self._lock = most, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
@@ -162,36 +76,123 @@ class Scheduler:
 
         def run(places):
             chosen = [jobs[place] for place in places]
-            return compiled.run(self._batch(chosen, options, rows, longest_prefix))
+            arguments, capacity = self.batch(chosen, options, rows, longest_prefix)
+            one_row = rows == options.beams == 1
+            found = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
+            found = [np.asarray(each) for each in found]
+            return [Hypotheses(*(each[row] for each in found)) for row in range(len(places))]
 
         lengths = [len(job.source) for job in jobs]
         return in_batches(lengths, batch_size, [run] * self._workers)
 
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
-        """The `Hypotheses` of one job so far, after each token."""
-        batch = self._batch([job], options, 1, len(job.prefix))
-        return self.compiled(options).stream(batch)
+        """The `Hypotheses` of one job so far, after each token, `(1, …)`."""
+        arguments, capacity = self.batch([job], options, 1, len(job.prefix))
+        run = functools.partial(self.compiled(options), arguments, one_row=options.beams == 1)
+        state = run(method=Search.begin, capacity=capacity)
+        for tokens in range(1, capacity + 1):
+            state, found = run(state, np.array(tokens, "int32"), method=Search.proceed)
+            yield found
+            if not np.asarray(state.running).any():
+                return
 
-    def compiled(self, options: DecodingOptions) -> CompiledSearch:
-        """The compiled search with these options."""
-        lays_out = self._frozen and hasattr(self._model, "step_weights")
-        kept_weights = self._kept_weights if lays_out else None
-        make = functools.partial(CompiledSearch, self._model, options, kept_weights)
-        return self._one_of_few(options.program_key, make)
+    def score(
+        self,
+        pairs: Sequence[tuple[list, list]],
+        options: DecodingOptions,
+        batch_size: int,
+        alignment: bool = False,
+    ) -> list[tuple]:
+        """Scores pairs of source and target ids, including EOS, by teacher forcing.
 
-    def scorer(self, options: DecodingOptions, alignment: bool) -> TeacherForcedScorer:
+        For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
+        A language model reads a source and its target as one text, and gives the target's.
+        """
+        compiled, rows = self.scorer(options, alignment), row_count(min(len(pairs), batch_size))
+        starts = [0] * len(pairs)
+        if self._continues_source:
+            prompts = [[id for id in source if id != EOS_ID] for source, _ in pairs]
+            starts = [len(prompt) for prompt in prompts]
+            texts = zip(prompts, (target for _, target in pairs), strict=True)
+            pairs = [([], prompt + list(target)) for prompt, target in texts]
+
+        def run(places):
+            sides = zip(*(pairs[place] for place in places), strict=True)
+            padded = [
+                pad(ids, rows, bucket(max(map(len, ids)), buckets))
+                for ids, buckets in zip(sides, self._buckets, strict=True)
+            ]
+            by_token, *attention = (np.asarray(each) for each in compiled(*padded))
+            for row, place in enumerate(places):
+                source, target = map(len, pairs[place])
+                aligned = attention[0][row, :target, :source].copy() if attention else None
+                yield by_token[row, starts[place] : target].tolist(), aligned
+
+        lengths = [(len(source), len(target)) for source, target in pairs]
+        return in_batches(lengths, batch_size, [run])
+
+    def batch(
+        self, jobs: Sequence[Job], options: DecodingOptions, rows: int, longest_prefix: int = 0
+    ) -> tuple[SearchArguments, int]:
+        """Pads jobs to `rows`, and their ids to few lengths.
+
+        Returns:
+            The arguments of one compiled call, and its capacity: tokens that the longest
+            translation may have, or more.
+        """
+        columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
+        prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
+        bias = None
+        if options.banned_ids or options.logit_bias:
+            bias = np.zeros(self._model.config.output_vocabulary_size, "float32")
+            for each, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
+                bias[each] = max(value, NEG_INF)
+        sources, seeds, prefixes = zip(*jobs, strict=True)
+        longest = self._max_lengths[1]
+        arguments = search_arguments(
+            options,
+            pad(sources, rows, columns),
+            longest,
+            seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
+            prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
+            logit_bias=bias,
+        )
+        # One of few capacities, since each has its program: not smaller for smaller limits.
+        ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
+        forced_columns = columns if self._continues_source else prefix_columns
+        capacity = result_capacity(columns, ratio, longest, forced_columns)
+        capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
+        return arguments, min(capacity, longest)
+
+    def compiled(self, options: DecodingOptions) -> Compiled:
+        """A method of `Search` with these options, compiled for each shape and capacity."""
+
+        def function(arguments, *others, method, one_row, **static):
+            *others, weights = others
+            search = Search(self._model, options, arguments, weights)
+            return method(search, *others, **static)
+
+        def kept(method, one_row, **_):
+            needed = self._frozen and method is not Search.begin
+            return (self._kept_weights(one_row) if needed else None,)
+
+        return self._one_of_few(options.program_key, function, kept)
+
+    def scorer(self, options: DecodingOptions, alignment: bool) -> Compiled:
         """The compiled scoring with these options, with or without alignments."""
         if alignment and not self._model.config.heads_of("cross"):
             raise InputError("`alignment` needs attention, which the model has none of.")
-        key = (options.attention_layer, options.attention_heads, alignment)
-        make = functools.partial(TeacherForcedScorer, self._model, *key, self._max_lengths)
-        return self._one_of_few(key, make)
+        layer, heads = options.attention_layer, options.attention_heads
 
-    def _batch(self, jobs, options, rows, longest_prefix):
-        return batch_of(jobs, options, self._max_lengths, self._model, rows, longest_prefix)
+        def function(source_ids, target_ids):
+            scored = score_targets(self._model, source_ids, target_ids, layer, heads)
+            return scored if alignment else scored[:1]
 
-    def _one_of_few(self, key, make):
+        return self._one_of_few((layer, heads, alignment), function)
+
+    def _one_of_few(self, key, function, kept=None):
         frees = keras.backend.backend() == "jax"
+        make = functools.partial(Compiled, self._model, function, kept)
         with self._lock:
             if key not in self._compiled and not frees and len(self._compiled) < self._most:
                 self._compiled[key] = make(with_xla=True)
@@ -205,6 +206,6 @@ class Scheduler:
 
     def _kept_weights(self, one_row):
         if one_row not in self._weights:
-            lay_out = Compiled(self._model, lambda: self._model.step_weights(one_row, kept=True))
+            lay_out = Compiled(self._model, lambda: step_weights(self._model, one_row, kept=True))
             self._weights[one_row] = lay_out()
         return self._weights[one_row]

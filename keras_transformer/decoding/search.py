@@ -1,4 +1,4 @@
-"""From padded source ids to hypotheses: a strategy, its constraints, and the loops."""
+"""From padded ids to hypotheses, and to the scores of given targets, in one graph each."""
 
 import math
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -7,7 +7,8 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer import masks
-from keras_transformer.config import EOS_ID, PAD_ID
+from keras_transformer.cache import mean_of_heads
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
@@ -76,10 +77,10 @@ class SearchModel(Protocol):
     """A model that can be searched: it encodes `(batch, source)`, and has `step` as in `loop`.
 
     Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to begin with a
-    small cache; `step_function(attention_layer, attention_heads, weights)` and
-    `step_weights(one_row, kept)` to lay weights out before the loop; `cache.attention`, float32
-    `(batch, beams, source)`, for coverage; `continues_source`, true if each target begins with the
-    tokens of its source.
+    small cache; `step_weights(one_row, kept)` to lay weights out before the loop, and
+    `step_function(attention_layer, attention_heads, weights)` that uses them; `cache.attention`,
+    float32 `(batch, beams, source)`, for coverage; `config`, a `ModelConfig`, for the limit of its
+    positions, the id between turns and `continues_source`.
     """
 
     def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any: ...
@@ -101,7 +102,12 @@ class Search:
         self._model, self._options, self._arguments = model, options, arguments
         self._strategy = _strategy(options, arguments)
         self._constraints = _constraints(model, options, arguments)
-        self._step = _step_function(model, options, arguments, weights)
+        if weights is None:
+            weights = step_weights(model, arguments.source_ids.shape[0] == options.beams == 1)
+        self._step = model.step
+        if weights is not None:
+            attention = options.attention_layer, options.attention_heads
+            self._step = model.step_function(*attention, weights)
 
     def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
         """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
@@ -197,7 +203,7 @@ def search(
     columns, forced = ops.shape(source_ids)[1], _forced_ids(model, arguments)
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
     capacity = result_capacity(columns, checked.max_length_ratio, longest, forced_columns)
-    most = getattr(getattr(model, "config", None), "position_limit", None)
+    most = getattr(_config(model), "position_limit", None)
     if not isinstance(capacity, int) and most is not None and longest > most:
         given = f"max_length={longest}, the model's max_length={most}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
@@ -222,13 +228,39 @@ def result_capacity(source_columns, ratio: float, max_length: int, forced_column
     return _smaller(capacity + forced_columns, max_length)
 
 
-def _step_function(model, options, arguments, weights):
-    if not hasattr(model, "step_function"):
-        return model.step
-    if weights is None:
-        one_row = arguments.source_ids.shape[0] == options.beams == 1
-        weights = model.step_weights(one_row)
-    return model.step_function(options.attention_layer, options.attention_heads, weights)
+def score_targets(model, source_ids, target_ids, layer=-1, heads=None):
+    """Scores targets by teacher forcing, in one pass; of a language model whole texts.
+
+    Args:
+        model: A model of `keras_transformer.models`.
+        source_ids: Int32 `(batch, source)`, padded with 0.
+        target_ids: Int32 `(batch, target)`: no beginning-of-sentence id; EOS, then padding.
+        layer: As `attention_layer` in `DecodingOptions`, like `heads`.
+
+    Returns:
+        Log-probabilities of the target's tokens, float32 `(batch, target)`, not masked; and the
+        alignment, float32 `(batch, target, source)`, of a model without attention `None`.
+    """
+    begin = ops.full((ops.shape(target_ids)[0], 1), BOS_ID, "int32")
+    read = ops.concatenate([begin, target_ids[:, :-1]], axis=1)  # --> [batch, target]
+    logits, attention = model.call_with_attention(source_ids, read)
+    chosen = ops.take_along_axis(logits, ops.expand_dims(target_ids, 2), axis=2)[..., 0]
+    alignment = mean_of_heads(attention[layer], heads) if attention else None
+    return chosen - ops.logsumexp(logits, axis=2), alignment
+
+
+def step_weights(model, one_row: bool, kept: bool = False):
+    """The model's `step_weights`; None for a model that has no layout of its own for a loop."""
+    return model.step_weights(one_row, kept) if hasattr(model, "step_weights") else None
+
+
+def continues_source(model) -> bool:
+    """True for a model whose targets begin with the tokens of their source."""
+    return getattr(_config(model), "continues_source", False)
+
+
+def _config(model):
+    return getattr(model, "config", None)
 
 
 def _strategy(options, arguments):
@@ -256,7 +288,7 @@ def _constraints(model, options, arguments):
     if prefixes is not None:
         # Forced tokens come on top of those that may follow, up to the absolute limit.
         margin = margin + ops.cast(_token_counts(prefixes), "float32")  # --> [batch]
-    turn_id = getattr(getattr(model, "config", None), "turn_id", None)
+    turn_id = getattr(_config(model), "turn_id", None)
     forbidden_ids = Constraints._field_defaults["forbidden_ids"]
     return Constraints(
         length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
@@ -270,7 +302,7 @@ def _constraints(model, options, arguments):
 
 def _forced_ids(model, arguments):
     """Ids that the targets begin with, int32 `(batch, columns)`, padded with 0; or None."""
-    if not getattr(model, "continues_source", False):
+    if not continues_source(model):
         return arguments.prefixes
     ids = arguments.source_ids
     return ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)

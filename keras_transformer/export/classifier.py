@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.engine import encoded
+from keras_transformer.engine import LabelEngine, encoded
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import ExportReport, read_manifest, read_template
-from keras_transformer.labelling import LabelEngine
 from keras_transformer.owned_folder import OwnedFolder
 
 FORMATS = ("saved_model", "litert", "classifier")  # The last is version 0.1's.

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.config import PAD_ID
-from keras_transformer.decoding.classifier import ClassifierEngine, label_probabilities
+from keras_transformer.decoding.engine import ClassifierEngine, label_probabilities
 from keras_transformer.export.litert.file import traced
 from keras_transformer.export.litert.model import (
     HIDDEN,

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_transformer.engine import Engine
 from keras_transformer.export.exporter import Exporter, check_no_other_options
-from keras_transformer.export.verification import sample_texts
+from keras_transformer.export.texts import sample_texts
 
 
 class TokenizerExporter(Exporter):

@@ -2,8 +2,8 @@
 
 import concurrent.futures
 import dataclasses
+import itertools
 import math
-import random
 import statistics
 import time
 import warnings
@@ -16,7 +16,6 @@ from keras_transformer.config import EOS_ID
 from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.exporter import log_duration
-from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.translation import CONTINUATION, Translation
 
 
@@ -84,6 +83,12 @@ class Search(NamedTuple):
         seeds = {"seed": [7919 * i for i in range(len(texts))]} if self.is_sampled else {}
         return {**self.options, **seeds}
 
+    def companions(self) -> list[Sequence]:
+        """Returns for each batch what an answer depends on beside the texts: targets or seeds."""
+        if self.targets is not None:
+            return list(self.targets)
+        return [self.options_of(each).get("seed", [0] * len(each)) for each in self.batches]
+
 
 class LiveAnswers:
     """The live engine's answers, each computed once; a text's batch-mates do not matter."""
@@ -95,33 +100,53 @@ class LiveAnswers:
         self._scores: dict[tuple[str, str], float] = {}
 
     def answers(self, search: Search) -> list[list[Translation]]:
-        """Returns the translations or scores of each batch."""
-        if search.targets is not None:
-            pairs = zip(search.batches, search.targets, strict=True)
-            scored = [teacher_forced(self.engine, *pair, self.length_penalty) for pair in pairs]
-            return [
-                # The text as it was given: what is too long is cut.
-                [dataclasses.replace(each, text=text) for each, text in zip(*pair, strict=True)]
-                for pair in zip(scored, search.targets, strict=True)
-            ]
-        return [self._translations(texts, search) for texts in search.batches]
+        """Returns the translations or scores of each batch.
 
-    def _translations(self, texts, search):
-        options = search.options_of(texts)
-        seeds = options.pop("seed", [0] * len(texts))
-        if (beam_size := options.get("beam_size", 1)) > 1:
-            options["n_best"] = beam_size  # Another number would be another program.
-        found = self._found.setdefault(tuple(sorted(options.items())), {})
-        keys = list(zip(texts, seeds, strict=True))
-        if new := [key for key in dict.fromkeys(keys) if key not in found]:
-            more = {"seed": [seed for _, seed in new]} if search.is_sampled else {}
-            new_texts = [text for text, _ in new]
-            results = live_translations(self.engine, new_texts, **options, **more)
-            found.update(zip(new, results, strict=True))
-            for text, best in () if search.is_sampled else zip(new_texts, results, strict=True):
-                for each in hypotheses(best):
-                    self._scores[text, each.text] = each.score
-        return [found[key] for key in keys]
+        New texts of all batches are searched in one call, whose few shapes XLA compiles.
+        """
+        options = dict(search.options)
+        if options.get("beam_size", 1) > 1:
+            options["n_best"] = options["beam_size"]  # Another number would be another program.
+        found = self._found.setdefault((search.targets is None, *sorted(options.items())), {})
+        pairs = zip(search.batches, search.companions(), strict=True)
+        keys = [list(zip(*each, strict=True)) for each in pairs]
+        if new := [key for key in dict.fromkeys(itertools.chain(*keys)) if key not in found]:
+            found.update(
+                zip(new, self._compute(search, options, *zip(*new, strict=True)), strict=True)
+            )
+        return [[found[key] for key in each] for each in keys]
+
+    def _compute(self, search, options, texts, companions):
+        """Answers to texts with the target or the seed of each."""
+        if search.targets is not None:
+            scored = teacher_forced(self.engine, texts, companions, self.length_penalty)
+            # The text as it was given: what is too long is cut.
+            return [
+                dataclasses.replace(each, text=text)
+                for each, text in zip(scored, companions, strict=True)
+            ]
+        if options.pop("alignment", False):
+            return self._aligned(search._replace(batches=[texts], options=options))
+        seeds = {"seed": list(companions)} if search.is_sampled else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # A text that is too long is cut as exports cut it.
+            results = self.engine.translate(list(texts), long_input="truncate", **options, **seeds)
+        for text, best in () if search.is_sampled else zip(texts, results, strict=True):
+            for each in hypotheses(best):
+                self._scores[text, each.text] = each.score
+        return results
+
+    def _aligned(self, search):
+        """The best translations of a search with their alignments, by one pass over them."""
+        ((texts,), (best,)) = search.batches, self.answers(search)
+        pairs = [(text, each.ids) for text, each in zip(texts, best, strict=True) if each.ids]
+        sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
+        forced = teacher_forced(self.engine, sources, targets, self.length_penalty, alignment=True)
+        alignments = iter([each.alignment for each in forced])
+        return [
+            dataclasses.replace(each, alignment=next(alignments) if each.ids else None)
+            for each in best
+        ]
 
     def remember(self, source: str, found: Translation) -> None:
         """Keeps an export's ids: another export of the model may give the text alone."""
@@ -145,7 +170,7 @@ class LiveAnswers:
             for source, found in unknown
         ]
         sources = [source for source, _ in unknown]
-        forced = teacher_forced(self.engine, sources, targets, self.length_penalty, True)
+        forced = teacher_forced(self.engine, sources, targets, self.length_penalty, found=True)
         scores = iter([each.score for each in forced])
         return [next(scores) if score is None else score for score in known]
 
@@ -334,12 +359,13 @@ def teacher_forced(
     targets: Sequence,
     length_penalty: float,
     found: bool = False,
+    **options: Any,
 ) -> list[Translation]:
     """Scores targets, texts or lists of ids, with the live model, cut as exports cut them.
 
     Targets that were `found` by a language model's search begin with their sources.
     """
-    source_ids = engine.source_tokenizer.tokenize(sources, add_eos=True)
+    source_ids = engine.source_tokenizer.tokenize(list(sources), add_eos=True)
     target_ids = [
         engine.target_tokenizer.tokenize(each, add_eos=True)
         if isinstance(each, str)
@@ -352,63 +378,9 @@ def teacher_forced(
         target_ids = [ids[start:] for ids, start in zip(target_ids, starts, strict=True)]
     most = engine.max_target_length
     target_ids = [cut(ids, most - start) for ids, start in zip(target_ids, starts, strict=True)]
-    return engine.score(source_ids, target_ids, length_penalty=length_penalty)
-
-
-def live_translations(engine: Engine, texts: Sequence[str], **options) -> list[Translation]:
-    """Translates with the live model; a text that is too long is cut as exports cut it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return engine.translate(texts, long_input="truncate", **options)
+    return engine.score(source_ids, target_ids, length_penalty=length_penalty, **options)
 
 
 def cut(ids: list[int], limit: int) -> list[int]:
     """Returns at most `limit` ids, the last of which is EOS."""
     return [*ids[: limit - 1], EOS_ID] if len(ids) > limit else ids
-
-
-def sample_texts(tokenizer, count: int = 200) -> list[str]:
-    """Makes texts of 1 to 24 random tokens, for models whose corpus is not at hand."""
-    chance = random.Random(7)
-    ids = range(4, tokenizer.vocabulary_size)  # The first four are the special ones.
-    return tokenizer.detokenize([chance.choices(ids, k=1 + i % 24) for i in range(count)])
-
-
-def text_batches(texts: Sequence[str], tokenizer, max_source_length: int) -> dict[str, list[str]]:
-    """Returns the texts in named batches, with the ones that servers get wrong among them.
-
-    `all` the texts with blank and foreign ones; `too_long`, one that is cut; `many`, 224 texts of
-    one padded length, for which one program does, and of these `few` and `one`; `none`.
-    """
-    too_long = " ".join(sample_texts(tokenizer, 24))
-    while len(tokenizer.tokenize(too_long)) <= max_source_length:
-        too_long = f"{too_long} {too_long}"
-    foreign = ["Grüße, señor!", "你好，世界 😀", "e\u0301\u200b\u00a0ﬁ", "a\x00b\tc\nd"]
-    blank = ["", " \t\n", "\u3000\u00a0"]
-    buckets, by_length = length_buckets(max_source_length), {}
-    for text in texts or foreign[:1]:
-        length = min(len(tokenizer.tokenize(text)) + 1, max_source_length)
-        by_length.setdefault(bucket(length, buckets), []).append(text)
-    most = max(by_length.values(), key=len)
-    many = [most[i % len(most)] for i in range(224)]
-    return {
-        "all": [*blank, *foreign, *texts, *blank[1:], *texts[:1]],
-        "too_long": [too_long],
-        "many": many,
-        "few": many[:32],
-        "one": many[:1],
-        "none": [],
-    }
-
-
-def fitting_texts(texts: Sequence[str], tokenizer, length: int, count: int = 8) -> list[str]:
-    """Returns an empty text, the longest that fit into `length` tokens including EOS, and words
-    that fill it."""
-    sizes = [len(each) + 1 for each in tokenizer.tokenize(texts)]
-    fitting = sorted(
-        (size, text) for size, text in zip(sizes, texts, strict=True) if size <= length
-    )
-    words = " ".join(texts).split()[:length]  # A word has one token or more.
-    while words and len(tokenizer.tokenize(" ".join(words))) >= length:
-        words.pop()
-    return ["", *(text for _, text in fitting[-count:]), " ".join(words)]

@@ -1,14 +1,15 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
 from keras_transformer.layers.attention import Attention
-from keras_transformer.layers.concatenated_positions import ConcatenatedPositions
-from keras_transformer.layers.decoder_block import DecoderBlock
-from keras_transformer.layers.encoder_block import EncoderBlock
+from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.learned_positional_embedding import LearnedPositionalEmbedding
 from keras_transformer.layers.masked_pooling import MaskedPooling
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.sinusoidal_positional_encoding import SinusoidalPositionalEncoding
+from keras_transformer.layers.positions import (
+    ConcatenatedPositions,
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEncoding,
+)
 from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [

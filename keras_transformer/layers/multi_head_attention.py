@@ -11,8 +11,8 @@ from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import check_choice, check_positive, check_rate
 from keras_transformer.config.checks import check_divides
-from keras_transformer.layers.attention_positions import apply_rotary, relative_scores
 from keras_transformer.layers.local_attention import attend_in_blocks, is_long
+from keras_transformer.layers.positions import apply_rotary, relative_scores
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.config.model_config import with_sliding_window
+from keras_transformer.config.models import with_sliding_window
 
 
 class Projection(keras.layers.EinsumDense):

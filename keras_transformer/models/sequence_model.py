@@ -1,11 +1,22 @@
-"""The base of all models: ids in, logits out, described whole by a configuration."""
+"""The base of all models, and the source and the target side of a Transformer, from ids on."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
+from keras_transformer import masks
+from keras_transformer.cache import DecodingCache, KeyValue, mean_of_heads
 from keras_transformer.config import ModelConfig
-from keras_transformer.layers import TokenEmbedding
+from keras_transformer.layers import (
+    ConcatenatedPositions,
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEncoding,
+    TokenEmbedding,
+)
+from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_numbers
+from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 
 
 class SequenceModel(keras.Model):
@@ -16,6 +27,7 @@ class SequenceModel(keras.Model):
     """
 
     config_class: type[ModelConfig]
+    embedding_dropout: keras.layers.Dropout
 
     def __init__(self, config: ModelConfig, **kwargs: Any):
         super().__init__(**kwargs)
@@ -44,6 +56,31 @@ class SequenceModel(keras.Model):
     def _projection(self, use_bias=False):
         size = self.config.output_vocabulary_size
         return keras.layers.Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name="output")
+
+    def _positions(self, side):
+        """Makes the layer of vectors of positions, where there are such vectors."""
+        config, policy, name = self.config, self.dtype_policy, f"{side}_positions"
+        if config.positions not in ("sinusoidal", "learned"):
+            return None
+        joined = config.combine_positions == "concatenate"
+        own = {"dtype": policy, "name": "positions" if joined else name}
+        if config.positions == "learned":
+            layer = LearnedPositionalEmbedding(config.max_length, **own)
+        else:
+            layer = SinusoidalPositionalEncoding(**own)
+        return ConcatenatedPositions(layer, dtype=policy, name=name) if joined else layer
+
+    def _dropout(self):
+        return keras.layers.Dropout(self.config.dropout, dtype=self.dtype_policy)
+
+    def _embed(self, ids, embedding, positions, training=None, start_index=0):
+        embedded = self._embedded(ids, embedding, training)
+        if positions is not None:
+            embedded = positions(embedded, start_index=start_index)
+        return self.embedding_dropout(embedded, training=training)
+
+    def _embedded(self, ids, embedding, training):
+        return embedding(ids)
 
     def _build_for_width(self, *layers):
         """Builds layers over vectors of the model's width; None and built ones are left out."""
@@ -79,6 +116,150 @@ class SequenceModel(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "config": cls.config_class.from_dict(config["config"])})
+
+
+class SourceSide(SequenceModel):
+    """Encodes source ids."""
+
+    encoder: Encoder
+    turns: Any = None
+
+    def encode(
+        self, source_ids: keras.KerasTensor, training: bool | None = None
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """Encodes integers `(batch, source)`, padded with 0.
+
+        Returns:
+            Float `(batch, source, model_dim)` and the mask of real tokens `(batch, source)`.
+        """
+        mask = masks.padding_mask(source_ids)
+        embedded = self._embed(source_ids, self.source_embedding, self.source_positions, training)
+        if self.turns is None:
+            return self.encoder(embedded, padding_mask=mask, training=training), mask
+        turn = turn_numbers(source_ids, self.config.turn_id)
+        encoded = self.encoder(embedded, mask, training=training, attention_mask=same_turn(turn))
+        return self.turns(encoded, turn, mask, training=training), mask
+
+
+class TargetSide(SequenceModel):
+    """Decodes target ids, all at once or step by step with a KV cache."""
+
+    decoder: Decoder
+
+    def _encoded_source(self, source_ids):
+        """Returns the keys and values of the source for each block, and their mask."""
+        return (), ()
+
+    def start_decoding(
+        self,
+        source_ids: keras.KerasTensor,
+        max_length: int | keras.KerasTensor,
+        num_beams: int = 1,
+        with_attention: bool = False,
+    ) -> DecodingCache:
+        """Encodes the source once and makes the cache of the first `step`.
+
+        Args:
+            source_ids: Integer `(batch, source)`.
+            max_length: Steps that the cache has capacity for.
+            num_beams: Hypotheses for each sentence.
+            with_attention: Whether each step leaves its attention to the source in the cache.
+        """
+        config = self.config
+        limit = config.position_limit
+        if limit is not None and isinstance(max_length, int) and max_length > limit:
+            raise ValueError(
+                "Decoding must end within the learned positions. Received: "
+                f"max_length={max_length}, the model's max_length={limit}."
+            )
+        cross_key_values, cross_mask = self._encoded_source(source_ids)
+        batch, slots = ops.shape(source_ids)[0], max_length * num_beams
+        widths = slots, config.key_dim, config.key_dim
+        layers = tuple(
+            KeyValue.empty(batch, config.num_kv_heads or heads, *widths, self.compute_dtype)
+            for heads in config.heads_of("decoder")
+        )
+        attention = ()
+        if with_attention:
+            attention = ops.zeros((batch, num_beams, ops.shape(source_ids)[1]), "float32")
+        return DecodingCache(
+            layers=layers,
+            cross_key_values=cross_key_values,
+            cross_mask=cross_mask,
+            lineage=ops.zeros((batch, num_beams, slots), "bool"),
+            position=ops.zeros((), "int32"),
+            attention=attention,
+        )
+
+    def step(
+        self, ids: keras.KerasTensor, cache: DecodingCache
+    ) -> tuple[keras.KerasTensor, DecodingCache]:
+        """Scores the continuations of each hypothesis after one more token.
+
+        Args:
+            ids: Integer `(batch, beams)`, the newest token of each hypothesis.
+            cache: `DecodingCache`.
+
+        Returns:
+            Logits, float32 `(batch, beams, target vocabulary)`, and the next `DecodingCache`.
+        """
+        return self.step_function()(ids, cache)
+
+    def step_weights(self, one_row: bool = False, kept: bool = False) -> StepWeights:
+        """Lays the weights out for a loop of steps; see `models.step_weights.lay_out`."""
+        return lay_out(self, one_row, kept)
+
+    def step_function(
+        self,
+        attention_layer: int = -1,
+        attention_heads: tuple[int, ...] | None = None,
+        weights: StepWeights | None = None,
+    ) -> Callable[[keras.KerasTensor, DecodingCache], tuple[keras.KerasTensor, DecodingCache]]:
+        """Returns `step` for a loop.
+
+        Args:
+            attention_layer: Block whose attention to the source is left in a cache that was made
+                for it; counted from 0, negative from the last.
+            attention_heads: Heads whose mean is taken; all by default.
+            weights: Weights from `step_weights`, laid out before the loop; by default the layers'.
+        """
+        sublayers, project = (None, self._logits) if weights is None else bind(self, weights)
+
+        def step(ids, cache):
+            beams, width = cache.lineage.shape[1], self.config.model_dim
+            embedded = self._embed(
+                ops.reshape(ids, (-1, 1)),
+                self.target_embedding,
+                self.target_positions,
+                start_index=cache.position,
+            )  # --> [batch * beams, 1, model_dim]
+            slot = cache.position * beams
+            own = ops.broadcast_to(ops.eye(beams, dtype="bool"), (ops.shape(ids)[0], beams, beams))
+            lineage = ops.slice_update(cache.lineage, (0, 0, slot), own)
+            # All entries of a step have its number as their position.
+            positions = (
+                ops.repeat(ops.expand_dims(cache.position, 0), beams),
+                ops.arange(ops.shape(lineage)[2]) // beams,
+            )
+            hidden, layers, attention = self.decoder.step(
+                ops.reshape(embedded, (-1, beams, width)),
+                cache.layers,
+                slot,
+                ops.expand_dims(lineage, 1),
+                cache.cross_key_values,
+                cache.cross_mask,
+                sublayers,
+                positions,
+            )
+            if not isinstance(cache.attention, tuple):
+                cache = cache._replace(
+                    attention=mean_of_heads(attention[attention_layer], attention_heads)
+                )
+            logits = project(hidden)
+            cache = cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)
+            return ops.cast(logits, "float32"), cache
+
+        return step
 
 
 def two_sequences(inputs: Any) -> Any:

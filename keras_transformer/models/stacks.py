@@ -9,8 +9,7 @@ from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
-from keras_transformer.config import CONFIGURATIONS, TransformerConfig
-from keras_transformer.config.transformer import BlockFields
+from keras_transformer.config import CONFIGURATIONS, BlockFields, TransformerConfig
 from keras_transformer.layers import DecoderBlock, EncoderBlock, SinusoidalPositionalEncoding
 
 # Arguments of a block that are fields of the configuration.

@@ -8,8 +8,12 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from keras_transformer.layers import MaskedPooling
-from keras_transformer.models.sequence_model import one_sequence, two_sequences
-from keras_transformer.models.sides import SourceSide, TargetSide
+from keras_transformer.models.sequence_model import (
+    SourceSide,
+    TargetSide,
+    one_sequence,
+    two_sequences,
+)
 from keras_transformer.models.stacks import Decoder, Encoder, TurnEncoder
 
 
@@ -114,7 +118,7 @@ class Transformer(SourceSide, TargetSide):
 class LanguageModel(TargetSide):
     """Decoder without attention to a source, from ids to logits.
 
-    A search begins with the ids of its `source_ids`: `continues_source`.
+    A search begins with the ids of its `source_ids`, as `config.continues_source` says.
 
     Args:
         config: `LanguageModelConfig`.
@@ -136,7 +140,6 @@ class LanguageModel(TargetSide):
     """
 
     config_class = LanguageModelConfig
-    continues_source = True
 
     def _make_layers(self):
         config = self.config

@@ -150,7 +150,7 @@ class Parser:
         """Returns unchecked inputs of each sentence by name."""
 
         def named(value):
-            # Of one input the value may stand without its name.
+            # The value of a single input may stand without its name.
             bare = not isinstance(value, dict) or _is_base64(value)
             return {inputs[0]: value} if bare and len(inputs) == 1 else value
 

@@ -1,10 +1,14 @@
-"""Autotuning of a training: precision, and XLA or not, each candidate timed for some seconds."""
+"""Some timed steps before a training: a forecast of its time and memory, and autotuning.
+
+Autotuning chooses the precision, and XLA or not, by the tokens that a candidate trains a second.
+"""
 
 import collections
 import dataclasses
 import gc
 import itertools
 import math
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -18,10 +22,11 @@ from keras_transformer.errors import InputError
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 
-_SECONDS = 10.0  # of all candidates, compilation not counted
+_SECONDS = 10.0  # of a forecast, or of all candidates; compilation not counted
 _BATCHES = 8
 # Another precision must gain more than the machine's noise.
 _WORTH = 1.05
+_BAR = 40  # characters of the longest bar of a histogram
 
 
 def candidates(recipe: Recipe) -> list[Recipe]:
@@ -117,3 +122,49 @@ def _seconds_a_step(model, batches, budget):
             return None
         if len(seconds) > 2 and sum(seconds[1:]) + seconds[-1] > budget:
             return statistics.median(seconds[1:])
+
+
+def forecast(model: keras.Model, dataset: ParallelDataset, epochs: int) -> list[str]:
+    """Trains a new model for some steps and returns what the whole training would take.
+
+    Args:
+        model: Compiled model, whose weights change.
+        dataset: Training set; its commonest batch shape is timed.
+        epochs: Passes over it.
+
+    Returns:
+        Lines of text: a histogram of the lengths, the sizes, the time without validation, and the
+        peak of memory in the timed steps.
+    """
+    lengths = [length for _, length in dataset.shapes]
+    bucket_of = np.searchsorted(lengths, dataset.pairs.lengths)
+    counts = np.bincount(bucket_of, minlength=len(lengths))
+    batches, _ = _batches(dataset)
+    seconds = _seconds_a_step(model, batches, _SECONDS) or math.nan
+    minutes = epochs * dataset.steps_per_epoch * seconds / 60
+    return [
+        *(
+            f"  up to {length:4d} tokens: {count:9,d} pairs, {rows:5d} a batch "
+            + "#" * round(_BAR * count / max(counts))
+            for (rows, length), count in zip(dataset.shapes, counts, strict=True)
+        ),
+        f"{model.count_params():,} parameters, {epochs} epochs of {dataset.steps_per_epoch:,} "
+        f"steps, {dataset.real_token_share:.1%} real tokens",
+        f"about {minutes:,.1f} minutes on this machine, {seconds:.3g} seconds a step",
+        f"{_peak_memory() / 2**30:.1f} GiB of memory in these steps",
+    ]
+
+
+def _peak_memory():
+    """Most bytes so far: on the first GPU, or in this process where there is none."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if found := jax.devices()[0].memory_stats():
+            return found["peak_bytes_in_use"]
+    else:
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB.

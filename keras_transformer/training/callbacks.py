@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import TrainingError
+from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
 from keras_transformer.training.resumption import MidEpochState
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from keras_transformer.training.train import Run
 
 _STEP_CHECKPOINTS = 2  # the last one, and the one before in case that is damaged
-_MOST_STEPS = 100  # between two looks at the clock
+_STEPS_BETWEEN_LOOKS = 16  # at the clock, of several hosts: the others wait for the first one
 
 
 class RunCallback(keras.callbacks.Callback):
@@ -150,21 +149,19 @@ class SampleTranslations(RunCallback):
         for (source, reference), translation in zip(samples, translations, strict=True):
             lines += [f"  source:      {source}", f"  reference:   {reference}"]
             lines += [f"  translation: {translation}"]
-        text = "\n".join(lines) + "\n"
-        print("\n" + text, end="", file=sys.stderr, flush=True)
-        write_whole(self.run.folder.samples_file, self.run.folder.samples() + text)
+        text = "\n".join(lines)
+        show("\n" + text)
+        write_whole(self.run.folder.samples_file, self.run.folder.samples() + text + "\n")
 
 
 class EpochLine(keras.callbacks.Callback):
     """Writes a line an epoch to stderr, for logs that no progress bar can be drawn in."""
 
     def on_epoch_end(self, epoch, logs=None):
-        print(
+        show(
             f"epoch {epoch + 1}/{self.params['epochs']}: loss {logs['loss']:.4f}, "
             f"val_loss {logs['val_loss']:.4f}, accuracy {logs['token_accuracy']:.4f}, "
-            f"{logs['tokens_per_second']:,.0f} tokens/s, {logs['seconds']:.1f} s",
-            file=sys.stderr,
-            flush=True,
+            f"{logs['tokens_per_second']:,.0f} tokens/s, {logs['seconds']:.1f} s"
         )
 
 
@@ -180,7 +177,7 @@ class StepCheckpoints(RunCallback):
         start = self.run.start
         self._epoch, self._began = epoch, time.monotonic() - start.seconds
         self._saved, self._sums = time.monotonic(), start.metrics
-        self._saved_at, self._look_at = 0, 0
+        self._steps = 1 if self.run.host.count == 1 else _STEPS_BETWEEN_LOOKS
         if start.step:
             for variable, value in zip(seed_states(self.model), start.seeds, strict=True):
                 variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
@@ -196,16 +193,12 @@ class StepCheckpoints(RunCallback):
         minutes = self.run.recipe.training.checkpoint_every_minutes
         # After the last step comes the epoch's own checkpoint; Keras knows no epoch without a step.
         is_last = batch + 1 == self.params["steps"]
-        if minutes is None or is_last or batch < self._look_at:
+        if minutes is None or is_last or (batch + 1) % self._steps:
             return
         now = time.monotonic()
-        # Not at every step: each host would have to wait for the first one.
-        steps = self._steps_to_look(60 * minutes, now - self._saved, batch + 1 - self._saved_at)
-        if steps := self.run.host.agree(steps):
-            self._look_at = batch + steps
-            return
-        self._save(self.run.start.step + batch + 1, now - self._began)
-        self._saved, self._saved_at = time.monotonic(), batch + 1
+        if self.run.host.agree(int(now - self._saved >= 60 * minutes)):
+            self._save(self.run.start.step + batch + 1, now - self._began)
+            self._saved = time.monotonic()
 
     def _save(self, step, seconds):
         self._sync()
@@ -217,13 +210,6 @@ class StepCheckpoints(RunCallback):
         write_whole(file.with_suffix(".json"), json.dumps(state._asdict()))
         save_model(self.model, file)
         folder.remove_step_files(keep=folder.step_files()[-_STEP_CHECKPOINTS:])
-
-    def _steps_to_look(self, due, seconds, steps):
-        """Half of the steps that are left until a checkpoint is due, by the time of `steps`."""
-        left = due - seconds
-        if left <= 0:
-            return 0
-        return min(max(1, int(left * steps / max(seconds, 1e-9) / 2)), _MOST_STEPS)
 
     def _sync(self):
         if keras.backend.backend() == "jax":

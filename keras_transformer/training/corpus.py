@@ -11,9 +11,10 @@ import numpy as np
 
 from keras_transformer.data import (
     LabelledDataset,
+    PairChecks,
     PairReport,
     ParallelDataset,
-    encode_files,
+    encode_lines,
     iterate_pairs,
 )
 from keras_transformer.data.encoding import digests
@@ -122,15 +123,17 @@ class Corpus:
         for part in PARTS:
             is_training = part == "train"
             held_out = self.pairs("validation") if data.hold_out_every and is_training else ()
-            pairs, reports[part] = encode_files(
-                *self.files(part),
-                *tokenizers,
+            checks = PairChecks(
                 max_length=data.max_length,
                 max_length_ratio=None if is_classifier else data.max_length_ratio,
                 drop_duplicates=data.drop_duplicates and is_training,
+            )
+            pairs, reports[part] = encode_lines(
+                functools.partial(self._lines, part, labels),
+                tokenizers,
+                checks,
                 cache=data.cache,
-                known_digests=None if data.cache is None else self._key(part),
-                read=lambda *_, part=part: self._lines(part, labels),
+                key=None if data.cache is None else self._key(part),
                 with_sources=self.recipe.with_sources,
                 held_out=held_out,
             )

@@ -16,7 +16,6 @@ from keras_transformer.config import (
     TransformerConfig,
     check_choice,
 )
-from keras_transformer.config.model_config import with_sliding_window
 from keras_transformer.declaration import check_keys, checked, declared, received
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
@@ -61,48 +60,41 @@ class Recipe:
     decoding: DecodingSection = DecodingSection()
 
     @classmethod
-    def from_dict(cls, values: dict, where: str = "recipe", trained: bool = False) -> "Recipe":
+    def from_dict(cls, values: dict, where: str = "recipe") -> "Recipe":
         """Checks names, types and ranges, and whether sections contradict each other.
 
         Args:
             values: Dict of sections; None for a section leaves its defaults.
             where: The beginning of an error.
-            trained: True for the recipe of a run: one that an earlier version trained with
-                contradicting sections is read all the same.
 
         Raises:
             InputError: Names `where`, the key, and what was expected.
         """
         if isinstance(values, dict):
             values = {key: {} if value is None else value for key, value in values.items()}
-            if trained and isinstance(values.get("model"), dict):
-                values["model"] = with_sliding_window(values["model"])
         with checked(cls, f"{where}: "):
-            recipe = pydantic.TypeAdapter(cls).validate_python(values, context=trained)
+            recipe = pydantic.TypeAdapter(cls).validate_python(values)
         turn_id = None if recipe.text.turn_separator is None else 4
         config = recipe.model_config(1000, None if recipe.text.joint else 1000, turn_id, where)
-        if config.position_limit is None or trained:
+        if config.position_limit is None:
             return recipe
         return recipe._limited(config.position_limit, values.get("decoding", {}), where)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike, overrides: Sequence[str] = (), trained: bool = False
-    ) -> "Recipe":
+    def load(cls, path: str | os.PathLike, overrides: Sequence[str] = ()) -> "Recipe":
         """Reads a YAML file, then applies overrides.
 
         Args:
             path: The recipe.
             overrides: Texts `section.key=value`, the value read as YAML.
-            trained: Passed to `from_dict`.
 
         Raises:
             InputError: The file cannot be read, or is no recipe.
         """
-        values = _read_sections(pathlib.Path(path))
+        values = read_sections(path)
         for override in overrides:
             _override(values, override)
-        return cls.from_dict(values, where=str(path), trained=trained)
+        return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":
@@ -136,8 +128,8 @@ class Recipe:
         return self
 
     @pydantic.model_validator(mode="after")
-    def _check_sections(self, info: pydantic.ValidationInfo) -> "Recipe":
-        """Raises `InputError` for sections that contradict each other; the context is `trained`."""
+    def _check_sections(self) -> "Recipe":
+        """Raises `InputError` for sections that contradict each other."""
         data, text = self.data, self.text
         for part in ("train",) if data.hold_out_every else ("train", "validation"):
             if not getattr(data, part).source:
@@ -146,7 +138,7 @@ class Recipe:
         if data.context_turns is not None and text.turn_separator is None:
             rule = "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
             raise InputError(rule)
-        if not text.joint and self.model.get("tie_embeddings") == "all" and not info.context:
+        if not text.joint and self.model.get("tie_embeddings") == "all":
             raise InputError(
                 "`model.tie_embeddings: all` shares one table between both sides, which "
                 "`text.joint: false` gives a vocabulary each: set model.tie_embeddings to decoder "
@@ -194,6 +186,12 @@ class Recipe:
         """Joins the turns of a source, where sources are conversations."""
         separator = self.text.turn_separator
         return None if separator is None else Turns(separator, self.data.context_turns)
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """The run's own defaults of a search."""
+        decoding = self.decoding
+        return {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty}
 
     @property
     def engine_options(self) -> dict[str, Any]:
@@ -259,9 +257,10 @@ def _parse(text, where):
         raise InputError(f"{where}: not valid YAML: {error}.") from None
 
 
-def _read_sections(path):
+def read_sections(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a YAML file of sections, unchecked; `InputError` where it is none."""
     try:
-        values = _parse(path.read_text(encoding="utf-8"), path)
+        values = _parse(pathlib.Path(path).read_text(encoding="utf-8"), path)
     except OSError as error:
         raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
     except UnicodeDecodeError:

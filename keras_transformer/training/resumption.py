@@ -2,12 +2,11 @@
 
 import json
 import pathlib
-import sys
 from typing import Any, NamedTuple
 
 import keras
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, show
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import RunFolder, epoch_and_step, load_model
 
@@ -95,8 +94,7 @@ def last_checkpoint(folder: RunFolder) -> tuple[keras.Model, MidEpochState] | No
             state = MidEpochState(epochs[file]) if is_whole else MidEpochState.load(file)
             return load_model(file, compile=True), state
         except InputError as error:
-            message = f"{error} Trying the checkpoint before it."
-            print(message, file=sys.stderr, flush=True)
+            show(f"{error} Trying the checkpoint before it.")
     if files:
         raise InputError(f"{folder.checkpoints}: there is no whole checkpoint to resume from.")
     return None

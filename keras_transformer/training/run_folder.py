@@ -28,14 +28,14 @@ from collections.abc import Iterable, Mapping
 
 import keras
 
-from keras_transformer.decoding import ModelEngine, engine_of
-from keras_transformer.decoding.classifier import ClassifierEngine
+from keras_transformer.config.models import with_sliding_window
+from keras_transformer.decoding import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import rename_durably, replaced_file, write_whole
 from keras_transformer.models import KINDS
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
-from keras_transformer.training.recipe import Recipe, TrainingSection
+from keras_transformer.training.recipe import Recipe, TrainingSection, read_sections
 
 # Files of a run, `report.html` of earlier versions among them.
 _MADE = re.compile(
@@ -99,22 +99,13 @@ class RunFolder:
         Raises:
             InputError: The folder is not replaced.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path}: the output must be a folder. Received: a file.")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
-            return
-        if not overwrite:
-            raise InputError(
-                f"{self.path}: exists already. Give --resume to go on with it, --overwrite to "
-                "replace it, or another --output."
-            )
+        self.owned().check_replaceable(overwrite, "--resume to go on with it, ")
         for name, file in inputs.items():
             if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):
                 raise InputError(
                     f"{self.path}: is not overwritten, because {name} is in it: {file}. "
                     "Give another --output."
                 )
-        self.owned().check()
 
     def create(
         self, recipe: Recipe, tokenizers: tuple[Tokenizer, Tokenizer | Labels], digests: dict
@@ -147,7 +138,10 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The run's `Recipe`."""
-        return Recipe.load(self.recipe_file, trained=True)
+        values = read_sections(self.recipe_file)
+        if isinstance(values.get("model"), dict):
+            values["model"] = with_sliding_window(values["model"])
+        return Recipe.from_dict(values, where=str(self.recipe_file))
 
     def _target_file(self, recipe):
         is_classifier = recipe.gives_labels

@@ -11,13 +11,12 @@ import keras
 import numpy as np
 
 from keras_transformer.data import ParallelDataset
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, show
 from keras_transformer.files import is_terminal
 from keras_transformer.models import model_of
 from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.autotune import autotune, candidates, resolve_auto
+from keras_transformer.training.autotune import autotune, candidates, forecast, resolve_auto
 from keras_transformer.training.corpus import Corpus, Tokenizers
-from keras_transformer.training.forecast import forecast
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
@@ -40,7 +39,6 @@ def train(
     output: str | os.PathLike,
     resume: bool = False,
     overwrite: bool = False,
-    verbose: bool = True,
     recipe_file: str | os.PathLike | None = None,
     dry_run: bool = False,
     host: Host = SINGLE_HOST,
@@ -57,7 +55,6 @@ def train(
             interrupted, it and its continuation give the weights, history and metrics of one
             unbroken run.
         overwrite: Replace a run that is there, if nothing else is in its folder.
-        verbose: Show a progress bar, or a line an epoch where stderr is no terminal, and samples.
         recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
         dry_run: Show what the training would take (`forecast`), and stop before anything is
             written.
@@ -76,7 +73,7 @@ def train(
         check_plots()
     with host.translate_peer_failures():
         folder = RunFolder(host.folder(output, resume))
-        run = Run(recipe, folder, host, verbose)
+        run = Run(recipe, folder, host)
         if resume:
             run.resume()
         else:
@@ -112,8 +109,8 @@ class Run:
     validation: list[tuple[str, str]]
     model: keras.Model
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, host: Host, verbose: bool):
-        self.recipe, self.folder, self.host, self.verbose = recipe, folder, host, verbose
+    def __init__(self, recipe: Recipe, folder: RunFolder, host: Host):
+        self.recipe, self.folder, self.host = recipe, folder, host
         self.start, self.history, self.metrics = MidEpochState(), [], {}
         self._is_resumed = False
 
@@ -151,9 +148,9 @@ class Run:
     def _make_datasets(self, corpus):
         self.datasets, self.reports = corpus.datasets(self.tokenizers, self.host)
         for part, report in self.reports.items():
-            _say(f"{part}: {report}")
+            show(f"{part}: {report}")
         dataset = self.datasets["train"]
-        _say(
+        show(
             f"{dataset.steps_per_epoch} steps an epoch, shapes {dataset.shapes}, "
             f"{dataset.real_token_share:.1%} real tokens"
         )
@@ -164,10 +161,10 @@ class Run:
             self.validation = [(prompt, text) for prompt, (_, text) in prompts]
 
     def forecast(self) -> None:
-        """Says what the training would take; nothing is written."""
+        """Says what the training would take after some steps of it; nothing is written."""
         model = self._new_model(candidates(self.recipe)[0])
-        for line in forecast(model, self.datasets["train"], self.recipe.training):
-            _say(line)
+        for line in forecast(model, self.datasets["train"], self.recipe.training.epochs):
+            show(line)
 
     def begin(self) -> None:
         """Makes the model, or reads the last checkpoint, and makes the folder ready for epochs."""
@@ -175,18 +172,18 @@ class Run:
         self.recipe, report = autotune(self.recipe, self._new_model, dataset, self.host)
         if report:
             rate = report["tokens_per_second"]
-            _say(f"trains in {report['chosen']}: {report['why']}, {rate} tokens/s")
+            show(f"trains in {report['chosen']}: {report['why']}, {rate} tokens/s")
         self.model, self.start = self._model_and_start()
-        _say(f"{self.model.count_params():,} parameters")
+        show(f"{self.model.count_params():,} parameters")
         if self._is_resumed:
             self.folder.write_recipe(self.recipe)
             self.folder.settle(self.start.epoch, self.recipe.training)
-            report = self.folder.metrics().get("way", {})
+            report = self.folder.metrics().get("autotune", {})
         else:
             self.folder.owned().clear()
             self.folder.create(self.recipe, self.tokenizers, self.digests)
         if report:
-            self.metrics["way"] = report
+            self.metrics["autotune"] = report
             self.folder.write_metrics(self.metrics)
         self.history = self.folder.history()
         options = self.recipe.engine_options
@@ -230,7 +227,7 @@ class Run:
                 epochs=epochs,
                 initial_epoch=self.start.epoch,
                 shuffle=False,  # `ParallelDataset` shuffles
-                verbose=1 if self.verbose and is_terminal(sys.stderr) else 0,
+                verbose=int(is_terminal(sys.stderr)),
                 callbacks=self.callbacks(),
             )
 
@@ -248,9 +245,9 @@ class Run:
         chosen.append(TensorBoard(self))
         if self.start.step or training.checkpoint_every_minutes is not None:
             chosen.append(run_callbacks.StepCheckpoints(self))
-        if self.verbose and not is_terminal(sys.stderr):
+        if not is_terminal(sys.stderr):
             chosen.append(run_callbacks.EpochLine())
-        if self.verbose and training.sample_translations:
+        if training.sample_translations:
             chosen.append(run_callbacks.SampleTranslations(self))
         chosen.append(run_callbacks.CommitEpoch(self))
         if self.start.step:
@@ -347,7 +344,3 @@ def _origin(recipe):
         if getattr(origin.recipe(), name) != getattr(recipe, name):
             raise InputError(f"{origin.path}: its `{name}` is not that of the recipe.")
     return origin
-
-
-def _say(text):
-    print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,3 @@
-import json
 import sys
 
 import pytest
@@ -68,23 +67,3 @@ def test_every_beam_has_every_penalty_and_greedy_search_one(run, translator, cap
     # 6 and 7 words; one less each is 11 of 13.
     assert ratios.splitlines() == [*head, "| 1 | 0.846 | 0.846 |", "| 3 | 1.000 | 2.000 |"]
     assert longest.splitlines() == [*head, "| 1 | 6 | 6 |", "| 3 | 7 | 14 |"]
-
-
-def test_all_figures_go_to_a_file(run, tmp_path):
-    run("--json", tmp_path / "all.json")
-    rows = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
-    assert [(row["beam_size"], row["length_penalty"]) for row in rows] == [(1, 0), (3, 0), (3, 2)]
-    expected = [bleu(1, 0.0), 100.0, bleu(3, 2.0)]
-    assert [row["bleu"] for row in rows] == pytest.approx(expected, abs=0.01)
-
-
-def test_the_plot_is_an_image(run, tmp_path):
-    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
-    run("--plot", tmp_path / "sweep.png")
-    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_plot_without_matplotlib_names_the_extra(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SystemExit, match=r"keras_transformer\[plots\]"):
-        run("--plot", tmp_path / "sweep.png")

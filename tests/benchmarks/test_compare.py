@@ -58,17 +58,3 @@ def test_each_run_gets_the_bleu_of_each_length(program, tmp_path, capsys):
     assert cells["short"][-2] == "100.00" and float(cells["short"][-1]) < 40
     found = json.loads((tmp_path / "rows.json").read_text())
     assert found["good"]["bleu"] == pytest.approx(100) and found["good"]["words_per_second"] > 0
-
-
-def test_a_plot_has_a_line_a_run(program, tmp_path):
-    pytest.importorskip("matplotlib", reason="comes with the extra [plots]")
-    rows = {name: {"by_length": {"≤ 3": 30.0, "> 3": 20.0}} for name in ("a", "b")}
-    program.plot(rows, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("text", ["runs/a", "=runs/a", "a="])
-def test_a_run_without_a_name_is_refused(program, capsys, text):
-    with pytest.raises(SystemExit):
-        program.main(["--run", text, "--source", "x", "--reference", "y"])
-    assert "must be NAME=FOLDER" in capsys.readouterr().err

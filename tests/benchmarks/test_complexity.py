@@ -41,19 +41,3 @@ def test_a_training_costs_six_operations_a_weight_and_token_and_the_attention(ca
 def test_a_layer_is_measured(kind):
     row = complexity.measured(kind, 16, 32, rounds=2)
     assert row["milliseconds"] > 0 and np.isfinite(row["mebibytes"])
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA tells its memory on JAX alone")
-def test_the_memory_of_self_attention_has_all_scores_of_a_long_sequence():
-    scores = 4 * 1024 * 1024 * 4 / 2**20  # heads, queries, keys, bytes
-    assert scores <= complexity.measured("self-attention", 16, 1024, rounds=1)["mebibytes"]
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA tells its memory on JAX alone")
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_memory_of_restricted_self_attention_grows_with_the_length(causal):
-    short, long = (
-        complexity.measured("restricted", 16, length, rounds=1, causal=causal)["mebibytes"]
-        for length in (1024, 4096)
-    )
-    assert 0 < long < 4.2 * short

@@ -1,5 +1,4 @@
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -71,30 +70,6 @@ def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
     assert row["engines"]["keras_hub"]["rate"] == 3 * 7
     assert row["engines"]["keras_hub"]["ratio"] == 2  # of 2, 4 and 2, not 1 / 0.25
     assert row["engines"]["keras_hub"]["same"] == 1
-
-
-def test_a_row_for_each_batch_and_beam(fakes):
-    logged = []
-    report = measured(["ours"], batch_sizes=(1, 2), beam_sizes=(1, 3), log=logged.append)
-    shapes = [(row["sentences"], row["beam_size"]) for row in report["rows"]]
-    assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
-    assert [each.split(":")[0] for each in logged] == [
-        f"{batch} sentences, beam {beam_size}" for batch, beam_size in shapes
-    ]
-    assert all(each.split(": ")[-1] in ("way=slow", f"way=fast, by={each[0]}") for each in logged)
-
-
-def test_an_engine_that_takes_other_steps_is_not_measured(fakes, monkeypatch):
-    monkeypatch.setattr(fakes["keras_hub"], "more", 1)
-    with pytest.raises(RuntimeError, match=r"keras_hub took \[3\] steps instead of 2"):
-        measured(["keras_hub"], steps=2)
-
-
-def test_an_engine_that_is_missing_is_reported_and_no_error(fakes, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    report = measured(["ours", "ctranslate2"])
-    assert report["not_installed"] == {"ctranslate2": "peers"}
-    assert list(report["rows"][0]["engines"]) == ["ours"]
 
 
 @pytest.mark.parametrize(
@@ -187,9 +162,3 @@ def test_a_wrong_option_of_a_corpus_is_a_users_mistake(run, source, options, exp
     with pytest.raises(InputError) as caught:
         benchmark_corpus(**{"run_folder": run.path, "source_file": source, **options})
     assert expected in str(caught.value)
-
-
-def test_a_file_of_blank_lines_is_a_users_mistake(run, tmp_path):
-    (tmp_path / "blank.en").write_text("\n  \n")
-    with pytest.raises(InputError, match="blank lines alone"):
-        benchmark_corpus(run.path, tmp_path / "blank.en")

@@ -38,24 +38,6 @@ def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
     assert decode.table(report) in captured.err
 
 
-def test_a_run_and_a_text_are_measured_as_a_corpus(capsys, monkeypatch):
-    asked = []
-
-    def measured(**options):
-        asked.append({**options, "log": None})
-        return {"seconds": 2}
-
-    monkeypatch.setattr(decode, "benchmark_corpus", measured)
-    monkeypatch.setattr(decode, "table", lambda report: "a table")
-    arguments = ["--model", "r", "--source", "s", "--beam-sizes", "2", "--batch-sizes", "8", "16"]
-    decode.main([*arguments, "--length-penalty", "0.5"])
-    names = {"run_folder": "r", "source_file": "s", "beam_size": 2, "batch_sizes": [8, 16]}
-    assert asked == [{**names, "length_penalty": 0.5, "log": None}]
-    captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"seconds": 2}
-    assert captured.err == "a table\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -9,43 +9,6 @@ from keras_transformer import TransformerConfig
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("MatMul_96.9", "MatMul"),
-        ("MatMul.7", "MatMul"),
-        ("dot.12", "dot"),
-        ("while", "while"),
-        ("bitcast_dynamic-update-slice_fusion.3", "bitcast_dynamic-update-slice_fusion"),
-    ],
-)
-def test_operations_that_differ_by_numbers_are_of_one_kind(name, expected):
-    assert decode_profile.kind(name) == expected
-
-
-def test_only_operations_count_and_none_of_them_twice():
-    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
-    space = xplane_pb2.XSpace()
-    plane = space.planes.add()
-    plane.stat_metadata[5].name = "hlo_op"
-    line = plane.lines.add()
-    events = (
-        ("while.3", 9, True),
-        ("dot.1", 2, True),
-        ("dot_2.1", 3, True),
-        ("tanh", 1, True),
-        ("a function of Python", 11, False),
-    )
-    for number, (name, milliseconds, is_operation) in enumerate(events):
-        plane.event_metadata[number].name = name
-        event = line.events.add(metadata_id=number, duration_ps=milliseconds * 10**9)
-        if is_operation:
-            event.stats.add(metadata_id=5)
-    milliseconds, counts = decode_profile.operations(space)
-    assert milliseconds == {"dot": 5, "tanh": 1}
-    assert counts == {"dot": 2, "tanh": 1}
-
-
 def test_multiply_adds_are_those_counted_by_hand():
     config = TransformerConfig(
         13,
@@ -102,23 +65,3 @@ def test_the_profile_of_a_search_adds_up(monkeypatch, capsys):
     work = 2 * decode_profile.multiply_adds(config, 2, 1, decode_profile.LENGTH, 3) / 1e9
     rates = [work / report["milliseconds"] * 1e3, report["matrix_product_gflops_per_second"]]
     assert report["share_of_matrix_product"] == pytest.approx(rates[0] / rates[1], rel=0.1)
-
-
-def test_a_text_is_translated_as_it_stands_but_for_blank_lines(monkeypatch, tmp_path):
-    asked = []
-
-    class Live:
-        def translate(self, texts, **options):
-            asked.append((texts, options))
-
-    monkeypatch.setattr(decode_profile.Translator, "load", lambda run: asked.append(run) or Live())
-    (tmp_path / "text").write_text("a man\n\ntwo dogs\n")
-    decode_profile.text("run", tmp_path / "text", 7, 3)()
-    assert asked == ["run", (["a man", "two dogs"], {"beam_size": 3, "batch_size": 7})]
-
-
-def test_a_run_goes_with_a_text(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["decode_profile.py", "--model", "run"])
-    with pytest.raises(SystemExit):
-        decode_profile.main()
-    assert "--model and --source go together" in capsys.readouterr().err

@@ -106,43 +106,12 @@ def test_every_sentence_takes_exactly_the_forced_steps(model, source_ids, engine
         assert [len(ids) for ids in found] == [5] * len(source_ids)
 
 
-def test_a_part_of_the_batch_for_each_translator(model, source_ids, monkeypatch):
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
-    asked = []
-
-    class Recorder:
-        def __init__(self, folder, **setting):
-            asked.append(setting)
-
-        def translate_batch(self, tokens, max_batch_size, **options):
-            asked[-1]["sizes"] = len(tokens), max_batch_size
-            return []
-
-    monkeypatch.setattr(ctranslate2, "Translator", Recorder)
-    for engine in (CTranslate2(model), CTranslate2Int8(model)):
-        for setting in engine.settings(2, 3):
-            engine.forced(source_ids, 1, 9, **setting)()
-    sizes = [(each["inter_threads"], each["intra_threads"], each["sizes"][1]) for each in asked]
-    assert sizes[:3] == [(1, 1, 3), (1, 2, 3), (2, 1, 2)]
-    types = {each["compute_type"] for each in asked}
-    assert "float32" in types and types - {"float32"} <= {"int8_float32", "int8_bfloat16"}
-
-
 @pytest.fixture(scope="module")
 def bart(model, set_random_weights):
     pytest.importorskip("keras_hub", reason="KerasHub comes with the extra [peers]")
     bart = KerasHubBart(model)
     set_random_weights(bart.backbone)
     return bart
-
-
-def test_bart_has_the_sizes_of_our_model(bart, model):
-    backbone, config = bart.backbone, model.config
-    assert backbone.vocabulary_size == config.vocabulary_size
-    assert backbone.num_layers == config.num_encoder_layers == config.num_decoder_layers
-    assert backbone.num_heads == config.num_heads
-    assert backbone.hidden_dim == config.model_dim
-    assert backbone.intermediate_dim == config.intermediate_dim
 
 
 def test_every_forced_step_takes_the_best_id(bart, source_ids):
@@ -155,40 +124,3 @@ def test_every_forced_step_takes_the_best_id(bart, source_ids):
     hidden = bart.backbone({**inputs, **masks})["decoder_sequence_output"]
     logits = keras.ops.convert_to_numpy(bart.backbone.token_embedding(hidden, reverse=True))
     np.testing.assert_array_equal(found, logits.argmax(axis=-1))
-
-
-def test_the_decoder_runs_once_for_the_cache_and_then_once_a_step(bart, source_ids, monkeypatch):
-    keras_hub = pytest.importorskip("keras_hub")
-    widths, bart_model = [], keras_hub.models.BartSeq2SeqLM
-    decode, beam_size = bart_model.call_decoder_with_cache, 4
-
-    def counted(self, *args, decoder_token_ids, **kwargs):
-        widths.append(tuple(decoder_token_ids.shape))
-        return decode(self, *args, decoder_token_ids=decoder_token_ids, **kwargs)
-
-    compiled = bart_model.compile
-
-    def eager(self, **options):  # the loop in Python, where calls can be counted
-        compiled(self, **{**options, "jit_compile": False, "run_eagerly": True})
-
-    monkeypatch.setattr(bart_model, "call_decoder_with_cache", counted)
-    monkeypatch.setattr(bart_model, "compile", eager)
-    found = bart.forced(source_ids, beam_size, 5)()
-    assert [len(ids) for ids in found] == [5, 5, 5]
-    assert widths == [(3, 6)] + [(3 * beam_size, 1)] * 5
-
-
-def test_bart_compiles_once_for_each_size_of_a_part(bart, source_ids, monkeypatch):
-    made, bart_model = [], pytest.importorskip("keras_hub").models.BartSeq2SeqLM
-    compiled = bart_model.compile
-
-    def recorded(self, **options):
-        made.extend([self] * ("sampler" in options))
-        compiled(self, **options)
-
-    monkeypatch.setattr(bart_model, "compile", recorded)
-    whole, parts = (bart.forced(source_ids, 1, 5, n) for n in (1, 2))
-    assert whole() == parts() == parts() == whole()
-    counts = [each.generate_function.experimental_get_tracing_count() for each in made]
-    assert counts == [1, 2]
-    assert all(each.jit_compile for each in made)

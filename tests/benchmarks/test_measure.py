@@ -1,16 +1,15 @@
-import threading
-
+import numpy as np
 import pytest
 
 from benchmarks import measure
 from benchmarks.measure import (
     at_its_best,
-    at_once,
-    check_positive,
     grid,
     in_turns,
+    multiply_adds,
     use_threads,
 )
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.errors import InputError
 
 
@@ -25,16 +24,6 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch):
     assert seconds == {"a": [1, 21], "b": [5, 13], "c": [9, 17]}
 
 
-def test_a_turn_of_short_calls_is_their_mean(monkeypatch):
-    monkeypatch.setattr(measure, "_PAUSE_SECONDS", 0)
-    # Three calls until half a second is over: at 0.2, 0.4 and 0.6.
-    clock = iter([0.0, 0.2, 0.4, 0.6])
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
-    calls = []
-    assert in_turns({"a": lambda: calls.append(1)}, 1) == {"a": [pytest.approx(0.2)]}
-    assert len(calls) == 3
-
-
 @pytest.mark.parametrize(
     ("threads", "batch", "expected"),
     [
@@ -46,16 +35,6 @@ def test_a_turn_of_short_calls_is_their_mean(monkeypatch):
 )
 def test_the_grid_has_every_way_to_use_the_threads_and_no_more(threads, batch, expected):
     assert set(grid(threads, batch)) == expected
-
-
-def test_parts_are_worked_on_at_once_and_come_back_in_order():
-    both = threading.Barrier(2, timeout=10)
-
-    def call(items):
-        both.wait()  # The other one is at it, too.
-        return [each * 10 for each in items]
-
-    assert at_once([call, call])([1, 2, 3]) == [10, 20, 30]
 
 
 def test_the_fastest_setting_is_taken_and_the_warm_up_does_not_count(monkeypatch):
@@ -86,8 +65,17 @@ def test_threads_that_come_too_late_are_a_users_mistake():
         use_threads(5)
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", [], [1, 0], None])
-def test_a_value_that_is_not_positive_is_a_users_mistake(value):
-    with pytest.raises(InputError, match="`steps` must be a positive"):
-        check_positive(steps=value)
-    check_positive(steps=1, batch_sizes=(1, 2))
+@pytest.mark.parametrize(("source", "target"), [(1, 1), (5, 7), (11, 3)])
+def test_operations_are_counted_over_all_matrices(source, target):
+    sizes = dict(model_dim=12, num_heads=3, num_encoder_layers=2, num_decoder_layers=3)
+    config, total = TransformerConfig(29, intermediate_dim=17, **sizes), 0
+    for weight in Transformer(config).weights:
+        # The embeddings make the logits.
+        if weight.path.endswith(("kernel", "embedding/embeddings")):
+            on_source = "/encoder/" in weight.path or any(
+                f"cross_attention/{name}/" in weight.path for name in ("key", "value")
+            )
+            total += int(np.prod(weight.shape)) * (source if on_source else target)
+    # Scores, and sums of values, over the pairs that attention sees.
+    pairs = 2 * source**2 + 3 * target * (target + 1) // 2 + 3 * source * target
+    assert multiply_adds(config, source, target) == total + 2 * 12 * pairs

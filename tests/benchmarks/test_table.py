@@ -32,12 +32,3 @@ def test_random_sentences_have_a_row_for_each_engine_with_its_setting():
     assert "a machine, 2 cores; keras 3.15.1." in below
     assert "- ours: our note." in below
     assert '- not installed: keras_hub (pip install "keras_transformer[peers]").' in below
-
-
-def test_a_text_has_its_name_and_penalty_below():
-    row = {"sentences": 1000, "beam_size": 1, "engines": {"ours": engine("batch_size=64", 500.4)}}
-    report = {"unit": "sentences", "source": "test.en", "length_penalty": 0.6, "rows": [row]}
-    lines = table({**report, **COMMON}).splitlines()
-    assert lines[0].startswith("| sentences | search | engine | sentences/s |")
-    assert lines[2] == "| 1,000 | greedy | ours | 500 | 1.00 | 100.0% | batch_size=64 |"
-    assert "test.en, length penalty 0.6. Medians" in lines[4]

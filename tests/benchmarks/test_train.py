@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
 
-from benchmarks import measure, train, trainers
+from benchmarks import measure, trainers
 from benchmarks.train import benchmark_train, table
 from benchmarks.trainers import TRAINERS
 from keras_transformer import TransformerConfig
@@ -112,13 +112,3 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
 def test_a_wrong_option_is_a_users_mistake(files, options, expected):
     with pytest.raises(InputError, match=expected):
         benchmark_train(**files, **options)
-
-
-def test_the_program_gives_its_options_and_prints_the_report(monkeypatch, capsys):
-    asked = []
-    monkeypatch.setattr(train, "benchmark_train", lambda log, **options: asked.append(options))
-    monkeypatch.setattr(train, "table", lambda report: "a table")
-    train.main(["--source", "s", "--target", "t", "--batch-tokens", "80", "--trainers", "ours"])
-    names = {"source": "s", "target": "t", "batch_tokens": 80, "trainers": ["ours"]}
-    captured = capsys.readouterr()
-    assert (asked, captured.out, captured.err) == ([names], "null\n", "a table\n")

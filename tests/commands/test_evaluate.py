@@ -1,5 +1,4 @@
 import json
-import warnings
 
 import pytest
 
@@ -52,19 +51,6 @@ def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
     assert (code, out) == (2, "") and "`save` does not go with perplexity" in err
 
 
-def test_a_warning_of_the_library_is_one_line(call, recorder, tmp_path, monkeypatch):
-    def translate(texts, **options):
-        warnings.warn("1 of 1 texts\nwas split.", stacklevel=2)
-        return [Translation(text, -1.0) for text in texts]
-
-    monkeypatch.setattr(recorder, "translate", translate)
-    (tmp_path / "en").write_text("a\n")
-    code, _, err, _ = call(
-        "evaluate", "--source", str(tmp_path / "en"), "--reference", str(tmp_path / "en")
-    )
-    assert (code, err) == (0, "keras-transformer: 1 of 1 texts was split.\n")
-
-
 def test_pairs_and_options_reach_the_translator(call, tmp_path):
     (tmp_path / "en").write_text("a\nb\n")
     (tmp_path / "de").write_text("A\nB\n")
@@ -80,9 +66,3 @@ def test_pairs_and_options_reach_the_translator(call, tmp_path):
         "attention_layer": 0,
         "attention_heads": [1, 2],
     }
-
-
-def test_a_file_that_is_not_there_is_named(call, tmp_path):
-    code, out, err, _ = call("score", "--source", "no.en", "--target", "no.de")
-    assert (code, out) == (2, "")
-    assert err.startswith("keras-transformer: no.en: no such file")

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from keras_transformer import Tokenizer, run_exports
+from keras_transformer import Tokenizer, runs
 from keras_transformer.cli import run
 from keras_transformer.export.exporter import ExportReport, log_duration
 from keras_transformer.owned_folder import OwnedFolder
@@ -24,7 +24,7 @@ def asked(monkeypatch):
         asked.append((format, run, output, options))
         return REPORT
 
-    monkeypatch.setattr(run_exports, "export_run", export)
+    monkeypatch.setattr(runs, "export_run", export)
     return asked
 
 
@@ -72,7 +72,7 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
         with log_duration("traced"), log_duration("saved"):
             return REPORT
 
-    monkeypatch.setattr(run_exports, "export_run", export)
+    monkeypatch.setattr(runs, "export_run", export)
     for _ in range(2):  # The second time as the first: nothing of a command stays.
         assert run([*EXPORT, "--format", "saved_model"]) == 0
         captured = capsys.readouterr()
@@ -90,7 +90,7 @@ def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp
     def unhandled(*_):
         raise AssertionError("The command leaves SIGTERM to its caller.")
 
-    monkeypatch.setattr(run_exports, "export_run", export)
+    monkeypatch.setattr(runs, "export_run", export)
     before = signal.signal(signal.SIGTERM, unhandled)
     try:
         command = ["export", "--model", "run", "--format", "saved_model"]
@@ -130,9 +130,10 @@ def run_of(monkeypatch):
             max_target_length=7,
             model=types.SimpleNamespace(config=types.SimpleNamespace(kind="transformer")),
         )
-        folder = types.SimpleNamespace(recipe=dict, engine=lambda: engine)
-        monkeypatch.setattr(run_exports.RunFolder, "existing", lambda path: folder)
-        monkeypatch.setattr(run_exports, "verification_texts", lambda *_: ["a man"])
+        recipe = types.SimpleNamespace(search={})
+        folder = types.SimpleNamespace(recipe=lambda: recipe, engine=lambda: engine)
+        monkeypatch.setattr(runs.RunFolder, "existing", lambda path: folder)
+        monkeypatch.setattr(runs, "_validation_pairs", lambda _: [("a man", "")])
 
     return run_of
 

@@ -66,7 +66,7 @@ def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
     history = RunFolder(learned / "run").history()
     assert history[-1]["val_token_accuracy"] == 1.0
     give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES).encode())
-    for beam in ("1", "4"):
+    for beam in ("1", "2"):
         sys.stdin.seek(0)
         assert run(["translate", "--model", str(learned / "run"), "--beam-size", beam]) == 0
         assert capsys.readouterr().out.splitlines() == TARGETS
@@ -89,7 +89,7 @@ def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
     exported = str(learned / "exported")
     code = run(
         ["export", "--model", str(learned / "run"), "--format", "saved_model"]
-        + ["--output", exported, "--signatures", "beam"]
+        + ["--output", exported, "--signatures"]
     )
     assert code == 0
     assert json.loads(capsys.readouterr().out)["output"] == exported
@@ -98,20 +98,9 @@ def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
     assert capsys.readouterr().out == f"{TARGETS[3]}\n\n{TARGETS[5]}\n"
 
 
-def test_n_best_gives_n_numbered_lines_best_first(learned, capsys, monkeypatch):
-    give_stdin(monkeypatch, "".join(source + "\n" for source in SOURCES[:2]).encode())
-    options = ["--beam-size", "3", "--n-best", "3"]
-    assert run(["translate", "--model", str(learned / "run"), *options]) == 0
-    lines = [line.split(" ||| ") for line in capsys.readouterr().out.splitlines()]
-    assert [number for number, *_ in lines] == ["0"] * 3 + ["1"] * 3
-    assert (lines[0][1], lines[3][1]) == (TARGETS[0], TARGETS[1])
-    scores = [float(score) for *_, score in lines]
-    assert scores[:3] == sorted(scores[:3], reverse=True)
-
-
 def test_json_tells_the_tokens_their_probabilities_and_the_alignment(learned, capsys, monkeypatch):
     give_stdin(monkeypatch, f"{SOURCES[0]}\n\n{SOURCES[1]}\n".encode())
-    options = ["--beam-size", "3", "--n-best", "3", "--json", "--alignment"]
+    options = ["--beam-size", "2", "--n-best", "2", "--json", "--alignment"]
     assert run(["translate", "--model", str(learned / "run"), *options]) == 0
     best, blank, _ = map(json.loads, capsys.readouterr().out.splitlines())
     assert (best["line"], best["source"], best["translation"]) == (1, SOURCES[0], TARGETS[0])
@@ -122,7 +111,7 @@ def test_json_tells_the_tokens_their_probabilities_and_the_alignment(learned, ca
         assert len(rows) == len(each["tokens"]) == len(each["token_log_probabilities"])
         assert {len(row) for row in rows} == {len(best["source_tokens"])}
         assert [sum(row) for row in rows] == pytest.approx([1] * len(rows), abs=1e-3)
-    assert len(best["alternatives"]) == 2
+    assert len(best["alternatives"]) == 1
     assert (blank["line"], blank["translation"], blank["tokens"]) == (2, "", [])
 
 
@@ -174,7 +163,7 @@ def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp
     assert {"attention.html", "heads.csv"} <= {path.name for path in output.iterdir()}
     assert sum(report["roles"].values()) == 6
     assert run(command) == 2  # What is there stays.
-    assert "must not exist or be empty" in capsys.readouterr().err
+    assert "exists already. Give --overwrite" in capsys.readouterr().err
     (output / "thesis.txt").write_text("three years")
     assert run([*command, "--overwrite"]) == 2
     assert "did not make: thesis.txt" in capsys.readouterr().err
@@ -221,7 +210,7 @@ class Shifted(Engine):
 
 def test_an_export_that_mixes_up_its_translations_is_refused_in_any_number_of_bits(learned):
     live = Translator.load(str(learned / "run")).engine
-    search = Search([SOURCES], {"beam_size": 4, "length_penalty": 0.6})
+    search = Search([SOURCES], {"beam_size": 2, "length_penalty": 0.6})
 
     def verified(bound, shift):
         tested = {"file": {"beam": (Shifted(live, shift), search)}}

@@ -63,13 +63,6 @@ def test_a_line_that_comes_in_parts_is_waited_for(pipe, in_background):
     assert texts(reader.take(9)) == ["twö"]
 
 
-def test_waiting_lines_of_a_pipe_are_taken_at_once(pipe):
-    stream, sink = pipe
-    sink.write(b"x\n" * 900)
-    reader = LineReader(stream)
-    assert [len(reader.take(most)) for most in (400, 400, 400)] == [400, 400, 100]
-
-
 def test_a_fast_writer_fills_chunks_larger_than_the_pipe(pipe, in_background):
     stream, sink = pipe
     line = b"y" * 999 + b"\n"  # A pipe holds 64 of them.
@@ -104,19 +97,6 @@ def test_a_terminal_that_does_not_block_is_asked_again():
     assert texts(LineReader(Hesitating()).take(1)) == ["a"]
 
 
-def test_without_a_file_there_are_no_prefixes():
-    assert list(with_prefixes(CHUNKS, None)) == [
-        [(line, None) for line in chunk] for chunk in CHUNKS
-    ]
-
-
-def test_each_line_gets_its_own_prefix(tmp_path):
-    path = tmp_path / "prefixes"
-    path.write_bytes("Ä\n\nC".encode())
-    found = [[(line.text, prefix) for line, prefix in each] for each in with_prefixes(CHUNKS, path)]
-    assert found == [[("a", "Ä"), ("b", "")], [("c", "C")]]
-
-
 @pytest.mark.parametrize(
     ("content", "given", "message"),
     [
@@ -137,12 +117,6 @@ def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_o
         for pairs in with_prefixes(CHUNKS, path):
             received += [prefix for _, prefix in pairs]
     assert received == given
-
-
-def test_a_prefix_file_that_is_not_there_is_named(tmp_path):
-    for name in ("nowhere", "."):
-        with pytest.raises(InputError, match="cannot be read: "):
-            list(with_prefixes(CHUNKS, tmp_path / name))
 
 
 LINES = [Line(1, "a", 25), Line(2, "b", 25)]

@@ -17,7 +17,6 @@ from keras_transformer.commands.line_stream import (
     as_list,
     as_scored_json,
     as_text,
-    chunk_size,
     results_of,
     score_lines,
     translate_incrementally,
@@ -39,10 +38,6 @@ def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(translator, lin
     # The first call looks at the options.
     assert [len(call) for call in translator.calls] == [0, 1024, 1024, 452]
     assert translator.options == [{"beam_size": 4, "top_k": 3}] * 4
-
-
-def test_nothing_comes_out_of_nothing(translator, lines):
-    assert translated(translator, lines()) == ""
 
 
 def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pipe, in_background):
@@ -124,12 +119,6 @@ def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
     assert result.splitlines() == [f"{i}: {text.upper()}" for i, text in enumerate(texts)]
 
 
-def test_a_warning_of_the_engine_is_one_line_beside_the_result(translator, lines, capsys):
-    assert translated(translator, lines("a", "SPLIT")) == "A\nSPLIT\n"
-    shown = capsys.readouterr().err
-    assert shown == "keras-transformer: stdin, lines 1 to 2: 1 of 2 texts was split.\n"
-
-
 def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
     with progress_bar(10) as bar:
         translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, bar=bar)
@@ -139,22 +128,8 @@ def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines,
     assert before.endswith("\r") and "100%|" in warned and "3 sentences, " in warned
 
 
-@pytest.mark.parametrize(
-    ("format", "start"), [("list", "0 ||| A ||| -1.5000\n"), ("json", '{"line": 1, "source": "a"')]
-)
-def test_other_formats(translator, lines, format, start):
-    assert translated(translator, lines("a", "b"), format=format).startswith(start)
-
-
 def numbered(*numbers):
     return [(Line(number, "x", 2), None) for number in numbers]
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "expected"), [(32, 1024), (1, 1024), (100, 1000), (1000, 1000), (2000, 2000)]
-)
-def test_a_chunk_is_whole_batches(batch_size, expected):
-    assert chunk_size(batch_size) == expected
 
 
 @pytest.mark.parametrize("bad", range(1, 8))
@@ -291,26 +266,11 @@ def test_each_pair_is_a_json_object(translator, files, capsys):
     assert "2 sentences" in capsys.readouterr().err
 
 
-def test_many_pairs_go_in_chunks(translator, files):
-    texts = [str(i) for i in range(1500)]
-    output = io.StringIO()
-    score_lines(translator, *files(texts, texts), output)
-    assert [json.loads(line)["line"] for line in output.getvalue().splitlines()] == list(
-        range(1, 1501)
-    )
-    assert [len(sources) for sources, _ in translator.calls] == [0, 1024, 476]
-
-
 def test_a_line_at_fault_is_named_with_its_files(translator, files):
     output = io.StringIO()
     with pytest.raises(InputError, match="source and .*target, line 3: Each must be short"):
         score_lines(translator, *files("abcd", ["A", "B", "LONG", "D"]), output)
     assert len(output.getvalue().splitlines()) == 2
-
-
-def test_files_that_are_not_aligned_are_refused(translator, files):
-    with pytest.raises(InputError, match="same number of lines"):
-        score_lines(translator, *files("ab", "A"), io.StringIO())
 
 
 LINE = Line(7, "a b\u2028", 9)

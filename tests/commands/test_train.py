@@ -5,7 +5,7 @@ from small_corpus import recipe_values, write_recipe
 
 from keras_transformer import demo, training
 from keras_transformer.cli import run
-from keras_transformer.errors import InputError, TrainingError
+from keras_transformer.errors import TrainingError
 from keras_transformer.training.hosts import SINGLE_HOST
 
 
@@ -51,49 +51,6 @@ def test_values_of_the_recipe_are_replaced_one_by_one(recipe, asked):
     assert asked[0][0] == training.Recipe.from_dict(values)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ("training.epochs", "training.epochs"),
-        ("training.epoch=1", "Did you mean `epochs`?"),
-        ("training.epochs=many", "training.epochs"),
-    ],
-)
-def test_a_change_that_is_none_is_one_line_and_exit_code_2(recipe, asked, change, expected, capsys):
-    assert run(["train", str(recipe), "--output", "new", "--set", change]) == 2
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    assert line.startswith("keras-transformer: ") and expected in line
-    assert (captured.out, asked) == ("", [])
-
-
-def test_an_error_of_the_library_is_one_line_and_exit_code_2(recipe, monkeypatch, capsys):
-    def train(*arguments, **options):
-        raise InputError("new: exists already.")
-
-    monkeypatch.setattr(training, "train", train)
-    assert run(["train", str(recipe), "--output", "new"]) == 2
-    assert capsys.readouterr() == ("", "keras-transformer: new: exists already.\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--output", "new"], "the following arguments are required: RECIPE.yaml"),
-        (["recipe.yaml"], "the following arguments are required: --output"),
-        (["recipe.yaml", "--output", "new", "--set"], "argument --set: expected one argument"),
-    ],
-)
-def test_without_a_recipe_an_output_or_a_value_nothing_is_trained(
-    asked, arguments, expected, capsys
-):
-    with pytest.raises(SystemExit) as caught:
-        run(["train", *arguments])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(expected)
-    assert asked == []
-
-
 def test_a_loss_that_is_no_number_is_one_line_and_exit_code_1(recipe, monkeypatch, capsys):
     def train(*arguments, **options):
         raise TrainingError("training stopped: the loss is nan in epoch 3, step 17.")
@@ -125,21 +82,3 @@ def test_options_reach_the_demo_and_its_table_is_printed(monkeypatch, arguments,
     assert run(["demo", *arguments]) == 0
     assert asked == [expected]
     assert capsys.readouterr().out == "a table\nof two lines\n"
-
-
-def test_an_error_of_the_demo_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "mine.txt").write_text("mine")
-    monkeypatch.chdir(tmp_path)
-    assert run(["demo"]) == 2
-    message = "demo: exists already. Give --overwrite or another --output."
-    assert capsys.readouterr() == ("", f"keras-transformer: {message}\n")
-
-
-def test_an_option_that_the_demo_does_not_have_is_exit_code_2(monkeypatch, capsys):
-    monkeypatch.setattr(demo, "run_demo", lambda *arguments, **options: "")
-    with pytest.raises(SystemExit) as caught:
-        run(["demo", "--epochs", "1"])
-    assert caught.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith("error: unrecognized arguments: --epochs 1")

@@ -1,3 +1,4 @@
+import functools
 import subprocess
 import sys
 
@@ -5,7 +6,14 @@ import numpy as np
 import pytest
 
 from keras_transformer.config import EOS_ID
-from keras_transformer.data import PairReport, encode_files, encode_pairs, encoding
+from keras_transformer.data import (
+    PairChecks,
+    PairReport,
+    encode_lines,
+    encode_pairs,
+    encoding,
+    iterate_pairs,
+)
 from keras_transformer.data.encoding import DropCount
 from keras_transformer.errors import InputError
 from keras_transformer.owned_folder import OwnedFolder
@@ -24,6 +32,11 @@ class Words:
 def encode(pairs, **options):
     sources, targets = zip(*pairs, strict=True)
     return encode_pairs(list(sources), list(targets), Words(), Words(), **options)
+
+
+def encode_files(source, target, *tokenizers, cache=None, **checks):
+    read = functools.partial(iterate_pairs, source, target)
+    return encode_lines(read, tokenizers, PairChecks(**checks), cache)
 
 
 def words(count):
@@ -82,13 +95,6 @@ def test_five_lines_are_named_however_many_were_dropped():
     _, report = encode([("a", "b")] + [("", "b")] * 7)
     assert report.dropped == {"empty side": DropCount(7, (2, 3, 4, 5, 6))}
     assert str(report).endswith("lines 2, 3, 4, 5, 6, ...")
-
-
-def test_a_dropped_pair_leaves_the_ids_of_its_neighbours_alone():
-    texts = [("a", "bb"), ("ccc dddd", ""), ("eeeee", "ffffff a")]
-    pairs, _ = encode(texts)
-    assert [pairs.source(i).tolist() for i in range(2)] == [[11, EOS_ID], [15, EOS_ID]]
-    assert [pairs.target(i).tolist() for i in range(2)] == [[12], [16, 11]]
 
 
 def test_duplicates_stay_when_asked():

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer.decoding.compiled import Compiled
 
@@ -97,3 +98,15 @@ def test_structures_may_have_places_without_a_value():
     np.testing.assert_array_equal(run(Pair(ones, ones), number), 6 * ones)
     np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
     assert len(run.programs) == 2
+
+
+def test_a_keyword_argument_is_static_and_has_a_program_and_kept_tensors_of_its_own():
+    run = Compiled(
+        None,
+        lambda values, kept, factor: factor * values + kept,
+        kept=lambda factor: (ops.convert_to_tensor(10.0 * factor),),
+    )
+    for factor in (2, 3, 2):
+        found = run(np.ones(3, "float32"), factor=factor)
+        np.testing.assert_array_equal(found, np.full(3, 11.0 * factor))
+    assert run.compilations == 2

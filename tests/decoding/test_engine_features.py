@@ -7,16 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from decoding_oracles import VOCABULARY
+from decoding_oracles import VOCABULARY, pad_to_few_shapes
 from naive_search import EOS, penalty
 from test_engine import NumberTokenizer
 
 from keras_transformer.decoding import ModelEngine, search
-from keras_transformer.decoding.scoring import score_targets
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, score_targets
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
-from keras_transformer.inputs import pad_to_few_shapes
 from keras_transformer.models import step_weights
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
@@ -33,9 +31,9 @@ class SentenceTokenizer(NumberTokenizer):
 
 @pytest.fixture(scope="module")
 def engine(varied):
-    return ModelEngine(
-        varied("pre_norm"), SentenceTokenizer(), max_source_length=16, max_target_length=23
-    )
+    # Without XLA, which is none of these promises: TensorFlow never frees its programs.
+    sizes = dict(max_source_length=16, max_target_length=23)
+    return ModelEngine(varied("pre_norm"), SentenceTokenizer(), **sizes, with_xla=False)
 
 
 @pytest.mark.tensorflow
@@ -81,9 +79,7 @@ def test_given_targets_are_scored_in_their_order_with_their_end(engine):
 
 @pytest.mark.tensorflow
 def test_alignments_are_asked_for_and_each_hypothesis_has_its_own(engine):
-    before = engine.compilations
     found = engine.translate(TEXTS, alignment=True, attention_layer=0, attention_heads=[1], **BEAM)
-    assert engine.compilations <= before + 2  # The heads are no part of the search.
     for text, best in zip(TEXTS, found, strict=True):
         for each in (best, *best.alternatives):
             source = np.array([[*map(int, text.split()), EOS]], "int32")

@@ -7,7 +7,11 @@ from keras import ops
 from naive_search import BOS, EOS, log_probability, log_softmax
 
 from keras_transformer import masks
-from keras_transformer.decoding.scoring import TeacherForcedScorer, score_targets
+from keras_transformer.decoding.scheduler import Scheduler
+from keras_transformer.decoding.search import score_targets
+from keras_transformer.options import DecodingOptions
+
+OPTIONS = DecodingOptions()
 
 
 def random_pairs(count, seed=0):
@@ -41,10 +45,10 @@ def test_log_probabilities_are_those_of_the_whole_model(varied):
     model, pairs = varied("pre_norm"), random_pairs(11)
     source = varied_sources(11)
     scorer = FullPass(model, source, MAX_LENGTH)
-    scorer_of_pairs = TeacherForcedScorer(model, -1, None, False, (32, 32))
-    assert scorer_of_pairs.run([], 32) == []
-    scored = scorer_of_pairs.run(pairs, batch_size=4)
-    assert scorer_of_pairs.compilations == 1  # Pairs of similar length share a program.
+    scheduler = Scheduler(model, (32, 32))
+    assert scheduler.score([], OPTIONS, 32) == []
+    scored = scheduler.score(pairs, OPTIONS, batch_size=4)
+    assert scheduler.compilations == 1  # Pairs of similar length share a program.
     for row, ((_, target), (by_token, alignment)) in enumerate(zip(pairs, scored, strict=True)):
         assert alignment is None and len(by_token) == len(target)
         expected = log_probability(scorer, row, tuple(target))
@@ -79,10 +83,10 @@ def test_the_alignment_is_the_mean_attention_of_the_chosen_heads(varied, layer, 
 @pytest.mark.tensorflow
 def test_batches_and_order_change_nothing(varied):
     pairs = random_pairs(13)
-    scorer = TeacherForcedScorer(varied("pre_norm"), -1, None, True, (32, 32))
-    together = scorer.run(pairs, 32)
+    scheduler = Scheduler(varied("pre_norm"), (32, 32), most=0)
+    together = scheduler.score(pairs, OPTIONS, 32, alignment=True)
     for i in (0, 5, 12):
-        ((by_token, alignment),) = scorer.run([pairs[i]], 1)
+        ((by_token, alignment),) = scheduler.score([pairs[i]], OPTIONS, 1, alignment=True)
         np.testing.assert_allclose(by_token, together[i][0], atol=1e-5)
         assert alignment.shape == together[i][1].shape == (len(pairs[i][1]), len(pairs[i][0]))
         np.testing.assert_allclose(alignment, together[i][1], atol=1e-5)

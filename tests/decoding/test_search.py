@@ -22,8 +22,7 @@ from keras import ops
 from naive_search import EOS, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding.scheduler import Batch, CompiledSearch
-from keras_transformer.decoding.search import search_arguments
+from keras_transformer.decoding.scheduler import Job, Scheduler
 
 VARIANTS = [
     "untied",  # has all that the others have: alone on JAX
@@ -142,8 +141,7 @@ import sys
 import keras
 import numpy as np
 import keras_transformer
-from keras_transformer.decoding import DecodingOptions, search
-from keras_transformer.decoding.search import search_arguments
+from keras_transformer.decoding import search
 from keras_transformer.decoding.compiled import Compiled
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
@@ -208,8 +206,7 @@ def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     found = search(Countdown(), source, **options)
     assert [list(found[0].ids) for found in as_lists(found)] == expected
     # More than the first loop has capacity for: a cache without `extended` is not to grow.
-    asked = DecodingOptions(**options)
-    batch = Batch(3, search_arguments(asked, source, 40), 40)
-    found = CompiledSearch(Countdown(), asked).run(batch)
+    jobs = [Job(row.tolist()) for row in source]
+    found = Scheduler(Countdown(), (16, 40)).search(jobs, DecodingOptions(**options), 3)
     for hypotheses, ids in zip(found, expected, strict=True):
         assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))

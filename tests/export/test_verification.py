@@ -10,16 +10,8 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.ctranslate2.export import BOUND as CTRANSLATE2
 from keras_transformer.export.litert.verification import BOUNDS, LABEL_BOUNDS
-from keras_transformer.export.verification import (
-    FLOAT32,
-    SIXTEEN_BIT,
-    LiveAnswers,
-    Search,
-    fitting_texts,
-    sample_texts,
-    text_batches,
-    verify,
-)
+from keras_transformer.export.texts import fitting_texts, sample_texts, text_batches
+from keras_transformer.export.verification import FLOAT32, SIXTEEN_BIT, LiveAnswers, Search, verify
 from keras_transformer.translation import Translation
 
 TEXTS = [f"text {i}" for i in range(99)]

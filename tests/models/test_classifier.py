@@ -63,11 +63,3 @@ def test_a_configuration_is_checked_as_a_transformers():
     ):
         with pytest.raises(ValueError, match=message):
             classifier(**fields)
-
-
-def test_the_operations_are_those_of_its_matrix_products():
-    config = classifier().config
-    # Two blocks over 5 tokens: four projections, two products of attention, the feed-forward part.
-    block = 5 * (4 * 14 * 14 + 2 * 14 * 11) + 2 * 5 * 5 * 14
-    assert config.multiply_adds(5, 1) == 2 * block + 14 * 3
-    assert (config.heads_of("encoder"), config.heads_of("cross")) == ((2, 2), ())

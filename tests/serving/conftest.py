@@ -26,6 +26,7 @@ def light(tmp_path_factory):
     """An export that is loaded in a second: CTranslate2, random weights."""
     pytest.importorskip("ctranslate2")
     import numpy as np
+    from decoding_oracles import ban_padding_and_bos
 
     from keras_transformer import Tokenizer, Transformer, TransformerConfig
     from keras_transformer.decoding import ModelEngine
@@ -39,6 +40,7 @@ def light(tmp_path_factory):
     chance = np.random.default_rng(1)
     for weight in model.trainable_weights:
         weight.assign(0.7 * chance.normal(size=weight.shape))
+    ban_padding_and_bos(model)
     engine = ModelEngine(model, tokenizer, max_source_length=31, max_target_length=17)
     folder = tmp_path_factory.mktemp("models") / "light"
     export_ctranslate2(engine, folder, beam_size=2, verification_texts=texts[:20])

@@ -1,4 +1,4 @@
-"""Which sentences go together, in which order, and who pays for whom."""
+"""Batches: their sentences, their order, and who pays for whom."""
 
 import asyncio
 import functools

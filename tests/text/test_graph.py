@@ -55,17 +55,6 @@ def test_nasty_texts_give_equal_ids_and_texts(both, nasty_texts):
     assert decoded(in_graph.detokenize(found)) == tokenizer.detokenize(ids)
 
 
-def test_each_unknown_word_is_one_token(word_tokenizer):
-    pieces, end = word_tokenizer.pieces_of(range(word_tokenizer.vocabulary_size)), [EOS_ID]
-    texts = ["dogsled", "", "two gnu gnus dogs", "dogs", "gnu dogsled atwo"]
-    rows = [[f"▁{word}" for word in text.split()] for text in texts]
-    expected = [[pieces.index(word) if word in pieces else UNK_ID for word in row] for row in rows]
-    assert expected[2][1:3] == expected[0] * 2 == [UNK_ID] * 2
-    found = graph.GraphTokenizer(word_tokenizer).tokenize(texts, add_eos=True)
-    assert found.to_list() == [row + end for row in expected]
-    assert found.row_splits.dtype == tf.int64
-
-
 @pytest.mark.parametrize("add_bos", [False, True])
 @pytest.mark.parametrize("add_eos", [False, True])
 def test_special_ids_are_added_alike(both, add_bos, add_eos):

@@ -48,14 +48,6 @@ def test_unknown_characters_are_spelled_out_as_bytes():
     assert tokenizer.detokenize(tokenizer.tokenize("😀")) == "😀"
 
 
-def test_dates_have_equal_ids():
-    from keras_transformer.data.dates import date_corpus
-
-    corpus = date_corpus(num_held_out=1000)
-    tokenizer = Tokenizer.train_from_texts(corpus.train_source[::10], 400, split_digits=True)
-    same(tokenizer, [*corpus.train_source[::9], *corpus.train_target[::9], *corpus.held_out_source])
-
-
 @pytest.fixture
 def verified(tmp_path):
     """`verified(tokenizer, change)`: what the verification says of a file, changed before."""

@@ -126,12 +126,15 @@ def test_a_run_keeps_the_candidate_of_its_autotuning(tmp_path, monkeypatch, caps
     monkeypatch.setattr(autotune, "_seconds_a_step", lambda *_: next(seconds))
     asked = recipe(tmp_path, epochs=1, dtype_policy="auto", jit_compile=False)
     folder = train(asked, tmp_path / "run")
-    way = json.loads(folder.metrics_file.read_text())["way"]
-    assert list(way["tokens_per_second"]) == ["float32 without XLA", "mixed_bfloat16 without XLA"]
-    assert way["chosen"] == "mixed_bfloat16 without XLA"
-    assert f"trains in {way['chosen']}: {way['why']}" in capsys.readouterr().err
+    report = json.loads(folder.metrics_file.read_text())["autotune"]
+    assert list(report["tokens_per_second"]) == [
+        "float32 without XLA",
+        "mixed_bfloat16 without XLA",
+    ]
+    assert report["chosen"] == "mixed_bfloat16 without XLA"
+    assert f"trains in {report['chosen']}: {report['why']}" in capsys.readouterr().err
     assert folder.recipe().training.dtype_policy == "mixed_bfloat16"
     assert folder.model().dtype_policy.name == "mixed_bfloat16"
     assert autotune.resolve_auto(asked, folder.recipe()) == folder.recipe()
     train(asked, folder.path, resume=True)  # There is nothing left to do, and nothing is tried.
-    assert json.loads(folder.metrics_file.read_text())["way"] == way
+    assert json.loads(folder.metrics_file.read_text())["autotune"] == report

@@ -98,16 +98,6 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     assert read_lines(saved) == [target for _, target in PAIRS]
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "corpus")
-    engine = type("E", (), {"translate": lambda self, texts: [type("T", (), {"text": "x"})] * 32})
-    monkeypatch.setattr(Translator, "load", lambda path: engine())
-    with pytest.raises(ValueError, match="cannot be written"):
-        evaluate_model(
-            "any", corpus / "train.en", corpus / "train.de", save=tmp_path / "no" / "out.de"
-        )
-
-
 WINDOW, OVERLAP = 7, 3
 
 

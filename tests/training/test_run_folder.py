@@ -143,13 +143,6 @@ def test_only_files_of_a_run_are_removed(run):
     assert not list(run.path.iterdir())
 
 
-def test_a_recipe_alone_is_no_run(tmp_path):
-    (tmp_path / "recipe.yaml").write_text("data: {}")
-    with pytest.raises(InputError, match="did not make: recipe.yaml"):
-        RunFolder(tmp_path).owned().clear()
-    assert (tmp_path / "recipe.yaml").exists()
-
-
 def test_a_settled_folder_has_nothing_of_later_epochs(run):
     run.write_history([{"epoch": epoch, "val_loss": 1.0} for epoch in (1, 2, 3)])
     run.samples_file.write_bytes(b"epoch 1\n  a\rb\nepoch 2\n  epoch 3\nepoch 3\n  ha\xc3")

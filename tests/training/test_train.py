@@ -1,6 +1,7 @@
 import importlib.util
 import json
 import math
+import re
 import shutil
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.errors import InputError
-from keras_transformer.training import Recipe, compile_model, train
+from keras_transformer.training import Recipe, autotune, compile_model, train
 from keras_transformer.training.corpus import Corpus
 
 pytestmark = pytest.mark.tensorflow
@@ -274,10 +275,14 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
         train(finished.recipe(), tmp_path / "run", resume=True)
 
 
-def test_a_dry_run_shows_the_size_of_a_training_and_leaves_nothing(tmp_path, corpus, capsys):
-    train(recipe(corpus, epochs=7), tmp_path / "run", dry_run=True)
+def test_a_dry_run_measures_some_steps_and_leaves_nothing(tmp_path, corpus, capsys, monkeypatch):
+    monkeypatch.setattr(autotune, "_SECONDS", 0.1)
+    train(recipe(corpus, epochs=7, jit_compile=False), tmp_path / "run", dry_run=True)
     shown = capsys.readouterr().err
-    assert "parameters, 7 epochs of " in shown and " minutes at this machine's " in shown
+    assert "up to   28 tokens:        32 pairs" in shown and "parameters, 7 epochs of " in shown
+    (minutes, seconds) = re.findall(r"about ([\d.]+) minutes on .*, ([\d.e-]+) seconds", shown)[0]
+    assert float(minutes) == pytest.approx(7 * 2 * float(seconds) / 60, abs=0.06)
+    assert re.search(r"^[1-9][\d.]* GiB of memory|^0\.[1-9] GiB of memory", shown, re.MULTILINE)
     assert not (tmp_path / "run").exists()
 
 
@@ -292,7 +297,7 @@ def test_bad_data_leaves_no_folder(tmp_path, corpus):
 def test_two_vocabularies_train_and_translate_in_half_precision(tmp_path, corpus):
     values = recipe_values(corpus, epochs=1, dtype_policy="mixed_bfloat16", jit_compile=False)
     values["text"] = {"vocabulary_size": 120, "target_vocabulary_size": 140, "joint": False}
-    folder = train(Recipe.from_dict(values), tmp_path / "run", verbose=False)
+    folder = train(Recipe.from_dict(values), tmp_path / "run")
     source, target = folder.tokenizers()
     assert (source.vocabulary_size, target.vocabulary_size) == (120, 140)
     engine = folder.engine()

@@ -24,7 +24,6 @@ from keras_transformer.export.litert.engine import IDS_FILE, TEXT_FILE
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.litert.quantization import QUANTIZATIONS
 from keras_transformer.export.litert.verification import verify_litert
-from keras_transformer.inputs import is_integer
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
@@ -188,7 +187,7 @@ def _checked_lengths(engine, source_lengths):
         longest = min(most, SOURCE_LENGTHS[-1])
         return [*(each for each in SOURCE_LENGTHS if each < longest), longest]
     lengths = sorted(set(source_lengths))
-    if not lengths or not all(is_integer(each) and 2 <= each <= most for each in lengths):
+    if not lengths or not all(isinstance(each, int) and 2 <= each <= most for each in lengths):
         raise InputError(
             f"`source_lengths` must be integers from 2 to {most}. "
             f"Received: source_lengths={list(source_lengths)}."

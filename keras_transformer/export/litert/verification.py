@@ -9,16 +9,8 @@ from typing import Any
 from keras_transformer.engine import Engine
 from keras_transformer.export.child_process import remote_engine
 from keras_transformer.export.litert.engine import IDS_FILE, TEXT_FILE
-from keras_transformer.export.verification import (
-    FLOAT32,
-    Bound,
-    LiveAnswers,
-    Search,
-    fitting_texts,
-    sample_texts,
-    text_batches,
-    verify,
-)
+from keras_transformer.export.texts import fitting_texts, sample_texts, text_batches
+from keras_transformer.export.verification import FLOAT32, Bound, LiveAnswers, Search, verify
 
 # Int8 of Multi30k's run after 7 epochs, beam 4, on 240 of its sentences: `score` 0.002, regret
 # -0.005 on average and 0.10 at most; of other sentences' translations 1.9 and 3.8. The bounds lie

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.export.saved_model import CHUNK_SIZE, signature_inputs
-from keras_transformer.export.verification import sample_texts
+from keras_transformer.export.texts import sample_texts
 from keras_transformer.inputs import length_buckets
 
 ROWS = tuple(2**i for i in range(CHUNK_SIZE.bit_length()))

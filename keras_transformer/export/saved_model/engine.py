@@ -18,6 +18,7 @@ from keras_transformer.engine import (
     check_as_exported,
     check_fixed_options,
     encoded,
+    label_translation,
     with_alternatives,
 )
 from keras_transformer.errors import InputError, first_line
@@ -25,7 +26,6 @@ from keras_transformer.export.exporter import read_manifest
 from keras_transformer.export.fresh_process import load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
 from keras_transformer.inputs import check_positive, in_batches, one_for_each
-from keras_transformer.labelling import label_translation
 from keras_transformer.options import DecodingOptions
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer

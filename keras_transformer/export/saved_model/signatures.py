@@ -10,7 +10,7 @@ from keras_transformer import masks
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding import ModelEngine, length_penalty, search
 from keras_transformer.decoding.results import NEG_INF
-from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.decoding.search import score_targets
 from keras_transformer.export.saved_model import INPUTS
 from keras_transformer.export.saved_model.batches import (
     in_chunks,

@@ -10,31 +10,21 @@ from typing import Any
 
 from keras_transformer.engine import Engine
 from keras_transformer.export.child_process import KERAS, ChildProcess
-from keras_transformer.export.saved_model import IDS, SAMPLING, signature_inputs
+from keras_transformer.export.saved_model import IDS, SAMPLING, SIGNATURES, signature_inputs
 from keras_transformer.export.saved_model.engine import rows_of, to_translation
-from keras_transformer.export.verification import (
-    FLOAT32,
-    SIXTEEN_BIT,
-    LiveAnswers,
-    Search,
-    sample_texts,
-    text_batches,
-    verify,
-)
+from keras_transformer.export.texts import sample_texts, text_batches
+from keras_transformer.export.verification import FLOAT32, SIXTEEN_BIT, LiveAnswers, Search, verify
 from keras_transformer.translation import Translation
 
-LOADERS = ("session", "module")
-
-# Each shape of each program is compiled twice in the fresh process and once here: the signatures
-# that have programs of their own see one length. `many` comes before `one`, which is part of it.
+# XLA compiles a program for each shape of each search, in seconds: every signature goes through
+# both loaders, and every shape of it through one.
 _BATCHES = {
-    "serving_default": ("too_long", "all", "many", "one", "none"),
-    "greedy": ("many", "one", "none"),
-    "beam": ("many", "one", "none"),
-    "sample": ("many", "one", "none"),
-    "score": ("few", "one", "none"),
-    "align": ("few", "one", "none"),
-    "serving_ids": ("too_long", "many", "one", "none"),
+    "session": {
+        **dict.fromkeys(SIGNATURES, ("one", "none")),
+        "serving_default": ("too_long", "all", "none"),
+        "serving_ids": ("too_long", "one", "none"),
+    },
+    "module": {**dict.fromkeys(SIGNATURES, ("many", "none")), "score": ("few",), "align": ("few",)},
 }
 
 
@@ -50,7 +40,7 @@ def verify_saved_model(
             or this package, or answers differently.
     """
     texts = sample_texts(engine.source_tokenizer) if texts is None else list(texts)
-    searches = _searches(engine, manifest, texts)
+    batches = text_batches(texts, engine.source_tokenizer, engine.max_source_length)
     models = {"": list(manifest["signatures"])}
     if "serving_ids" in manifest["signatures"]:
         models[IDS] = ["serving_ids"]
@@ -69,33 +59,35 @@ def verify_saved_model(
                 rewrite_graph=is_float32,
             )
             stack.enter_context(child)
-            for loader in LOADERS:
+            for loader, names in _BATCHES.items():
                 call = functools.partial(child.ask, loader=loader)
                 artifacts[f"{name} {loader}".strip()] = {
-                    each: (_Signature(each, call, engine), searches[each]) for each in signatures
+                    each: (
+                        _Signature(each, call, engine),
+                        _search(each, engine, manifest, [batches[key] for key in names[each]]),
+                    )
+                    for each in signatures
                 }
         live = LiveAnswers(engine, manifest.get("length_penalty", 0.0))
         return verify(artifacts, live, FLOAT32 if is_float32 else SIXTEEN_BIT)
 
 
-def _searches(engine, manifest, texts):
-    """The search that each signature must answer like the live model."""
-    batches = text_batches(texts, engine.source_tokenizer, engine.max_source_length)
-    every = {name: [batches[each] for each in names] for name, names in _BATCHES.items()}
+def _search(signature, engine, manifest, batches):
+    """The search that a signature must answer like the live model."""
     if engine.labels is not None:
-        return {"serving_default": Search(every["serving_default"], {"n_best": len(engine.labels)})}
+        return Search(batches, {"n_best": len(engine.labels)})
+    if signature == "score":
+        targets = [signature_inputs("score", each, None)["target"] for each in batches]
+        return Search(batches, targets=targets)
     common = {"length_penalty": manifest["length_penalty"]}
-    beam = {**common, "beam_size": manifest["beam_size"]}
-    targets = [signature_inputs("score", batch, None)["target"] for batch in every["score"]]
-    return {
-        "serving_default": Search(every["serving_default"], beam),
-        "greedy": Search(every["greedy"], {**common, "beam_size": 1}),
-        "beam": Search(every["beam"], {**beam, "n_best": manifest["beam_size"]}),
-        "sample": Search(every["sample"], {**common, "sampling": True, **SAMPLING}),
-        "score": Search(every["score"], targets=targets),
-        "align": Search(every["align"], {**beam, "alignment": True}),
-        "serving_ids": Search(every["serving_ids"], beam),
+    options: dict[str, dict] = {
+        "greedy": {"beam_size": 1},
+        "beam": {"beam_size": manifest["beam_size"], "n_best": manifest["beam_size"]},
+        "sample": {"sampling": True, **SAMPLING},
+        "align": {"beam_size": manifest["beam_size"], "alignment": True},
     }
+    beam = {"beam_size": manifest["beam_size"]}
+    return Search(batches, {**common, **options.get(signature, beam)})
 
 
 class _Signature(Engine):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_transformer.config import BOS_ID
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.decoding.search import score_targets
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.litert.engine import IDS_FILE
 from keras_transformer.export.litert.model import (
@@ -22,7 +22,7 @@ from keras_transformer.export.litert.model import (
     self_attend,
     within_window,
 )
-from keras_transformer.export.verification import fitting_texts
+from keras_transformer.export.texts import fitting_texts
 from keras_transformer.inputs import pad
 
 # Sum of a row's differences, mean and largest: a row's weights sum to 1, so that another row
@@ -32,7 +32,7 @@ _MOST = {"none": (1e-3, 1e-2), "float16": (1e-2, 1e-1), "int8": (5e-2, 1.0)}
 
 
 class LiteRTAlignment:
-    """One pass over a source and its translation, as `decoding.scoring.score_targets` makes it.
+    """One pass over a source and its translation, as `decoding.search.score_targets` makes it.
 
     Args:
         model: `Transformer` with float32 weights.

@@ -26,7 +26,7 @@ from keras_transformer.export.litert.export import (
 )
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.litert.verification import verify_litert
-from keras_transformer.export.verification import sample_texts
+from keras_transformer.export.texts import sample_texts
 from keras_transformer.files import file_digests
 
 SOURCE_LENGTHS = (32, 96)

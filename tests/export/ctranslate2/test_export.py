@@ -5,13 +5,13 @@ import sys
 import keras
 import numpy as np
 import pytest
-from decoding_oracles import log_softmax
+from decoding_oracles import ban_padding_and_bos, decode, log_softmax
 from small_corpus import recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.cli import run
 from keras_transformer.config import BOS_ID, EOS_ID
-from keras_transformer.decoding import Constraints, Greedy, ModelEngine, decode
+from keras_transformer.decoding import Constraints, Greedy, ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2, export_ctranslate2
@@ -111,6 +111,7 @@ def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_the
     words = Tokenizer.train_from_texts(sentences, 14, whole_words=True)
     sizes = dict(model_dim=24, num_heads=3, num_encoder_layers=1, num_decoder_layers=1)
     model = randomize(Transformer(TransformerConfig(14, intermediate_dim=40, **sizes)), 0.7)
+    ban_padding_and_bos(model)
     engine = ModelEngine(model, words, max_source_length=13, max_target_length=17)
     texts = ["two dogsled dogs", "a gnu gnus sits", "sit"]
     report = export_ctranslate2(engine, tmp_path / "new", verification_texts=texts)

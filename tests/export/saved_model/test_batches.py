@@ -2,9 +2,10 @@ import sys
 
 import numpy as np
 import pytest
+from decoding_oracles import pad_to_few_shapes
 
 from keras_transformer.export.saved_model import batches
-from keras_transformer.inputs import length_buckets, pad_to_few_shapes
+from keras_transformer.inputs import length_buckets
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

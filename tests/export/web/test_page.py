@@ -14,7 +14,7 @@ from browser import Browser, find_chromium
 
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
-from keras_transformer.decoding.scoring import score_targets
+from keras_transformer.decoding.search import score_targets
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -1,13 +1,101 @@
-"""The configurations of the Transformer and of its parts: classifier and language model."""
+"""Configurations of all kinds of models, composed of the fields of their parts."""
 
-from typing import Annotated, Any, ClassVar, Literal
+import dataclasses
+import functools
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import numpy as np
 import pydantic
 
 from keras_transformer.config.checks import check_activation, check_choice, check_divides
-from keras_transformer.config.model_config import ModelConfig, VocabularyFields, named
 from keras_transformer.declaration import declared, inherited, option
+
+named = functools.partial(option, kw_only=True)
+"""Declares a field that is given by its name alone."""
+
+
+@inherited
+class ModelConfig:
+    """Sizes, rates and switches of a model.
+
+    Attributes:
+        kind: Name of the model in recipes.
+        ignore_id: Target id that losses and metrics leave out.
+        writes_text: False for a model that gives labels.
+        continues_source: True where a target begins with its source (a language model).
+    """
+
+    vocabulary_size: int = option(..., "Ids, of the source side or of both.", ge=1)
+
+    kind: ClassVar[str]
+    ignore_id: ClassVar[int] = 0
+    writes_text: ClassVar[bool] = True
+    continues_source: ClassVar[bool] = False
+
+    def __post_init__(self):
+        self.check()
+
+    def check(self) -> None:
+        """Raises `ValueError` where two fields contradict each other."""
+
+    @property
+    def output_vocabulary_size(self) -> int:
+        """Number of target ids, whether the vocabulary is shared or not."""
+        return getattr(self, "target_vocabulary_size", None) or self.vocabulary_size
+
+    @property
+    def position_limit(self) -> int | None:
+        """Most positions that the model has vectors for; None: any number."""
+        return None
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        """Heads of each block's attention of a kind: `"encoder"`, `"decoder"` or `"cross"`."""
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values alone, fit for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """Inverse of `to_dict`; an unknown field is a `ValueError`."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        fields = with_sliding_window(fields)
+        # Before 0.2 every kind had the fields of all kinds, unused ones at these values.
+        return cls(**{k: v for k, v in fields.items() if k in known or v not in (None, 0, "none")})
+
+
+@inherited
+class VocabularyFields(ModelConfig):
+    """Fields of a model that reads one language and writes another."""
+
+    tie_embeddings: Literal["all", "decoder", "none"] = named(
+        "all",
+        "Share one matrix: all, of source embedding, target embedding and output projection; "
+        "decoder, of the last two; none.",
+        strict=None,
+    )
+    target_vocabulary_size: int | None = named(
+        None, "Ids of the target side, where it has a vocabulary of its own.", ge=1
+    )
+
+    def check(self) -> None:
+        super().check()
+        own = self.target_vocabulary_size
+        if self.tie_embeddings == "all" and own not in (None, self.vocabulary_size):
+            raise ValueError(
+                '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
+                f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={own}."
+            )
+
+
+def with_sliding_window(fields: dict[str, Any]) -> dict[str, Any]:
+    """Renames a saved window that counted the tokens to each side (before 0.2)."""
+    fields = dict(fields)
+    for old in {"window", "attention_window"} & set(fields):
+        reach = fields.pop(old)
+        fields["sliding_window"] = None if reach is None else reach + 1
+    return fields
+
 
 NO_LABEL = -1
 """Label of a row of padding, which does not count."""
@@ -15,7 +103,6 @@ POOLINGS = ("mean", "max", "attention")
 """Modes of `layers.MaskedPooling`."""
 
 _Heads = tuple[Annotated[int, pydantic.Field(strict=True, ge=1)], ...] | None
-_VECTORS = ("sinusoidal", "learned")
 # Fields with the number of blocks of each kind of attention.
 _LAYERS = {
     "encoder": "num_encoder_layers",
@@ -106,7 +193,10 @@ class BlockFields(ModelConfig):
         check_divides(
             "num_kv_heads", self.num_kv_heads or self.num_heads, "num_heads", self.num_heads
         )
-        if self.combine_positions == "concatenate" and self.positions not in _VECTORS:
+        if self.combine_positions == "concatenate" and self.positions not in (
+            "sinusoidal",
+            "learned",
+        ):
             raise ValueError(
                 "Only sinusoidal and learned positions can be concatenated. "
                 f"Received: positions={self.positions!r}."
@@ -153,52 +243,6 @@ class BlockFields(ModelConfig):
     def attention_positions(self) -> str | None:
         """Positions inside self-attention, as `layers.MultiHeadAttention` takes them."""
         return self.positions if self.positions in ("rotary", "relative") else None
-
-    def multiply_adds(self, source_length: Any, target_length: Any) -> Any:
-        width, source, target = self.model_dim, source_length, target_length
-        both_sides = 2 * self._pairs(source) - source
-        encoder = self._stack(self.encoder_and_turn_heads, source, both_sides)
-        decoder = self._stack(self.heads_of("decoder"), target, self._pairs(target))
-        # Cross-attention projects query and output, and the keys and values of the source.
-        features = self.key_dim * sum(self.heads_of("cross"))
-        decoder = decoder + features * (
-            target * 2 * (width + source) + source * 2 * self._shared_width
-        )
-        joined = source * bool(self.heads_of("encoder")) + target * bool(self.heads_of("decoder"))
-        joined = joined * 2 * width**2 * (self.combine_positions == "concatenate")
-        return encoder + decoder + joined + target * width * self.output_vocabulary_size
-
-    @property
-    def encoder_and_turn_heads(self) -> tuple[int, ...]:
-        """Heads of each block over the source, those over its turns included."""
-        return self.heads_of("encoder")
-
-    @property
-    def _shared_width(self):
-        """Width of the model, less where query heads share keys or values."""
-        return self.model_dim * (self.num_kv_heads or self.num_heads) // self.num_heads
-
-    def _stack(self, heads, length, pairs):
-        """Multiply-adds of blocks with so many heads each, which attend to so many pairs."""
-        features = self.key_dim * sum(heads)
-        projections = 2 * (self.model_dim + self._shared_width) * features
-        feed_forward = 2 * self.model_dim * self.intermediate_dim * len(heads)
-        # Scores and weighted sums of each pair; relative positions have scores of their own.
-        attention = pairs * features * (2 + (self.positions == "relative"))
-        return length * (projections + feed_forward) + attention
-
-    def _pairs(self, length):
-        """Pairs of a token and one that it sees at or before its own place."""
-        if self.sliding_window is None:
-            return length * (length + 1) // 2
-        seen = np.minimum(length, self.sliding_window)
-        return seen * (seen + 1) // 2 + (length - seen) * seen
-
-    def activations(self, length: int) -> int:
-        blocks = len(self.encoder_and_turn_heads + self.heads_of("decoder"))
-        block = 12 * self.model_dim + 2 * self.intermediate_dim + 3 * self.num_heads * length
-        # And logits with their gradient.
-        return blocks * block + 3 * self.output_vocabulary_size
 
 
 @inherited
@@ -250,11 +294,6 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
                 f"`text.turn_separator` of a recipe. Received: turn_layers={self.turn_layers}."
             )
 
-    @property
-    def encoder_and_turn_heads(self) -> tuple[int, ...]:
-        """Heads of each block over the source, those over its turns included."""
-        return self.heads_of("encoder") + (self.num_heads,) * self.turn_layers
-
     @classmethod
     def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
         """Makes the configuration of one of `PRESETS`, with any field replaced by name."""
@@ -291,11 +330,6 @@ class ClassifierConfig(EncoderFields, BlockFields):
     ignore_id: ClassVar[int] = NO_LABEL
     writes_text: ClassVar[bool] = False
 
-    @property
-    def output_vocabulary_size(self) -> int:
-        """Number of labels."""
-        return self.target_vocabulary_size
-
 
 @declared
 class LanguageModelConfig(DecoderFields, BlockFields):
@@ -311,3 +345,69 @@ class LanguageModelConfig(DecoderFields, BlockFields):
 
     kind: ClassVar[str] = "language_model"
     continues_source: ClassVar[bool] = True
+
+
+ATTENTION_SCORES = ("dot", "scaled_dot", "general", "additive")
+"""Names of the scores of `layers.Attention`."""
+_SCORE_OF = {"bahdanau": "additive", "luong": "general"}
+
+
+@declared
+class RecurrentConfig(VocabularyFields):
+    """Sizes and switches of a recurrent encoder-decoder.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    model_dim: int = option(
+        256,
+        "Width of embeddings and states, even: each direction of the encoder has half.",
+        ge=1,
+    )
+    cell: Literal["gru", "lstm"] = option("gru", "Kind of the cells.", strict=None)
+    num_encoder_layers: int = option(1, "Bidirectional layers of the encoder.", ge=1)
+    num_decoder_layers: int = option(1, "Cells of the decoder, one above the other.", ge=1)
+    attention: Literal["none", "bahdanau", "luong"] = option(
+        "bahdanau",
+        "none: the decoder knows the encoder's last state alone; bahdanau: the state before a step "
+        "attends, and the context is an input of the step; luong: the state after it attends "
+        "(Luong's global attention).",
+        strict=None,
+    )
+    attention_score: Literal["dot", "scaled_dot", "general", "additive"] | None = option(
+        None,
+        "Score of the attention; null: additive for Bahdanau's attention, general for Luong's.",
+        strict=None,
+    )
+    input_feeding: bool = option(
+        False,
+        "The output of a step is an input of the next one (Luong et al. 2015, section 3.3).",
+    )
+    dropout: float = option(
+        0.1,
+        "Rate on embeddings, on the input of each encoder layer, and on outputs.",
+        ge=0,
+        lt=1,
+    )
+
+    kind: ClassVar[str] = "recurrent"
+
+    def check(self) -> None:
+        super().check()
+        if self.attention == "none" and (self.attention_score or self.input_feeding):
+            raise ValueError(
+                "`attention_score` and `input_feeding` need an attention. Received: "
+                f"attention='none', attention_score={self.attention_score!r}, "
+                f"input_feeding={self.input_feeding!r}."
+            )
+        if self.model_dim % 2:
+            raise ValueError(f"`model_dim` must be even. Received: model_dim={self.model_dim}.")
+
+    @property
+    def score(self) -> str | None:
+        """Score of the attention, `None` without attention."""
+        return self.attention_score or _SCORE_OF.get(self.attention)
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        return (1,) if kind == "cross" and self.attention != "none" else ()

@@ -1,0 +1,383 @@
+"""Blocks of the encoder and the decoder: attention and feed-forward with residual connections."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_transformer import masks
+from keras_transformer.cache import KeyValue
+from keras_transformer.config import check_positive, check_rate
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+
+
+class Block(LayerOfProjections):
+    """Arguments, sublayers and the residual rule of `EncoderBlock` and `DecoderBlock`.
+
+    A sublayer `f` computes `norm(x + dropout(f(x)))`, or pre-norm `x + dropout(f(norm(x)))`.
+    """
+
+    arguments: tuple[str, ...] = ("intermediate_dim", "num_heads", "dropout", "activation")
+    arguments += ("normalize_first", "attention_dropout", "feed_forward_dropout")
+    arguments += ("layer_norm_epsilon", "key_dim", "num_kv_heads", "sliding_window")
+    arguments += ("positions", "max_distance")
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        normalize_first: bool = False,
+        attention_dropout: float = 0.0,
+        feed_forward_dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-5,
+        key_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        sliding_window: int | None = None,
+        positions: Literal["rotary", "relative"] | None = None,
+        max_distance: int = 16,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        check_positive(intermediate_dim=intermediate_dim, num_heads=num_heads)
+        check_positive(or_none=True, key_dim=key_dim)
+        check_rate("dropout", dropout)
+        check_rate("attention_dropout", attention_dropout)
+        check_rate("feed_forward_dropout", feed_forward_dropout)
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.activation = keras.activations.get(activation)
+        self.normalize_first = normalize_first
+        self.attention_dropout = attention_dropout
+        self.feed_forward_dropout = feed_forward_dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.key_dim = key_dim
+        self.num_kv_heads = num_kv_heads
+        self.sliding_window = sliding_window
+        self.positions = positions
+        self.max_distance = max_distance
+        self.supports_masking = True
+        self._model_dim = None
+        self._dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def _build_self_attention(self, shape):
+        self._check_inputs(shape)
+        self._model_dim = shape[2]
+        self.self_attention = self._attention(
+            "self_attention",
+            shape,
+            shape,
+            sliding_window=self.sliding_window,
+            positions=self.positions,
+            max_distance=self.max_distance,
+        )
+        self.self_attention_norm = self._normalization("self_attention_norm", shape)
+
+    def _build_feed_forward(self, shape):
+        self.feed_forward = FeedForward(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.feed_forward_dropout,
+            name="feed_forward",
+            **self._options_of_a_projection(),
+        )
+        self.feed_forward.build(shape)
+        self.feed_forward_norm = self._normalization("feed_forward_norm", shape)
+
+    def _attention(self, name, query_shape, value_shape, num_heads=None, **own):
+        if self.key_dim is None and self._model_dim % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide the width of the input. "
+                f"Received: num_heads={self.num_heads}, input of shape {tuple(query_shape)}."
+            )
+        attention = MultiHeadAttention(
+            num_heads or self.num_heads,
+            key_dim=self.key_dim or self._model_dim // self.num_heads,
+            dropout=self.attention_dropout,
+            num_kv_heads=self.num_kv_heads,
+            name=name,
+            **own,
+            **self._options_of_a_projection(),
+        )
+        attention.build(query_shape, value_shape)
+        return attention
+
+    def _normalization(self, name, input_shape):
+        # Keras computes the mean and the variance in float32 under every policy.
+        normalization = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+        normalization.build(input_shape)
+        return normalization
+
+    def _check_inputs(self, shape):
+        check_sequence("inputs", shape, self._model_dim)
+
+    def _pre_norm(self, normalization, inputs):
+        return normalization(inputs) if self.normalize_first else inputs
+
+    def _add(self, inputs, outputs, normalization, training=None):
+        outputs = inputs + self._dropout_layer(outputs, training=training)
+        return outputs if self.normalize_first else normalization(outputs)
+
+    def compute_output_shape(self, inputs_shape, *other_shapes):
+        return tuple(inputs_shape)
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class EncoderBlock(Block):
+    """Self-attention, then a feed-forward sublayer, each with a residual connection.
+
+    Args:
+        intermediate_dim: Inner width of the feed-forward sublayer.
+        num_heads: Attention heads; must divide the input's width, unless `key_dim` is given.
+        dropout: Rate on each sublayer's output, in [0, 1).
+        activation: Feed-forward activation, a name or a callable.
+        normalize_first: Normalize each sublayer's input (pre-norm) instead of its sum with the
+            residual (post-norm, as in the paper). A pre-norm stack needs one more normalization
+            after its last block.
+        attention_dropout: Rate on the attention weights.
+        feed_forward_dropout: Rate on the feed-forward sublayer's inner units.
+        layer_norm_epsilon: Added to the variance in normalization.
+        key_dim: Width of a head; by default the input's width over `num_heads`.
+        num_kv_heads: Heads of keys and values in each attention; see `MultiHeadAttention`.
+        sliding_window: Keys within `sliding_window` - 1 of a query are seen by self-attention; all
+            by default.
+        positions: `"rotary"` or `"relative"`: positions inside self-attention.
+        max_distance: Farthest distance of relative positions; see `MultiHeadAttention`.
+        **kwargs: Initializers, regularizers and constraints of all projections, as
+            `MultiHeadAttention` takes them; and what `keras.layers.Layer` takes.
+
+    Call arguments:
+        inputs: Float `(batch, length, model_dim)`.
+        padding_mask: Bool `(batch, length)`, True = a real token.
+        attention_mask: Bool, True = may attend: `(query, key)`, `(batch, query, key)` or
+            `(batch, heads, query, key)`.
+        training: Whether dropout is active.
+        return_attention_scores: Whether to return the attention weights too.
+
+    Masking: `padding_mask`, `attention_mask` and the mask that Keras attached to `inputs` are
+    combined. Padded positions give numbers that mean nothing; no real position sees them.
+
+    Returns:
+        Float `(batch, length, model_dim)` in the compute dtype; with
+        `return_attention_scores=True` also float `(batch, heads, length, length)`.
+
+    Raises:
+        ValueError: A size or rate is out of range, `num_heads` does not divide the width, or the
+            input has the wrong axes or features.
+
+    Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762); pre-norm: Xiong et al. 2020
+    (arXiv:2002.04745).
+
+    Example:
+
+    >>> block = EncoderBlock(intermediate_dim=32, num_heads=2, dropout=0.1)
+    >>> block(keras.ops.ones((3, 5, 16))).shape
+    (3, 5, 16)
+    """
+
+    def build(self, input_shape):
+        self._build_self_attention(input_shape)
+        self._build_feed_forward(input_shape)
+
+    def call(
+        self,
+        inputs: keras.KerasTensor,
+        padding_mask: keras.KerasTensor | None = None,
+        attention_mask: keras.KerasTensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        self._check_inputs(inputs.shape)
+        mask = masks.combine(masks.key_mask(padding_mask), masks.with_heads_axis(attention_mask))
+        hidden = self._pre_norm(self.self_attention_norm, inputs)
+        attended = self.self_attention(
+            hidden,
+            hidden,
+            attention_mask=mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        attended, *scores = attended if return_attention_scores else (attended,)
+        hidden = self._add(inputs, attended, self.self_attention_norm, training)
+        fed = self._pre_norm(self.feed_forward_norm, hidden)
+        fed = self.feed_forward(fed, training=training)
+        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        return (outputs, *scores) if return_attention_scores else outputs
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class DecoderBlock(Block):
+    """Causal self-attention, attention to the encoder, and a feed-forward sublayer.
+
+    Built without an encoder sequence it is a decoder-only block, without weights for attention to
+    the encoder.
+
+    Args: those of `EncoderBlock`, and `num_cross_heads`, the heads of the attention to the
+    encoder: `num_heads` by default.
+
+    Call arguments:
+        decoder_sequence: Float `(batch, target, model_dim)`.
+        encoder_sequence: Float `(batch, source, encoder_dim)`.
+        decoder_padding_mask: Bool `(batch, target)`, True = a real token.
+        encoder_padding_mask: Bool `(batch, source)`, True = a real token.
+        decoder_attention_mask: Bool, True = may attend: `(target, target)`,
+            `(batch, target, target)` or `(batch, heads, target, target)`.
+        encoder_attention_mask: Bool, True = may attend, over `(target, source)` likewise.
+        use_causal_mask: Whether position `i` sees the positions `0 … i` only.
+        training: Whether dropout is active.
+        return_attention_scores: Whether to return the attention weights too.
+
+    Masking: all given masks, the causal mask and the masks that Keras attached to the two
+    sequences are combined.
+
+    Returns:
+        Float `(batch, target, model_dim)` in the compute dtype; with
+        `return_attention_scores=True` also the weights of the self-attention, float
+        `(batch, heads, target, target)`, and with an encoder sequence those of the attention to
+        it, float `(batch, heads, target, source)`.
+
+    Raises:
+        ValueError: A size or rate is out of range, `num_heads` does not divide the width, an
+            input has the wrong axes or features, or an encoder sequence comes and goes between
+            calls.
+
+    Reference: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+
+    Example:
+
+    >>> block = DecoderBlock(intermediate_dim=32, num_heads=2)
+    >>> block(keras.ops.ones((3, 5, 16)), keras.ops.ones((3, 7, 16))).shape
+    (3, 5, 16)
+    """
+
+    arguments = (*Block.arguments, "num_cross_heads")
+
+    def __init__(self, *args: Any, num_cross_heads: int | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        check_positive(or_none=True, num_cross_heads=num_cross_heads)
+        self.num_cross_heads = num_cross_heads
+
+    def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        shape = decoder_sequence_shape
+        self._build_self_attention(shape)
+        self.cross_attention = None
+        if encoder_sequence_shape is not None:
+            self.cross_attention = self._attention(
+                "cross_attention", shape, encoder_sequence_shape, self.num_cross_heads
+            )
+            self.cross_attention_norm = self._normalization("cross_attention_norm", shape)
+        self._build_feed_forward(shape)
+
+    def call(
+        self,
+        decoder_sequence: keras.KerasTensor,
+        encoder_sequence: keras.KerasTensor | None = None,
+        decoder_padding_mask: keras.KerasTensor | None = None,
+        encoder_padding_mask: keras.KerasTensor | None = None,
+        decoder_attention_mask: keras.KerasTensor | None = None,
+        encoder_attention_mask: keras.KerasTensor | None = None,
+        use_causal_mask: bool = True,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        self._check_inputs(decoder_sequence.shape)
+        self._check_encoder_sequence(encoder_sequence)
+        mask = masks.combine(
+            masks.key_mask(decoder_padding_mask), masks.with_heads_axis(decoder_attention_mask)
+        )
+        cross_mask = masks.combine(
+            masks.key_mask(encoder_padding_mask), masks.with_heads_axis(encoder_attention_mask)
+        )
+        options = {"return_attention_scores": return_attention_scores, "training": training}
+
+        hidden = self._pre_norm(self.self_attention_norm, decoder_sequence)
+        attended = self.self_attention(
+            hidden, hidden, attention_mask=mask, use_causal_mask=use_causal_mask, **options
+        )
+        attended, *scores = attended if return_attention_scores else (attended,)
+        hidden = self._add(decoder_sequence, attended, self.self_attention_norm, training)
+
+        if self.cross_attention is not None:
+            query = self._pre_norm(self.cross_attention_norm, hidden)
+            attended = self.cross_attention(
+                query, encoder_sequence, attention_mask=cross_mask, **options
+            )
+            attended, *cross_scores = attended if return_attention_scores else (attended,)
+            hidden = self._add(hidden, attended, self.cross_attention_norm, training)
+            scores += cross_scores
+
+        fed = self._pre_norm(self.feed_forward_norm, hidden)
+        fed = self.feed_forward(fed, training=training)
+        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        return (outputs, *scores) if return_attention_scores else outputs
+
+    def step(
+        self,
+        inputs: keras.KerasTensor,
+        cache: KeyValue,
+        position: int | keras.KerasTensor,
+        mask: keras.KerasTensor,
+        cross_key_value: KeyValue | None = None,
+        cross_mask: keras.KerasTensor | None = None,
+        sublayers: Any = None,
+        positions: tuple[keras.KerasTensor, keras.KerasTensor] | None = None,
+    ) -> tuple[keras.KerasTensor, KeyValue, keras.KerasTensor | None]:
+        """Computes the positions that follow those in `cache`.
+
+        Args:
+            inputs: Float `(batch, new, model_dim)`.
+            cache: `KeyValue` of fixed shape.
+            position: Integer scalar: where in the cache the new entries are written.
+            mask: Bool `(batch, 1, new, cached positions)`, which entries each new one sees.
+            cross_key_value: `KeyValue` of the encoder's sequence, from
+                `cross_attention.project_key_value`.
+            cross_mask: Bool `(batch, 1, 1, source)`.
+            sublayers: An object with `self_attention`, `cross_attention` and `feed_forward` to
+                use in place of this block's; the block itself by default.
+            positions: Integer `(new,)` and `(cached positions,)`, the place of each entry in its
+                sentence; by default the entries are one sentence, in order.
+
+        Returns:
+            Float `(batch, new, model_dim)`, the `KeyValue` with the new entries, and the
+            attention to the encoder, `(batch, heads, new, source)` or `None`.
+        """
+        self._check_encoder_sequence(cross_key_value)
+        sublayers = self if sublayers is None else sublayers
+        if positions is None:
+            capacity = ops.arange(ops.shape(cache.value)[2])
+            positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
+
+        attention = sublayers.self_attention
+        hidden = self._pre_norm(self.self_attention_norm, inputs)
+        query, new = attention.project(hidden, positions[0])
+        cache = cache.write(new, position)
+        heads, _ = attention.attend(query, cache, mask, positions=positions)
+        attended = attention.project_output(heads)  # --> [batch, new, model_dim]
+        hidden = self._add(inputs, attended, self.self_attention_norm)
+
+        scores = None
+        if self.cross_attention is not None:
+            attention = sublayers.cross_attention
+            query = attention.project_query(self._pre_norm(self.cross_attention_norm, hidden))
+            heads, scores = attention.attend(query, cross_key_value, cross_mask)
+            attended = attention.project_output(heads)
+            hidden = self._add(hidden, attended, self.cross_attention_norm)
+
+        fed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
+        return self._add(hidden, fed, self.feed_forward_norm), cache, scores
+
+    def _check_encoder_sequence(self, encoder_sequence):
+        if (encoder_sequence is None) != (self.cross_attention is None):
+            built = "without" if self.cross_attention is None else "with"
+            given = "none" if encoder_sequence is None else "one"
+            raise ValueError(
+                "A decoder block keeps to what it was first called with. "
+                f"Received: a block built {built} an encoder sequence, called with {given}."
+            )

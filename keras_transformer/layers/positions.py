@@ -1,0 +1,245 @@
+"""Positions: vectors at the embedded tokens, rotations and scores of distances in attention."""
+
+import math
+import numbers
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_transformer.config import check_positive
+from keras_transformer.config.checks import check
+from keras_transformer.layers.projection import Projection
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SinusoidalPositionalEncoding(keras.layers.Layer):
+    """Adds `sin(p / w^(2i/d))` to feature `2i` and `cos(p / w^(2i/d))` to feature `2i + 1`.
+
+    `p` is the position, `d` the width, `w` the `max_wavelength`. There are no weights and no
+    longest length. The angles are computed in float32 whatever the dtype policy: in float16 or
+    bfloat16, positions past a few hundred could not be told apart.
+
+    Args:
+        max_wavelength: The longest wavelength is 2π times this, in tokens.
+
+    Call arguments:
+        inputs: Float `(batch, length, model_dim)`; an odd width ends with a sine.
+        start_index: Position of the first token, an integer or an integer scalar tensor; not
+            zero when a sequence arrives in parts.
+
+    Masking: a Keras mask on `inputs` is passed on; padding gets a position like all else.
+
+    Returns:
+        `inputs` + encoding, of the same shape, in the compute dtype.
+
+    Raises:
+        ValueError: `max_wavelength` is not positive.
+
+    Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
+
+    Example:
+
+    >>> encoding = SinusoidalPositionalEncoding()(keras.ops.zeros((1, 2, 512)))
+    >>> [round(float(x), 4) for x in encoding[0, 1, :4]]
+    [0.8415, 0.5403, 0.8219, 0.5697]
+    """
+
+    def __init__(self, max_wavelength: float = 10000, **kwargs: Any):
+        super().__init__(**kwargs)
+        check("max_wavelength", max_wavelength, "a positive number", numbers.Real)
+        self.max_wavelength = max_wavelength
+        self.supports_masking = True
+        # `start_index=3` may be given by position, like any other call argument.
+        self._allow_non_tensor_positional_args = True
+
+    def build(self, input_shape):
+        pass
+
+    def call(
+        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+    ) -> keras.KerasTensor:
+        width = inputs.shape[-1]
+        positions = ops.cast(start_index, "float32") + ops.arange(
+            ops.shape(inputs)[1], dtype="float32"
+        )
+        pairs = ops.arange((width + 1) // 2, dtype="float32")
+        frequencies = ops.exp(pairs * (-2.0 * math.log(self.max_wavelength) / width))
+        angles = ops.expand_dims(positions, 1) * frequencies  # --> [length, pairs]
+        interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        encoding = ops.reshape(interleaved, (-1, 2 * ((width + 1) // 2)))[:, :width]
+        return inputs + ops.cast(encoding, inputs.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LearnedPositionalEmbedding(keras.layers.Layer):
+    """Adds one trained vector for each position.
+
+    Args:
+        max_length: Number of positions that have a vector, in tokens.
+
+    Call arguments:
+        inputs: Float `(batch, length, model_dim)`.
+        start_index: Position of the first token, an integer or an integer scalar tensor.
+
+    Masking: a Keras mask on `inputs` is passed on; padding gets a position like all else.
+
+    Returns:
+        `inputs` + embedding, of the same shape, in the compute dtype.
+
+    Raises:
+        ValueError: `max_length` is not positive, or the sequence goes past it. Only a length
+            and a start that are known when the graph is built can be checked; past the table
+            the outputs of others are NaN, where the processor does not raise an error itself.
+
+    Reference: Gehring et al. 2017, section 3.1 (arXiv:1705.03122); compared with sinusoids in
+    Vaswani et al. 2017, table 3 row E (arXiv:1706.03762).
+    """
+
+    def __init__(self, max_length: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        check_positive(max_length=max_length)
+        self.max_length = max_length
+        self.supports_masking = True
+        self._allow_non_tensor_positional_args = True
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_length, width),
+            initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+        )
+
+    def call(
+        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+    ) -> keras.KerasTensor:
+        length = inputs.shape[1]
+        known = isinstance(length, int) and isinstance(start_index, int)
+        if known and start_index + length > self.max_length:
+            raise ValueError(
+                "The sequence must end within `max_length`. Received: "
+                f"max_length={self.max_length}, start_index={start_index}, length={length}."
+            )
+        positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
+        embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
+        if not known:
+            # XLA reads the last row for every place past it: silently wrong, where NaN shows.
+            inside = ops.expand_dims(positions < self.max_length, 1)
+            embedding = ops.where(inside, embedding, float("nan"))
+        return inputs + ops.cast(embedding, inputs.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "max_length": self.max_length}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class ConcatenatedPositions(keras.layers.Layer):
+    """Puts a token's features and its position's side by side and projects both to the width.
+
+    Args:
+        positions: A layer that adds vectors of positions to its inputs, as
+            `SinusoidalPositionalEncoding` and `LearnedPositionalEmbedding` do. Several layers may
+            share one.
+
+    Call arguments: those of `positions`.
+
+    Masking: a Keras mask on `inputs` is passed on.
+
+    Returns:
+        Float of the inputs' shape, in the compute dtype.
+
+    The projection of both is the sum of one of each: unlike a plain sum, the model learns which
+    directions positions take.
+    """
+
+    def __init__(self, positions: keras.layers.Layer, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.positions = positions
+        self.supports_masking = True
+        self._allow_non_tensor_positional_args = True
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if not self.positions.built:
+            self.positions.build(input_shape)
+        self.projection = Projection(
+            "btd,du->btu", (None, width), dtype=self.dtype_policy, name="projection"
+        )
+        self.projection.build((*input_shape[:-1], 2 * width))
+
+    def call(
+        self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
+    ) -> keras.KerasTensor:
+        positions = self.positions(ops.zeros_like(inputs), start_index=start_index)
+        return self.projection(ops.concatenate([inputs, positions], axis=-1))
+
+    def get_config(self):
+        # Twice: in the file of a model, Keras marks what it serializes again as shared.
+        keras.saving.serialize_keras_object(self.positions)
+        positions = keras.saving.serialize_keras_object(self.positions)
+        return {**super().get_config(), "positions": positions}
+
+    @classmethod
+    def from_config(cls, config):
+        positions = keras.saving.deserialize_keras_object(config["positions"])
+        return cls(**{**config, "positions": positions})
+
+
+def apply_rotary(
+    heads: keras.KerasTensor, positions: keras.KerasTensor, max_wavelength: float = 10000
+) -> keras.KerasTensor:
+    """Turns the pair of features `i` and `i + d/2` at position `p` by `p / w^(2i/d)`.
+
+    `d` is the number of features, `w` the `max_wavelength`. The product of a rotated query and a
+    rotated key depends on the difference of their positions alone.
+
+    Args:
+        heads: Float `(batch, length, heads, features)`, an even number of features.
+        positions: Integer `(length,)`.
+
+    Returns:
+        Float of the shape and dtype of `heads`; angles and products are computed in float32.
+
+    Reference: Su et al. 2021, section 3.4.2 (arXiv:2104.09864). The paper pairs neighbouring
+    features: another order, which the projections before the rotation learn.
+    """
+    half = heads.shape[-1] // 2
+    frequencies = ops.exp(ops.arange(half, dtype="float32") * (-math.log(max_wavelength) / half))
+    angles = ops.expand_dims(ops.cast(positions, "float32"), 1) * frequencies
+    angles = ops.expand_dims(angles, 1)  # --> [length, 1, features / 2]
+    cosine, sine = ops.cos(angles), ops.sin(angles)
+    wide = ops.cast(heads, "float32")
+    first, second = wide[..., :half], wide[..., half:]
+    turned = [first * cosine - second * sine, first * sine + second * cosine]
+    return ops.cast(ops.concatenate(turned, axis=-1), heads.dtype)
+
+
+def relative_scores(
+    query: keras.KerasTensor,
+    distance_embeddings: keras.KerasTensor,
+    query_positions: keras.KerasTensor,
+    key_positions: keras.KerasTensor,
+) -> keras.KerasTensor:
+    """Scores of each query with the trained vector of its distance to each key.
+
+    Args:
+        query: Float `(batch, heads, query, key_dim)`.
+        distance_embeddings: Float `(2 · max_distance + 1, key_dim)`; farther keys count as
+            `max_distance` away.
+        query_positions: Integer `(query,)`.
+        key_positions: Integer `(key,)`.
+
+    Returns:
+        Float `(batch, heads, query, key)`.
+
+    Reference: Shaw et al. 2018, section 3.2 (arXiv:1803.02155).
+    """
+    farthest = distance_embeddings.shape[0] // 2
+    distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
+    index = ops.clip(distance, -farthest, farthest) + farthest  # --> [query, key]
+    vectors = ops.take(ops.cast(distance_embeddings, query.dtype), index, axis=0)
+    return ops.einsum("bnqd,qkd->bnqk", query, vectors)

@@ -1,0 +1,132 @@
+"""Run folders put to use: exported to a verified artifact, or inspected."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.errors import InputError
+from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.training import RunFolder
+from keras_transformer.training.corpus import Corpus
+
+_VERIFICATION_SENTENCES = 300
+FilePath = str | os.PathLike
+
+
+def export_run(
+    run: FilePath,
+    output: FilePath,
+    format: str = "saved_model",
+    verify_with: FilePath | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Any:
+    """Exports a run folder in a format, verified.
+
+    Args:
+        run: Path of the run folder.
+        output: Path of the folder to make.
+        format: One of `export.FORMATS`.
+        verify_with: Path of a source text to compare with the model on; by default the run's
+            validation text, where it is still at its place.
+        overwrite: Whether an earlier export is replaced.
+        **options: Options of the format, such as `beam_size`; the recipe's search by default.
+
+    Returns:
+        An `export.exporter.ExportReport`.
+
+    Raises:
+        InputError: The run or an option is wrong, or a package that the format needs is missing.
+        VerificationError: The export does not give what the live model does.
+    """
+    from keras_transformer.export import FORMATS, exporter_of
+
+    folder = RunFolder.existing(run)
+    recipe, exporter = folder.recipe(), exporter_of(format)
+    if verify_with is not None:
+        texts: list[str] | None = read_lines(verify_with)
+    else:  # Without a text the export makes some up from the vocabulary.
+        pairs = _validation_pairs(recipe)
+        texts = None if pairs is None else [source for source, _ in pairs]
+    engine = folder.engine()
+    names = {name for name, *_ in FORMATS[format]} if engine.labels is None else set()
+    search = {name: value for name, value in recipe.search.items() if name in names}
+    texts = texts and texts[:_VERIFICATION_SENTENCES]
+    try:
+        return exporter.export(engine, output, texts, overwrite, **{**search, **options})
+    except ImportError as error:
+        raise InputError(f"{error}") from error
+
+
+def _validation_pairs(recipe):
+    """Pairs of the validation text; None where its files are gone."""
+    corpus = Corpus(recipe)
+    if not all(map(os.path.isfile, filter(None, corpus.files("validation")))):
+        return None
+    return list(corpus.pairs("validation"))
+
+
+def inspect_run(
+    run: FilePath,
+    source: str,
+    output: FilePath,
+    target: str | None = None,
+    without_heads: Sequence[str] = (),
+    corpus: Sequence[FilePath] | None = None,
+    gold: FilePath | None = None,
+    conllu: FilePath | None = None,
+    other_positions: FilePath | None = None,
+    beam_size: int | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes what a run's attention, positions and heads look like, on a sentence and a text.
+
+    Args:
+        run: Path of the run folder.
+        source: A sentence.
+        output: Path of the folder to make.
+        target: Its translation; by default the one that the model finds.
+        without_heads: Heads as `encoder.0.1`: the translation without them is shown beside.
+        corpus: Paths of a source and a target text to measure the heads on; by default the run's
+            validation text, where it is still at its place.
+        gold: Path of gold alignments, of the sentence or of the corpus' first lines.
+        conllu: Path of sentences of the source language with their dependencies.
+        other_positions: Path of a run with the other kind of positions.
+        beam_size: The recipe's by default.
+        overwrite: Whether an earlier `output` of this function is replaced.
+
+    Returns:
+        The dict of `analysis.report.write_report`.
+
+    Raises:
+        InputError: The run, a file or an option is not what it must be.
+    """
+    from keras_transformer.analysis.alignment import read_gold
+    from keras_transformer.analysis.heads import read_conllu
+    from keras_transformer.analysis.pruning import heads_off
+    from keras_transformer.analysis.report import Inspection, write_report
+    from keras_transformer.config import check_transformer
+    from keras_transformer.decoding import ModelEngine
+
+    folder = RunFolder.existing(run)
+    recipe = folder.recipe()
+    inputs: dict[str, Any] = {"without_heads": without_heads}
+    inputs["gold"] = None if gold is None else read_gold(gold)
+    inputs["trees"] = () if conllu is None else read_conllu(conllu)
+    if other_positions is not None:
+        inputs["other"] = RunFolder.existing(other_positions).model()
+    if corpus is not None:
+        inputs["pairs"] = read_pairs(*corpus)
+    elif pairs := _validation_pairs(recipe):
+        inputs["pairs"] = tuple(map(list, zip(*pairs, strict=True)))
+    search = {**recipe.search, **({} if beam_size is None else {"beam_size": beam_size})}
+    model = folder.model()
+    check_transformer(model.config, "`inspect`")
+    with OwnedFolder(output, "report.json").staged(overwrite) as staging:
+        engine = ModelEngine(model, *folder.tokenizers(), **recipe.engine_options, with_xla=False)
+        with heads_off(engine.model, without_heads):
+            pass  # Heads that are not there are named before anything is compiled.
+        inspection = Inspection(engine, source, target, **search)
+        report = write_report(staging, inspection, recipe.data.max_length, **inputs)
+    return {"output": str(output), **report}

@@ -1,0 +1,434 @@
+"""The blocks of encoder and decoder against NumPy, and what their masks promise."""
+
+import keras
+import numpy as np
+import pytest
+import reference
+from keras import ops
+from pairwise import POLICIES, pairwise
+from reference import float64
+
+from keras_transformer.cache import KeyValue
+from keras_transformer.layers import DecoderBlock, EncoderBlock
+
+BATCH, LENGTH, SOURCE, HEADS, INNER, KEY_DIM = 2, 5, 7, 3, 13, 11
+WIDTH, SOURCE_WIDTH = HEADS * KEY_DIM, 17
+IDS = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
+SOURCE_IDS = np.array([[3, 5, 7, 2, 0, 0, 0], [11, 2, 0, 0, 0, 0, 0]])
+REAL, SOURCE_REAL = IDS != 0, SOURCE_IDS != 0
+TOLERANCE = dict(zip(POLICIES, (2e-5, 1e-1, 1e-2), strict=True))
+# The class of each kind, and the padding masks of its inputs.
+KINDS = {
+    "encoder": (EncoderBlock, ("padding_mask",)),
+    "decoder": (DecoderBlock, ("decoder_padding_mask", "encoder_padding_mask")),
+    "decoder_only": (DecoderBlock, ("decoder_padding_mask",)),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+DECODERS = ["decoder", "decoder_only"]
+BLOCKS = pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+# Before and after a norm, in each precision; what the two say is independent.
+PRECISIONS = pytest.mark.parametrize(
+    ("policy", "normalize_first"),
+    [("float32", False), ("mixed_bfloat16", True), ("mixed_float16", False)],
+)
+
+
+def built(randomize, kind, **arguments):
+    block_class, names = KINDS[kind]
+    block = block_class(INNER, HEADS, **arguments)
+    block.build(*[(None, None, WIDTH), (None, None, SOURCE_WIDTH)][: len(names)])
+    return randomize(block)
+
+
+@pytest.fixture
+def sequences(rng):
+    """`sequences(kind)`: float32 inputs of a block."""
+    target = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    source = rng.normal(size=(BATCH, SOURCE, SOURCE_WIDTH)).astype("float32")
+    return lambda kind: [target, source][: len(KINDS[kind][1])]
+
+
+def padding_of(kind, real=(REAL, SOURCE_REAL)):
+    return dict(zip(KINDS[kind][1], real, strict=False))
+
+
+def oracle(kind, block, inputs, masks, **options):
+    weights = reference.weights_of(block)
+    if kind == "encoder":
+        return reference.encoder_block(weights, *inputs, masks[0], **options)
+    memory = inputs[1] if kind == "decoder" else None
+    return reference.decoder_block(weights, inputs[0], memory, *masks, **options)
+
+
+@pairwise(kind=list(KINDS), normalize_first=[False, True], policy=POLICIES, masks=[0, 1, 2, 3])
+def test_equals_the_numpy_oracle(rng, sequences, randomize, kind, normalize_first, policy, masks):
+    block = built(randomize, kind, normalize_first=normalize_first, dtype=policy)
+    inputs, call = sequences(kind), {}
+    seen = [np.ones((1, 1, 1, 1), bool), np.ones((1, 1, 1, 1), bool)]
+    if masks & 1:
+        call |= padding_of(kind)
+        seen = [m & real[:, None, None] for m, real in zip(seen, (REAL, SOURCE_REAL), strict=True)]
+    if masks & 2:
+        pairs = rng.random((BATCH, HEADS, LENGTH, LENGTH)) < 0.6
+        pairs[..., 0] = True
+        call["attention_mask" if kind == "encoder" else "decoder_attention_mask"] = pairs
+        seen[0] = seen[0] & pairs
+        if kind == "decoder":
+            call["encoder_attention_mask"] = memory_pairs = rng.random((LENGTH, SOURCE)) < 0.7
+            seen[1] = seen[1] & memory_pairs
+    outputs = block(*inputs, **call)
+    assert keras.backend.standardize_dtype(outputs.dtype) == block.compute_dtype
+    expected = oracle(kind, block, inputs, seen, normalize_first=normalize_first)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(float64(outputs) / scale, expected / scale, atol=TOLERANCE[policy])
+
+
+@pairwise(
+    kind=DECODERS,
+    normalize_first=[False, True],
+    policy=POLICIES,
+    dropout_while_training=[(0.0, True), (0.3, False), (0.3, True)],
+)
+def test_the_future_never_leaks(
+    sequences, randomize, influence, kind, normalize_first, policy, dropout_while_training
+):
+    dropout, training = dropout_while_training
+    rates = dict.fromkeys(("dropout", "attention_dropout", "feed_forward_dropout"), dropout)
+    block = built(randomize, kind, normalize_first=normalize_first, dtype=policy, **rates)
+    target, *memory = sequences(kind)
+    moved_by = influence(lambda x: block(x, *memory, training=training), target)
+    past = np.tri(LENGTH, dtype=bool)
+    np.testing.assert_array_equal(moved_by[~past], 0.0)
+    if training and dropout:
+        assert (np.diagonal(moved_by) > 0).all()
+    else:
+        assert (moved_by[past] > 0).all()
+
+
+def test_without_the_causal_mask_every_position_sees_every_other(sequences, randomize, influence):
+    block = built(randomize, "decoder_only")
+    (target,) = sequences("decoder_only")
+    assert (influence(lambda x: block(x, use_causal_mask=False), target) > 0).all()
+
+
+@PRECISIONS
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_padding_and_batch_mates_change_nothing(
+    rng, sequences, randomize, kind, normalize_first, policy
+):
+    block = built(randomize, kind, normalize_first=normalize_first, dropout=0.3, dtype=policy)
+    inputs, real = sequences(kind), (3, 4)
+    expected = float64(block(*(x[:1, :n] for x, n in zip(inputs, real, strict=False))))
+    for junk in (0.0, 1e3):
+        longer, call = [], []
+        for each, count in zip(inputs, real, strict=False):
+            padded = junk * rng.normal(size=(BATCH, each.shape[1] + 6, each.shape[2]))
+            padded[0, :count] = each[0, :count]
+            longer.append(padded.astype("float32"))
+            call.append(np.broadcast_to(np.arange(padded.shape[1]) < count, padded.shape[:2]))
+        outputs = float64(block(*longer, **padding_of(kind, call)))
+        np.testing.assert_allclose(outputs[:1, :3], expected, atol=TOLERANCE[policy])
+
+
+def test_padding_before_the_sentence_is_hidden_as_well(sequences, randomize):
+    block, (target,) = built(randomize, "decoder_only"), sequences("decoder_only")
+    mask = np.array([[False, False, True, True, True]] * BATCH)
+    outputs = float64(block(target, decoder_padding_mask=mask))
+    assert np.isfinite(outputs).all()
+    np.testing.assert_allclose(outputs[:, 2:], float64(block(target[:, 2:])), atol=1e-5)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_no_gradient_leads_to_padding(
+    rng, sequences, randomize, pull_back, kind, normalize_first, policy
+):
+    rates = dict(dropout=0.3, attention_dropout=0.0)
+    block = built(randomize, kind, normalize_first=normalize_first, dtype=policy, **rates)
+    *others, moving = sequences(kind)
+    run = lambda x: block(*others, x, **padding_of(kind), training=True)  # noqa: E731
+    outputs, pull = pull_back(run, moving)
+    # What is written at padded places means nothing.
+    cotangent = rng.normal(size=outputs.shape) * REAL[..., None]
+    moved = np.abs(pull(cotangent)).max(axis=-1)
+    np.testing.assert_array_equal(moved > 0, SOURCE_REAL if others else REAL)
+
+
+@pytest.mark.parametrize(
+    ("policy", "normalize_first"), [("float32", True), ("mixed_float16", False)]
+)
+def test_a_sentence_of_padding_alone_stays_finite(
+    rng, sequences, randomize, pull_back, normalize_first, policy
+):
+    block = built(randomize, "encoder", normalize_first=normalize_first, dtype=policy)
+    mask = np.array([[False] * LENGTH, [True] * LENGTH])
+    outputs, pull = pull_back(lambda x: block(x, padding_mask=mask), *sequences("encoder"))
+    assert np.isfinite(float64(outputs)).all()
+    assert np.isfinite(pull(rng.normal(size=outputs.shape))).all()
+
+
+def embedded(kind, **arguments):
+    """A block over embeddings whose id 0 Keras masks: its model, its ids and the embeddings."""
+    sides = [(LENGTH, WIDTH, IDS), (SOURCE, SOURCE_WIDTH, SOURCE_IDS)][: len(KINDS[kind][1])]
+    inputs = [keras.Input((length,), dtype="int32") for length, _, _ in sides]
+    embeddings = [keras.layers.Embedding(29, width, mask_zero=True) for _, width, _ in sides]
+    block = KINDS[kind][0](INNER, HEADS, **arguments)
+    encoded = block(*(embed(each) for embed, each in zip(embeddings, inputs, strict=True)))
+    model = keras.Model(inputs, [encoded, keras.layers.GlobalAveragePooling1D()(encoded)])
+    return block, model, [ids for _, _, ids in sides], embeddings
+
+
+@EVERY_KIND
+@pytest.mark.parametrize(
+    ("policy", "normalize_first"), [("float32", False), ("float32", True), ("mixed_float16", False)]
+)
+@pytest.mark.filterwarnings("error:.*mask:UserWarning")
+def test_masks_of_embeddings_hide_padding_and_travel_on(rng, kind, policy, normalize_first):
+    made = embedded(kind, normalize_first=normalize_first, dtype=policy)
+    block, model, ids, embeddings = made
+    before, pooled = (float64(x) for x in model(ids))
+    vectors = [np.asarray(embed(each)) for embed, each in zip(embeddings, ids, strict=True)]
+    explicit = float64(block(*vectors, **padding_of(kind)))
+    np.testing.assert_array_equal(before, explicit)
+    if policy != "float32":
+        return
+    if kind != "decoder_only":  # Of a causal block's own padding no real position sees any.
+        assert np.abs(float64(block(*vectors)) - before)[REAL].max() > 1e-3
+    np.testing.assert_allclose(pooled, np.stack([before[0, :3].mean(0), before[1, 0]]), atol=1e-6)
+    for embedding in embeddings:
+        table = np.array(embedding.get_weights()[0])
+        table[0] = 5 * rng.normal(size=table[0].shape)
+        embedding.set_weights([table])
+    np.testing.assert_array_equal(float64(model(ids)[0])[REAL], before[REAL])
+
+
+def test_explicit_and_implicit_masks_are_combined(rng):
+    ids = keras.Input((LENGTH,), dtype="int32")
+    padding = keras.Input((LENGTH,), dtype="bool")
+    pairs = keras.Input((LENGTH, LENGTH), dtype="bool")
+    embedding = keras.layers.Embedding(29, WIDTH, mask_zero=True)
+    block = EncoderBlock(INNER, HEADS)
+    encoded = block(embedding(ids), padding_mask=padding, attention_mask=pairs)
+    model = keras.Model([ids, padding, pairs], encoded)
+    padding = np.array([[True, True, False, True, True], [True] * LENGTH])
+    pairs = rng.random((BATCH, LENGTH, LENGTH)) < 0.7
+    combined = REAL[:, None] & padding[:, None] & pairs
+    expected = block(np.asarray(embedding(IDS)), attention_mask=combined)
+    np.testing.assert_array_equal(float64(model([IDS, padding, pairs])), float64(expected))
+
+
+@pairwise(kind=DECODERS, normalize_first=[False, True], policy=POLICIES)
+def test_steps_through_the_cache_equal_one_call(
+    sequences, randomize, kind, normalize_first, policy
+):
+    block = built(randomize, kind, normalize_first=normalize_first, dtype=policy)
+    target, *source = (ops.cast(each, block.compute_dtype) for each in sequences(kind))
+    expected = float64(block(target, *source))
+    memory = block.cross_attention.project_key_value(*source) if source else None
+    sizes = (BATCH, HEADS, LENGTH + 2, KEY_DIM, KEY_DIM)
+    cache, begin = KeyValue.empty(*sizes, block.compute_dtype), 0
+    for end in (1, 3, 4, LENGTH):  # One or two positions at a time.
+        mask = np.arange(LENGTH + 2) <= np.arange(begin, end)[:, None]
+        outputs, cache, _ = block.step(target[:, begin:end], cache, begin, mask[None, None], memory)
+        np.testing.assert_allclose(
+            float64(outputs),
+            expected[:, begin:end],
+            atol=TOLERANCE[policy] * np.abs(expected).max(),
+        )
+        begin = end
+
+
+def test_a_decoder_only_block_has_no_weights_for_an_encoder(randomize):
+    assert len(built(randomize, "decoder_only").weights) == 8 + 4 + 2 * 2
+    assert len(built(randomize, "decoder").weights) == 2 * 8 + 4 + 3 * 2
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_an_encoder_sequence_may_not_come_and_go(sequences, randomize, kind):
+    block, (target, source) = built(randomize, kind), sequences("decoder")
+    built_how, given = ("with", "none") if kind == "decoder" else ("without", "one")
+    with pytest.raises(ValueError, match=f"built {built_how} .* called with {given}"):
+        block(target, None if kind == "decoder" else source)
+
+
+@BLOCKS
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_dropout_falls_on_the_sublayers_and_never_on_the_residual(
+    rng, block_class, normalize_first
+):
+    block = block_class(INNER, HEADS, dropout=0.5, normalize_first=normalize_first)
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    block.build(inputs.shape)
+    # Sublayers whose last projection is zero give nothing that could be dropped.
+    block.set_weights(
+        [
+            np.zeros(w.shape) if "attention_output" in w.path or "outer" in w.path else w.numpy()
+            for w in block.weights
+        ]
+    )
+    unit = {"gamma": 1.0, "beta": 0.0}
+    expected = inputs
+    if not normalize_first:
+        expected = reference.layer_norm(unit, reference.layer_norm(unit, inputs))
+    np.testing.assert_allclose(float64(block(inputs, training=True)), expected, atol=1e-5)
+
+
+@BLOCKS
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "feed_forward_dropout"])
+def test_each_rate_acts_while_training_only(rng, randomize, block_class, rate):
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    plain, dropping = block_class(INNER, HEADS), block_class(INNER, HEADS, **{rate: 0.5})
+    for block in (plain, dropping):
+        block.build(inputs.shape)
+    randomize(plain)
+    dropping.set_weights(plain.get_weights())
+    expected = float64(plain(inputs))
+    np.testing.assert_array_equal(float64(dropping(inputs)), expected)
+    np.testing.assert_array_equal(float64(plain(inputs, training=True)), expected)
+    first, second = (float64(dropping(inputs, training=True)) for _ in range(2))
+    assert np.abs(first - expected).max() > 1e-3
+    assert np.abs(first - second).max() > 1e-3
+
+
+@BLOCKS
+def test_the_activation_is_the_given_one(rng, randomize, block_class):
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    blocks = [block_class(INNER, HEADS, activation=a) for a in ("linear", lambda x: x, "relu")]
+    for block in blocks:
+        block.build(inputs.shape)
+    randomize(blocks[0])
+    for block in blocks[1:]:
+        block.set_weights(blocks[0].get_weights())
+    linear, same, relu = (float64(block(inputs)) for block in blocks)
+    np.testing.assert_array_equal(same, linear)
+    assert np.abs(relu - linear).max() > 1e-3
+
+
+@BLOCKS
+def test_heads_that_do_not_divide_the_width_are_refused(block_class):
+    with pytest.raises(ValueError, match="`num_heads` must divide .* num_heads=3, .*35"):
+        block_class(INNER, HEADS)(np.zeros((BATCH, LENGTH, 35), "float32"))
+
+
+@BLOCKS
+def test_the_epsilon_reaches_every_normalization(rng, block_class):
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    block = block_class(INNER, HEADS, layer_norm_epsilon=0.7)
+    outputs = float64(block(inputs))
+    oracle = reference.encoder_block if block_class is EncoderBlock else reference.decoder_block
+    expected = oracle(reference.weights_of(block), inputs, epsilon=0.7)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+@BLOCKS
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_the_attention_scores_are_those_of_the_sublayers(
+    rng, randomize, block_class, normalize_first
+):
+    block = block_class(INNER, HEADS, normalize_first=normalize_first)
+    shapes = [(BATCH, LENGTH, WIDTH), (BATCH, 7, 17)][: 1 + (block_class is DecoderBlock)]
+    inputs = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    block.build(*shapes)
+    randomize(block)
+    outputs, *scores = block(*inputs, return_attention_scores=True)
+    np.testing.assert_array_equal(float64(outputs), float64(block(*inputs)))
+    weights = reference.weights_of(block)
+
+    def attended(name, x, value, mask=None):
+        """The sum after a sublayer, normalized where that comes after it, and the scores."""
+
+        def norm(y):
+            return reference.layer_norm(reference.part(weights, f"{name}_norm"), y)
+
+        seen = norm(x) if normalize_first else x
+        attention = reference.part(weights, name)
+        out, found = reference.attention(
+            attention, seen, seen if value is None else value, mask=mask
+        )
+        return (x + out if normalize_first else norm(x + out)), found
+
+    causal = np.tri(LENGTH, dtype=bool) if block_class is DecoderBlock else None
+    hidden, expected = attended("self_attention", inputs[0], None, causal)
+    np.testing.assert_allclose(float64(scores[0]), expected, atol=1e-5)
+    if block_class is DecoderBlock:
+        _, expected = attended("cross_attention", hidden, inputs[1])
+        np.testing.assert_allclose(float64(scores[1]), expected, atol=1e-5)
+    assert len(scores) == len(inputs)
+    symbolic = block(*(keras.Input(shape[1:]) for shape in shapes), return_attention_scores=True)
+    assert [each.shape[1:] for each in symbolic] == [each.shape[1:] for each in (outputs, *scores)]
+
+
+@BLOCKS
+def test_weights_of_all_projections_are_made_as_the_arguments_say(block_class):
+    arguments = dict(
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.25),
+        bias_initializer="ones",
+        kernel_regularizer="l2",
+        kernel_constraint="non_neg",
+    )
+    block = block_class.from_config(block_class(INNER, HEADS, **arguments).get_config())
+    block.build(*[(None, None, WIDTH)] * (1 + (block_class is DecoderBlock)))
+    attentions = [block.self_attention]
+    if block_class is DecoderBlock:
+        attentions.append(block.cross_attention)
+    layers = [each for a in attentions for each in a.projections] + list(
+        block.feed_forward.projections
+    )
+    assert len(layers) == 4 * len(attentions) + 2
+    kernels = [float64(layer.kernel) for layer in layers]
+    assert len({kernel.flat[0] for kernel in kernels}) == len(layers)  # each has drawn its own
+    assert np.concatenate([kernel.ravel() for kernel in kernels]).std() == pytest.approx(
+        0.25, rel=0.05
+    )
+    assert all((float64(layer.bias) == 1).all() for layer in layers)
+    assert all(isinstance(layer.kernel_constraint, keras.constraints.NonNeg) for layer in layers)
+    assert len(block.losses) == len(layers)
+
+
+@BLOCKS
+def test_inputs_of_other_shapes_are_refused_in_words(block_class):
+    with pytest.raises(ValueError, match=r"`inputs` must have the axes .*shape \(2, 33\)"):
+        block_class(INNER, HEADS).build((2, WIDTH))
+    block = block_class(INNER, HEADS)
+    block.build((None, None, WIDTH))
+    assert block.compute_output_shape((2, 5, WIDTH)) == (2, 5, WIDTH)
+    with pytest.raises(ValueError, match=r"`inputs` must have the 33 features .*\(2, 5, 34\)"):
+        block(np.ones((2, 5, 34), "float32"))
+
+
+@pytest.mark.tensorflow
+@BLOCKS
+def test_a_training_step_with_a_window_has_no_array_of_all_pairs(rng, block_class):
+    """As `fit` and searches compile it: the length is unknown while the program is traced."""
+    import tensorflow as tf
+
+    block = block_class(INNER, HEADS, sliding_window=4)
+    block.build((None, None, WIDTH))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None, WIDTH))], jit_compile=True, autograph=False
+    )
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(block(inputs) ** 2)
+        return tape.gradient(loss, [weight.value for weight in block.trainable_variables])
+
+    length = 61  # Of nothing else in the program.
+    inputs = tf.constant(rng.normal(size=(BATCH, length, WIDTH)).astype("float32"))
+    program = run.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
+    assert f"{BATCH},{length},{WIDTH}]" in program
+    assert f"{length},{length}" not in program
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX lists the arrays of a call")
+@BLOCKS
+def test_a_call_with_a_window_makes_no_array_of_all_pairs(rng, block_class):
+    """Whatever a compiler would have left of it."""
+    import jax
+
+    block = block_class(INNER, HEADS, sliding_window=4)
+    block.build((None, None, WIDTH))
+    length = 61
+    arrays = str(jax.make_jaxpr(block)(np.ones((BATCH, length, WIDTH), "float32")))
+    assert f"[{BATCH},{length},{WIDTH}]" in arrays
+    assert f"{length},{length}" not in arrays

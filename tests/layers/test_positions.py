@@ -1,0 +1,203 @@
+"""Positions: sinusoids by the paper's formula, a trained table, and both beside the tokens."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import reference
+from keras import ops
+from reference import float64
+
+from keras_transformer.layers import (
+    ConcatenatedPositions,
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEncoding,
+)
+
+BATCH, LENGTH, WIDTH, MAX_LENGTH = 2, 5, 14, 11
+IDS = np.array([[3, 5, 7], [11, 13, 0]])
+LAYERS = {
+    "sinusoidal": SinusoidalPositionalEncoding,
+    "learned": lambda: LearnedPositionalEmbedding(MAX_LENGTH),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", LAYERS)
+
+
+def built(kind):
+    """A layer, and the vectors of its first positions."""
+    layer = LAYERS[kind]()
+    layer.build((None, None, WIDTH))
+    if kind == "learned":
+        return layer, reference.weights_of(layer)["embeddings"]
+    return layer, reference.positional_encoding(MAX_LENGTH, WIDTH)
+
+
+@EVERY_KIND
+def test_each_position_gets_its_vector_in_every_sentence(rng, kind):
+    layer, vectors = built(kind)
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    np.testing.assert_allclose(float64(layer(inputs)), inputs + vectors[:LENGTH], atol=1e-6)
+
+
+@EVERY_KIND
+def test_start_index_goes_on_where_the_first_piece_ended(kind):
+    layer, vectors = built(kind)
+    inputs = np.zeros((1, 4, WIDTH), "float32")
+    for outputs in (layer(inputs, start_index=7), layer(inputs, 7)):
+        np.testing.assert_allclose(float64(outputs)[0], vectors[7:], atol=1e-6)
+
+
+@EVERY_KIND
+def test_start_index_may_be_a_tensor_inside_a_compiled_program(compiled, kind):
+    layer, vectors = built(kind)
+    inputs = ops.zeros((1, 1, WIDTH))
+    step = compiled(lambda start: layer(inputs, start_index=start))
+    for position in (0, 3, 10):
+        outputs = step(ops.convert_to_tensor(position, "int32"))
+        np.testing.assert_allclose(float64(outputs)[0, 0], vectors[position], atol=1e-5)
+
+
+@EVERY_KIND
+def test_the_length_may_be_unknown_when_a_model_is_built(kind):
+    layer, vectors = built(kind)
+    inputs = keras.Input((None, WIDTH))
+    model = keras.Model(inputs, layer(inputs))
+    for length in (3, 11):
+        outputs = float64(model(np.zeros((1, length, WIDTH), "float32")))[0]
+        np.testing.assert_allclose(outputs, vectors[:length], atol=2e-6)
+
+
+def encoding_of(length, width, dtype="float32", max_wavelength=10000, **call):
+    layer = SinusoidalPositionalEncoding(max_wavelength, dtype=dtype)
+    return float64(layer(np.zeros((1, length, width), "float32"), **call))[0]
+
+
+def test_position_one_of_width_512_begins_as_the_formula_says():
+    # sin(1), cos(1), then the angle 10000^(-2/512) = 0.964662: sin and cos of it.
+    angle = math.exp(-math.log(10000) * 2 / 512)
+    first = encoding_of(2, 512)[1, :4]
+    np.testing.assert_allclose(
+        first, [math.sin(1), math.cos(1), math.sin(angle), math.cos(angle)], atol=1e-6
+    )
+    assert [round(x, 4) for x in first.tolist()] == [0.8415, 0.5403, 0.8219, 0.5697]
+
+
+@pytest.mark.parametrize(("width", "max_wavelength"), [(1, 10000), (2, 37), (13, 37), (14, 10000)])
+def test_equals_the_formula_at_even_and_odd_widths(width, max_wavelength):
+    np.testing.assert_allclose(
+        encoding_of(LENGTH, width, max_wavelength=max_wavelength),
+        reference.positional_encoding(LENGTH, width, max_wavelength=max_wavelength),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("shift", [1, 17])
+def test_a_shift_is_one_rotation_of_each_pair_whatever_the_position(shift):
+    encoding = encoding_of(41, WIDTH)
+    pairs = encoding.reshape(41, WIDTH // 2, 2)  # (sin, cos)
+    for i in range(WIDTH // 2):
+        angle = shift / 10000 ** (2 * i / WIDTH)
+        rotation = np.array(
+            [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
+        )
+        np.testing.assert_allclose(pairs[shift:, i], pairs[: 41 - shift, i] @ rotation.T, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "half_step"),
+    [("float32", 2.0**-25), ("mixed_bfloat16", 2.0**-9), ("mixed_float16", 2.0**-12)],
+)
+def test_far_positions_lose_only_the_rounding_of_the_output(policy, half_step):
+    start, width = 2000, 62
+    outputs = encoding_of(3, width, dtype=policy, start_index=start)
+    expected = reference.positional_encoding(3, width, start_index=start)
+    # An angle of 2,000 in float32 is itself known to a few times 2000 * 2^-24.
+    angle_error = 4 * start * 2.0**-24
+    np.testing.assert_allclose(outputs, expected, atol=half_step + angle_error, rtol=0)
+    neighbours = np.abs(np.diff(expected, axis=0)).max(axis=-1)
+    assert (np.abs(np.diff(outputs, axis=0)).max(axis=-1) > 0.5 * neighbours).all()
+
+
+def test_each_position_trains_its_own_row(pull_back):
+    layer, table = built("learned")
+    inputs = ops.zeros((1, 3, WIDTH))
+
+    def with_table(values):
+        return layer.stateless_call([values], [], inputs, start_index=2)[0]
+
+    _, pull = pull_back(with_table, table.astype("float32"))
+    expected = np.zeros_like(table)
+    expected[2:5] = 1.0
+    np.testing.assert_array_equal(pull(np.ones((1, 3, WIDTH))), expected)
+
+
+@pytest.mark.parametrize(("length", "start_index"), [(12, 0), (5, 7)])
+def test_a_sequence_past_the_table_is_refused(length, start_index):
+    layer, _ = built("learned")
+    with pytest.raises(ValueError) as caught:
+        layer(np.zeros((1, length, WIDTH), "float32"), start_index=start_index)
+    for fact in ("max_length=11", f"start_index={start_index}", f"length={length}"):
+        assert fact in str(caught.value)
+
+
+@pytest.mark.tensorflow
+def test_past_the_table_a_length_that_only_the_program_knows_gives_no_number():
+    import tensorflow as tf
+
+    layer, table = built("learned")
+    signature = [tf.TensorSpec((1, None, WIDTH))]
+    run = tf.function(layer, signature, jit_compile=True, autograph=False)
+    outputs = np.asarray(run(np.zeros((1, MAX_LENGTH + 2, WIDTH), "float32")))[0]
+    np.testing.assert_allclose(outputs[:MAX_LENGTH], table, atol=1e-7)
+    assert np.isnan(outputs[MAX_LENGTH:]).all()
+
+
+def test_initial_rows_have_the_size_of_a_token_vector():
+    layer = LearnedPositionalEmbedding(211)
+    layer.build((None, None, 101))
+    table = reference.weights_of(layer)["embeddings"]
+    assert abs(table.std() * 101**0.5 - 1) < 0.03
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("start", [0, 5])
+def test_concatenated_is_the_product_of_both_side_by_side(rng, randomize, kind, start):
+    layer = ConcatenatedPositions(LAYERS[kind]())
+    layer.build((None, None, WIDTH))
+    weights = reference.weights_of(randomize(layer))
+    inputs = rng.normal(size=(2, 5, WIDTH)).astype("float32")
+    positions = (
+        reference.positional_encoding(5, WIDTH, start)
+        if kind == "sinusoidal"
+        else next(v for k, v in weights.items() if k.endswith("embeddings"))[start : start + 5]
+    )
+    both = np.concatenate([inputs, np.broadcast_to(positions, inputs.shape)], axis=2)
+    expected = both @ weights["projection/kernel"]
+    np.testing.assert_allclose(float64(layer(inputs, start_index=start)), expected, atol=1e-5)
+
+
+def test_a_mask_is_passed_on_by_concatenated_positions():
+    layer = ConcatenatedPositions(SinusoidalPositionalEncoding())
+    inputs = ops.ones((1, 3, WIDTH))
+    inputs._keras_mask = mask = ops.convert_to_tensor([[True, True, False]])
+    np.testing.assert_array_equal(np.asarray(layer(inputs)._keras_mask), np.asarray(mask))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_model_is_saved_with_its_learned_positions_also_where_two_layers_share_them(
+    tmp_path, shared
+):
+    ids = keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(29, WIDTH)(ids)
+    one = LearnedPositionalEmbedding(11)
+    other = one if shared else LearnedPositionalEmbedding(11)
+    outputs = [ConcatenatedPositions(each)(embedded) for each in (one, other)]
+    model = keras.Model(ids, outputs)
+    # Tokens, projections, tables of positions.
+    assert len(model.weights) == 1 + 2 + (1 if shared else 2)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.weights) == len(model.weights)
+    for found, expected in zip(loaded(IDS), model(IDS), strict=True):
+        np.testing.assert_array_equal(float64(found), float64(expected))
