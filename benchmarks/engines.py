@@ -93,10 +93,11 @@ class LiteRT:
     def of_text(self, sentences, beam_size, length_penalty, interpreters=1, num_threads=1):
         from keras_transformer.export import export_litert
 
-        path, sizes = f"{self._folder.name}/export", (self.quantize, beam_size, length_penalty)
+        path = f"{self._folder.name}/export"
         if not os.path.exists(path):
-            asked = {"ids_only": True, "verification_texts": sentences[:200]}
-            export_litert(self._text_engine, path, *sizes, **asked)
+            asked = {"beam_size": beam_size, "length_penalty": length_penalty, "ids_only": True}
+            texts = sentences[:200]
+            export_litert(self._text_engine, path, texts, quantize=self.quantize, **asked)
         loaded = [Translator.load(path) for _ in range(interpreters)]
 
         def translate(batch_size):
@@ -110,10 +111,11 @@ class LiteRT:
         import tensorflow as tf
 
         from keras_transformer.export.litert.file import convert, join, traced
-        from keras_transformer.export.litert.search import LiteRTOptions, LiteRTSearch
+        from keras_transformer.export.litert.search import LiteRTSearch
 
-        forced = dict(max_length_ratio=0.0, max_length_margin=steps, forbidden_ids=(EOS_ID,))
-        options = LiteRTOptions(beam_size, 0.0, 1, steps, **forced)
+        # All translations have `steps` tokens.
+        lengths = {"max_length": steps, "max_length_ratio": float(steps)}
+        options = DecodingOptions(beam_size, 0.0, banned_ids=[EOS_ID], **lengths)
         spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
         search = LiteRTSearch(self._model, options, length)
         return join(convert([("search", traced(search.__call__, spec))]), self.quantize)

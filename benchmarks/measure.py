@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_transformer import inputs
+from keras_transformer import config
 from keras_transformer.commands.arguments import add_options
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.config import TransformerConfig
@@ -51,7 +51,7 @@ def check_positive(**values: Any) -> None:
     """Raises `InputError` unless each value, or each of a list of values, is 1 or more."""
     for name, value in values.items():
         for each in (isinstance(value, (list, tuple)) and value) or [value]:
-            inputs.check_positive(name, each)
+            config.check_positive(**{name: each})
 
 
 def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerConfig:

@@ -183,7 +183,7 @@ def make(preset, tokenizer, folder):
     """Exports an untrained model of a preset's size; it hardly ever ends a sentence by itself."""
     from keras_transformer import Tokenizer, Transformer
     from keras_transformer.decoding import ModelEngine
-    from keras_transformer.export.web.export import export_web
+    from keras_transformer.export import export_web
 
     tokenizer = Tokenizer.load(tokenizer)
     model = Transformer.from_preset(preset, vocabulary_size=tokenizer.vocabulary_size)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_transformer.config import check_choice
+from keras_transformer.config import check_choice, check_positive
 from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError, did_you_mean
-from keras_transformer.inputs import check_positive, check_texts
+from keras_transformer.inputs import check_texts
 from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation
 
@@ -169,8 +169,7 @@ class LabelEngine(Engine):
                     f"`long_input`. Received: {name}={value!r}."
                 )
         check_texts("texts", texts)
-        for name, value in (("batch_size", batch_size), ("n_best", n_best)):
-            check_positive(name, value)
+        check_positive(batch_size=batch_size, n_best=n_best)
         if n_best > len(self.labels):
             rule = f"`n_best` must be at most {len(self.labels)}, the number of labels."
             raise InputError(f"{rule} Received: n_best={n_best}.")

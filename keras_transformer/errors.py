@@ -2,8 +2,10 @@
 
 import contextlib
 import difflib
+import importlib
 import sys
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 
@@ -43,6 +45,15 @@ class TrainingError(RuntimeError):
 
     The command line prints the message alone and exits with code 1.
     """
+
+
+def require(package: str, noun: str, extra: str) -> ModuleType:
+    """Imports a package; raises `InputError` that names the extra that installs it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        message = f'{noun} is needed: pip install "keras_transformer[{extra}]".'
+        raise InputError(message) from error
 
 
 def say(text: object) -> None:

@@ -5,6 +5,7 @@ name beside the final one, synced to the disk, then renamed, so that neither a c
 power leaves half a file under a final name.
 """
 
+import codecs
 import contextlib
 import errno
 import gzip
@@ -40,18 +41,10 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
     try:
         with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
             for number, line in enumerate(file, 1):
-                text = line.decode("utf-8")
-                if number == 1:  # a byte order mark is no text where it stands first
-                    text = text.removeprefix("\ufeff")
-                    if not text:
-                        number = 0
-                        break
-                yield text.removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}, line {number}: expected UTF-8 text. "
-            f"Received: byte=0x{line[error.start]:02x} ({error.reason})."
-        ) from None
+                if number == 1 and line == codecs.BOM_UTF8:
+                    number = 0
+                    break
+                yield decode_line(line, number, path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; expected UTF-8 text.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -61,6 +54,23 @@ def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterat
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     if not number and not may_be_empty:
         raise InputError(f"{path}: the file is empty; expected one sentence a line.")
+
+
+def decode_line(line: bytes, number: int, name: str | os.PathLike) -> str:
+    """Returns the text of a line without its end, and of a first one without a byte order mark.
+
+    Raises `InputError` for bytes that are not UTF-8, naming the file, the line (from 1) and the
+    place.
+    """
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{os.fspath(name)}, line {number}: expected UTF-8 text. "
+            f"Received: byte 0x{line[error.start]:02x} at column {error.start + 1}."
+        ) from None
+    text = text.removeprefix("\ufeff") if number == 1 else text
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def file_digests(

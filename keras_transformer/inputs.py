@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID, check_choice
-from keras_transformer.config.checks import check
 from keras_transformer.errors import InputError
 
 LongInput = Literal["refuse", "split", "truncate"]
@@ -186,16 +185,6 @@ def check_texts(name: str, texts: Any) -> None:
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"{rule} Received: one {type(text).__name__} in it.", place)
-
-
-def check_bool(name: str, value: Any) -> None:
-    """Raises an `InputError` unless `value` is True or False."""
-    check(name, value, "True or False", bool)
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Raises an `InputError` unless `value` is a positive integer of 32 bits."""
-    check(name, value, "a positive integer", int, 1, 2**31 - 1)
 
 
 def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> None:

@@ -1,11 +1,11 @@
 """Run folders put to use: exported to a verified artifact, or inspected."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.data import read_lines, read_pairs
-from keras_transformer.errors import InputError
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.training import RunFolder
 from keras_transformer.training.corpus import Corpus
@@ -27,7 +27,7 @@ def export_run(
     Args:
         run: Path of the run folder.
         output: Path of the folder to make.
-        format: One of `export.FORMATS`.
+        format: A key of `export.FORMATS`.
         verify_with: Path of a source text to compare with the model on; by default the run's
             validation text, where it is still at its place.
         overwrite: Whether an earlier export is replaced.
@@ -40,7 +40,8 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export does not give what the live model does.
     """
-    from keras_transformer.export import FORMATS, exporter_of
+    from keras_transformer.export import exporter_of
+    from keras_transformer.export.options import FORMATS
 
     folder = RunFolder.existing(run)
     recipe, exporter = folder.recipe(), exporter_of(format)
@@ -50,13 +51,12 @@ def export_run(
         pairs = _validation_pairs(recipe)
         texts = None if pairs is None else [source for source, _ in pairs]
     engine = folder.engine()
-    names = {name for name, *_ in FORMATS[format]} if engine.labels is None else set()
-    search = {name: value for name, value in recipe.search.items() if name in names}
+    search = {}  # A classifier makes none.
+    if engine.labels is None:
+        names = {each.name for each in dataclasses.fields(FORMATS[format])}
+        search = {name: value for name, value in recipe.search.items() if name in names}
     texts = texts and texts[:_VERIFICATION_SENTENCES]
-    try:
-        return exporter.export(engine, output, texts, overwrite, **{**search, **options})
-    except ImportError as error:
-        raise InputError(f"{error}") from error
+    return exporter.export(engine, output, texts, overwrite, **{**search, **options})
 
 
 def _validation_pairs(recipe):

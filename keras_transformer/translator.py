@@ -5,9 +5,9 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from keras_transformer.config import check_positive
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.inputs import check_positive
 from keras_transformer.translation import Translation
 
 
@@ -49,7 +49,7 @@ class Translator:
         """
         path = pathlib.Path(path)
         if threads is not None:
-            check_positive("threads", threads)
+            check_positive(threads=threads)
         if not path.exists():
             raise InputError(f"{path}: no such run or export folder.")
         if (engine := _exported(path, threads)) is not None:

@@ -186,7 +186,7 @@ BAD_INPUTS = {
         TRANSLATE,
         "expected one of Transformer, RecurrentTranslator",
     ),
-    "Latin-1 on stdin": (nothing, TRANSLATE, "stdin, line 2: must be UTF-8"),
+    "Latin-1 on stdin": (nothing, TRANSLATE, "stdin, line 2: expected UTF-8"),
     "no beam": (nothing, [*TRANSLATE, "--beam-size", "0"], "`beam_size` must be a positive"),
     "more results than beams": (
         nothing,

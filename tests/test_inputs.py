@@ -11,10 +11,10 @@ from naive_search import EOS
 from test_engine import NumberTokenizer
 
 from keras_transformer import inputs
+from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import (
     bucket,
-    check_positive,
     ids_and_texts,
     length_buckets,
     one_for_each,
@@ -127,9 +127,9 @@ def test_one_value_is_for_all_and_several_are_counted():
 
 @pytest.mark.parametrize("value", [0, True, 1.0, None])
 def test_a_count_must_be_a_positive_integer(value):
-    check_positive("batch_size", 1)
+    check_positive(batch_size=1)
     with pytest.raises(InputError, match="`batch_size` must be a positive integer"):
-        check_positive("batch_size", value)
+        check_positive(batch_size=value)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import sys
+import types
 from importlib.util import find_spec
 
 import numpy as np
@@ -18,8 +19,9 @@ from keras_transformer.cli import run
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export import export_classifier
-from keras_transformer.export.saved_model import SIGNATURES, check_signatures
+from keras_transformer.export import export_saved_model
+from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.saved_model import SavedModelExporter
 from keras_transformer.export.saved_model.verification import verify_saved_model
 from keras_transformer.models import model_of
 from keras_transformer.serving.model import Model
@@ -30,8 +32,9 @@ TARGETS = [target for _, target in PAIRS]
 
 
 def values_of(corpus, model, **training):
+    # Without XLA: each program that it compiles stays in memory to the end of the process.
     options = dict(epochs=12, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
-    values = recipe_values(corpus, **{**options, **training})
+    values = recipe_values(corpus, **{**options, "jit_compile": False, **training})
     values["model"] = {"kind": "recurrent", "model_dim": 64, "dropout": 0.0, **model}
     return values
 
@@ -76,7 +79,8 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     assert run([*command, "--reference", str(target)]) == 0
     assert json.loads(capsys.readouterr().out)["bleu"] > 20
     exporting = ["export", "--model", str(folder), "--output", str(tmp_path / "export")]
-    assert run([*exporting, "--format", "saved_model", "--signatures", "greedy"]) == 0
+    few = few_texts(tmp_path)
+    assert run([*exporting, "--format", "saved_model", "--signatures", "greedy", *few]) == 0
     exported = Translator.load(tmp_path / "export").translate(SOURCES)
     assert [each.text for each in exported] == [each.text for each in found]
 
@@ -101,10 +105,11 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     with pytest.raises(InputError, match="`coverage_penalty`, .* need attention"):
         DecodingOptions(coverage_penalty=0.2).check_attention(())
     DecodingOptions().check_attention(())
-    names = check_signatures(SIGNATURES, with_attention=False)
-    assert names == [name for name in SIGNATURES if name != "align"]
+    engine = types.SimpleNamespace(labels=None, model=model_of(config))
+    resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)
+    assert resolve(SavedModelOptions())["signatures"] == [n for n in SIGNATURES if n != "align"]
     with pytest.raises(InputError, match="`align` needs attention"):
-        check_signatures(["align"], with_attention=False)
+        resolve(SavedModelOptions(signatures=["align"]))
 
 
 def test_a_recipe_takes_the_options_of_its_kind_alone(tmp_path):
@@ -142,7 +147,8 @@ def labelling(tmp_path_factory):
     lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
     (base / "texts.tsv").write_text("".join(lines), encoding="utf-8")
     options = dict(epochs=30, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
-    values = recipe_values(base, **options, batch_tokens=128, sample_translations=1)
+    options |= dict(batch_tokens=128, sample_translations=1, jit_compile=False)
+    values = recipe_values(base, **options)
     values["data"] |= {part: {"source": "texts.tsv"} for part in ("train", "validation")}
     values["model"] = {"kind": "classifier", "model_dim": 32, "dropout": 0.0, "pooling": "max"}
     values["text"]["vocabulary_size"] = 100
@@ -236,7 +242,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
 def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_path):
     engine = RunFolder(labelling / "run").engine()
     texts = SOURCES[:4]
-    report = export_classifier(engine, tmp_path / "export", verification_texts=texts)
+    report = export_saved_model(engine, tmp_path / "export", verification_texts=texts)
     engine.model.output_projection.bias.assign_add([9, 0])
     with pytest.raises(VerificationError, match="serving_default: expected"):
         verify_saved_model(tmp_path / "export", engine, report.manifest, texts)
@@ -267,7 +273,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
     tmp_path, converse, monkeypatch
 ):
     monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))  # compiled once
-    values = recipe_values(tmp_path, epochs=1, short_targets=True)
+    values = recipe_values(tmp_path, epochs=1, short_targets=True, jit_compile=False)
     turns = zip(SOURCES, SOURCES[1:], strict=False)
     lines = [f"{one} </s> {two}\t{one} {two[:9]}\n" for one, two in turns]
     (tmp_path / "dialog.tsv").write_text("".join(lines), encoding="utf-8")

@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
-from keras_transformer.inputs import check_positive
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -60,8 +60,7 @@ def translate_corpus(
             again. Translated parts stay, and a second run goes on from there.
     """
     workers = max((os.cpu_count() or 1) // threads, 1) if workers is None else workers
-    for name, value in (("workers", workers), ("threads", threads), ("chunk_lines", chunk_lines)):
-        check_positive(name, value)
+    check_positive(workers=workers, threads=threads, chunk_lines=chunk_lines)
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")

@@ -2,13 +2,13 @@
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import signal
 import sys
 
-from keras_transformer.commands.arguments import add_model, add_options, given
+from keras_transformer.commands.arguments import add_declared, add_model, add_options, given
 from keras_transformer.errors import InputError
-from keras_transformer.export import FORMATS, Row
 
 _VERIFY = "sentences to compare with the model on; default: the run's validation source"
 
@@ -25,32 +25,39 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_options(command):
+    from keras_transformer.export.options import FORMATS, QUANTIZATIONS
+
     add_model(command, "a run folder")
     command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an export there")
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
-    rows: dict[str, tuple[Row, list[str]]] = {}
-    for name, options in FORMATS.items():
-        for row in options:
-            rows.setdefault(row[0], (row, []))[1].append(name)
-    groups: dict[str, list[Row]] = {}
-    for row, formats in rows.values():
-        groups.setdefault(", ".join(each for each in formats if each != "litert"), []).append(row)
-    for title, each in groups.items():
+    formats: dict[str, list[str]] = {}
+    for format, declared in FORMATS.items():
+        for field in dataclasses.fields(declared):
+            formats.setdefault(field.name, []).append(format)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, having in formats.items():
+        groups.setdefault(tuple(having), []).append(name)
+    kinds = {
+        "quantize": (QUANTIZATIONS, None),
+        "source_lengths": ([int], "N"),
+        "signatures": ([str], "NAME"),
+    }
+    of_run = dict.fromkeys(("beam_size", "length_penalty"), "the run's")
+    for having, names in groups.items():
+        title = ", ".join(each for each in having if each != "litert")
         group = command.add_argument_group(title)
-        add_options(group, *(row for row in each if row[1] != [str]))
-        for name, _, metavar, meaning in (row for row in each if row[1] == [str]):
-            # None of them is a list, too.
-            suppressed = {"default": argparse.SUPPRESS, "nargs": "*"}
-            group.add_argument(f"--{name}", metavar=metavar, help=meaning, **suppressed)
+        defaults = {**of_run, "signatures": "all"}
+        add_declared(group, FORMATS[having[0]], {}, names, kinds, defaults)
 
 
 def _export(options):
+    from keras_transformer.export.options import FORMATS
     from keras_transformer.runs import export_run
 
     values = given(options, "model", "format", "output", "overwrite", "verify_with")
-    allowed = {name for name, *_ in FORMATS[options.format]}
+    allowed = {field.name for field in dataclasses.fields(FORMATS[options.format])}
     if wrong := [name for name in values if name not in allowed]:
         flag = wrong[0].replace("_", "-")
         raise InputError(f"--{flag} does not go with --format {options.format}.")

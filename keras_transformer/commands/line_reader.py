@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from keras_transformer.errors import InputError
+from keras_transformer.files import decode_line
 
 _BYTES_AT_ONCE = 1 << 16
 # Seconds that other lines have to come once one is there: a program that writes as fast as it can
@@ -61,7 +62,8 @@ class LineReader:
         taken: list[Line] = []
         while self._lines and len(taken) < most:
             try:
-                taken.append(self._line(self._taken + 1, self._lines[0]))
+                content, number = self._lines[0], self._taken + 1
+                taken.append(Line(number, decode_line(content, number, self.name), len(content)))
             except InputError:
                 if not taken:
                     raise
@@ -90,17 +92,6 @@ class LineReader:
             self._lines.extend(line + b"\n" for line in whole.split(b"\n"))
             self._begun.clear()
         self._begun.extend([rest] if rest else [])
-
-    def _line(self, number, content):
-        try:
-            text = content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{self.name}, line {number}: must be UTF-8. "
-                f"Received: byte 0x{content[error.start]:02x} at column {error.start + 1}."
-            ) from None
-        # A byte order mark is no text where it stands first.
-        return Line(number, text.removeprefix("\ufeff") if number == 1 else text, len(content))
 
 
 def read_chunks(stream: BinaryIO, most: int) -> Iterator[list[Line]]:

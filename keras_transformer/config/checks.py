@@ -56,10 +56,10 @@ def check_rate(name: str, value: object) -> None:
 
 
 def check_positive(or_none: bool = False, **sizes: Any) -> None:
-    """Raises `InputError`, a `ValueError`, for a size that is no positive integer."""
+    """Raises `InputError`, a `ValueError`, for a size that is no positive integer of 32 bits."""
     for name, size in sizes.items():
         if size is not None or not or_none:
-            check(name, size, "a positive integer", numbers.Integral)
+            check(name, size, "a positive integer", numbers.Integral, most=2**31 - 1)
 
 
 def check_divides(name: str, size: int, other: str, whole: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.config.checks import check
+from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError
 
 
@@ -39,8 +39,7 @@ def choose_shapes(
     [(9, 4), (4, 9)]
     """
     lengths = np.asarray(lengths)
-    for name, value in (("batch_tokens", batch_tokens), ("max_shapes", max_shapes)):
-        check(name, value, "a positive integer", (int, np.integer))
+    check_positive(batch_tokens=batch_tokens, max_shapes=max_shapes)
     if not lengths.size or lengths.min() < 1:
         raise InputError(f"`lengths` must be positive, at least one. Received: {lengths!r:.80}.")
     if batch_tokens < lengths.max():

@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import inputs
-from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.config import EOS_ID, UNK_ID, check_positive
+from keras_transformer.config.checks import check
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.results import best_translation
 from keras_transformer.decoding.results import length_penalty as penalty_of
@@ -119,8 +120,8 @@ class ModelEngine(Engine):
         sizes = {"beam_size": beam_size, "n_best": n_best}
         asked = self._options(length_penalty=length_penalty, **sizes, **options)
         inputs.check_texts("texts", texts)
-        inputs.check_positive("batch_size", batch_size)
-        inputs.check_bool("alignment", alignment)
+        check_positive(batch_size=batch_size)
+        check("alignment", alignment, "True or False", bool)
         reading = self._reading(texts, asked)
         sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
         jobs = self._jobs(sources, parts, target_prefixes, asked)
@@ -158,7 +159,7 @@ class ModelEngine(Engine):
         """
         attention = {"attention_layer": attention_layer, "attention_heads": attention_heads}
         options = self._options(length_penalty=length_penalty, **attention)
-        inputs.check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
             given = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {given}.")
@@ -241,8 +242,8 @@ class ModelEngine(Engine):
         inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
         asked = self._options(**options)
-        inputs.check_positive("batch_size", batch_size)
-        inputs.check_bool("alignment", alignment)
+        check_positive(batch_size=batch_size)
+        check("alignment", alignment, "True or False", bool)
         count = 1 if prefixes is None else len(prefixes)
         prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
         buckets = length_buckets(self.max_source_length)

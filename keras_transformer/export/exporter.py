@@ -10,14 +10,16 @@ import logging
 import os
 import string
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
+from keras_transformer.export.options import NoOptions
 from keras_transformer.files import file_digests
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+from keras_transformer.text import Tokenizer
 
 _logger = logging.getLogger(__name__)  # which the command line shows
 
@@ -48,16 +50,25 @@ class Exporter(abc.ABC):
         packages: Packages whose versions the manifest names.
         template: Path of the README's template in this package, for `string.Template`: the
             manifest's fields and `readme_fields`.
+        options: Declared class of the format's options.
+        label_options: Names of the options that go with a classifier.
     """
 
     name: str
     version = 1
     packages: tuple[str, ...] = ()
     template: str
+    options: type = NoOptions
+    label_options: tuple[str, ...] = ()
 
     @abc.abstractmethod
-    def resolve_export_options(self, engine: Engine, **options: Any) -> dict[str, Any]:
-        """Returns the options with all defaults; raises `InputError` or `ImportError`."""
+    def resolve_export_options(self, engine: Engine, options: Any) -> dict[str, Any]:
+        """Returns the manifest's fields about `options`.
+
+        Raises:
+            InputError: The format does not have something of the model or of the options, or a
+                package that it needs is not installed.
+        """
 
     @abc.abstractmethod
     def write(self, engine: Engine, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +87,12 @@ class Exporter(abc.ABC):
     def readme(self, manifest: dict) -> str:
         """Returns the README of an export."""
         versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-        fields = {**manifest, "versions": versions, **self.readme_fields(manifest)}
+        fields = {**manifest, "versions": versions}
+        if "labels" in manifest:
+            fields["load"] = read_template(f"load_{self.name}.md").template
+            fields["labels"] = ", ".join(f"`{label}`" for label in manifest["labels"])
+            return read_template("classifier.md").substitute(fields)
+        fields |= self.readme_fields(manifest)
         text = read_template(self.template).substitute(fields)
         return text + read_template("whole_words.md").template * manifest.get("whole_words", False)
 
@@ -96,10 +112,18 @@ class Exporter(abc.ABC):
             verification_texts: Source sentences to verify with, 200 or more to be telling. By
                 default texts of random tokens of the source vocabulary.
             overwrite: Whether an earlier export of that name is replaced.
-            **options: Options of the format.
+            **options: Fields of the class `options`.
+
+        Raises:
+            InputError: An option is out of range, `output` exists, the format does not have
+                something of the model, or a package that it needs is not installed.
+            VerificationError: The export does not answer as the live model does. Nothing is left.
         """
         start = time.perf_counter()
-        resolved = self.resolve_export_options(engine, **options)
+        if engine.labels is not None:
+            for name in options.keys() - {*self.label_options}:
+                raise InputError(f"The export of a classifier has no `{name}`.")
+        resolved = self.resolve_export_options(engine, self.options(**options))
         with OwnedFolder(output).staged(overwrite) as folder:
             fields = self.write(engine, folder, resolved)
             name = Path(output).resolve().name
@@ -143,12 +167,6 @@ def check_tensorflow(what: str) -> None:
         raise InputError(f"{rule} Received: backend={backend!r}.")
 
 
-def check_no_other_options(what: str, options: Iterable[str]) -> None:
-    """Raises `InputError` for the first option that an export of `what` does not have."""
-    if name := next(iter(options), None):
-        raise InputError(f"The export of {what} has no `{name}`.")
-
-
 def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
     """Writes the SentencePiece models, one where both sides share it; gives the manifest's keys."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
@@ -158,6 +176,14 @@ def write_tokenizers(engine: Any, folder: Path) -> dict[str, str]:
     source.save(folder / "source_tokenizer.model")
     target.save(folder / "target_tokenizer.model")
     return {f"{side}_tokenizer": f"{side}_tokenizer.model" for side in ("source", "target")}
+
+
+def load_tokenizers(folder: Path, manifest: dict) -> tuple[Tokenizer, Tokenizer]:
+    """Loads the tokenizers that `write_tokenizers` wrote, the source's and the target's."""
+    # The name alone: a manifest must not reach for files elsewhere.
+    names = (Path(manifest[f"{side}_tokenizer"]).name for side in ("source", "target"))
+    source, target = (Tokenizer.load(folder / name) for name in names)
+    return source, target
 
 
 def read_template(name: str) -> string.Template:
@@ -170,12 +196,25 @@ def _write_json(path, content):
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def read_manifest(folder: Path, formats: tuple[str, ...], wanted: Iterable[str], what: str) -> dict:
-    """Reads `export.json` of an export in one of some formats, such as `litert`.
+def open_export(
+    folder: Path,
+    formats: Sequence[str],
+    fields: Mapping[str, Any],
+    what: str,
+    files: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Reads `export.json` of an export in one of some formats, and checks its files' digests.
+
+    Args:
+        folder: Path of the export.
+        formats: Names of exporters, such as `litert`.
+        fields: Keys of the manifest that must be there, with their types.
+        what: Name of such an export in the messages.
+        files: Names of the files to check, all by default.
 
     Raises:
-        InputError: It is missing, damaged, of another format or lacks one of the `wanted` keys.
-            The message says that `what` was expected.
+        InputError: The manifest is missing, damaged or of another format, or a file is not the one
+            that was exported.
     """
     expected = f"{os.fspath(folder)}: expected {what} that this package exported."
     if not Path(folder).exists():
@@ -189,8 +228,16 @@ def read_manifest(folder: Path, formats: tuple[str, ...], wanted: Iterable[str],
     names = [f"keras_transformer.{each}" for each in formats]
     if not isinstance(manifest, dict) or manifest.get("format") not in names:
         raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
-    if missing := [name for name in wanted if name not in manifest]:
-        raise InputError(f'{expected} Received: a {MANIFEST} without "{missing[0]}".')
+    for name, kind in {"files": dict, **fields}.items():
+        if not isinstance(manifest.get(name), kind):
+            received = f'a {MANIFEST} without "{name}" or with another type of it'
+            raise InputError(f"{expected} Received: {received}.")
+    described = {name: manifest["files"].get(name) for name in files or manifest["files"]}
+    # LiteRT's manifest has more of each file.
+    digests = {
+        n: each["sha256"] if isinstance(each, dict) else each for n, each in described.items()
+    }
+    OwnedFolder(folder).check_digests(digests)
     return manifest
 
 

@@ -255,23 +255,3 @@ def test_what_a_sentence_says_is_text_and_nothing_is_fetched(page):
     assert page.evaluate("window.ran") is None
     assert [text for text in page.complaints if "Content Security Policy" not in text] == []
     page.complaints.clear()
-
-
-def test_a_hundred_tokens_are_drawn_within_a_few_frames(browser, tmp_path):
-    tokens = [f"▁token{i}" for i in range(100)]
-    file = tmp_path / "long.html"
-    page = attention_page(random_attention(6, 8, 100, 100), tokens, tokens)
-    file.write_text(page, encoding="utf-8")
-    browser.open(file.as_uri())
-    settle(browser)
-    milliseconds = browser.evaluate(
-        "(() => { const start = performance.now(); for (let i = 0; i < 50; i++)"
-        " { state.over = 'q' + i; draw(); describe(); }"
-        " return (performance.now() - start) / 50; })()"
-    )
-    assert milliseconds < 150  # About 3 where nothing else runs.
-    # Of 48 pictures, those far below the screen wait until they are looked at.
-    drawn = browser.evaluate(
-        "[...document.querySelectorAll('#grid canvas')].filter((c) => c.width === 100).length"
-    )
-    assert drawn < 48

@@ -1,5 +1,3 @@
-import importlib.metadata
-import re
 import sys
 
 import keras
@@ -25,30 +23,6 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(monkeypatch):
     chosen, not_installed = choose_engines(["ctranslate2", "ours", "ctranslate2_int8"])
     assert list(chosen) == ["ours"]
     assert not_installed == {"ctranslate2": "peers", "ctranslate2_int8": "peers"}
-
-
-def test_all_engines_are_the_default():
-    chosen, not_installed = choose_engines()
-    peers = {"ctranslate2", "ctranslate2_int8", "keras_hub"}
-    assert {*chosen, *not_installed} == {"ours", "litert", "litert_int8"} | peers
-
-
-@pytest.mark.parametrize("name", [name for name in ENGINES if hasattr(ENGINES[name], "extra")])
-def test_the_extra_of_an_engine_brings_its_package(name):
-    of_extra = [
-        re.split(r"[<>=!~ ;\[]", each)[0].replace("-", "_")
-        for each in importlib.metadata.requires("keras_transformer")
-        if re.search(rf"extra == ['\"]{ENGINES[name].extra}['\"]", each)
-    ]
-    assert ENGINES[name].package in of_extra
-
-
-def test_of_a_trained_run_only_those_that_can_take_it():
-    chosen, not_installed = choose_engines(of_text=True)
-    assert all(hasattr(engine, "of_text") for engine in chosen.values())
-    exports = {"saved_model", "litert", "litert_int8", "ctranslate2_export"}
-    expected = {"ours", "ctranslate2", "ctranslate2_int8"} | exports
-    assert {*chosen, *not_installed} == expected
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 
 from keras_transformer import Tokenizer, runs
 from keras_transformer.cli import run
+from keras_transformer.export import tokenizer_json
 from keras_transformer.export.exporter import ExportReport, log_duration
 from keras_transformer.owned_folder import OwnedFolder
-from keras_transformer.text import tokenizer_json
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
 
@@ -40,7 +40,6 @@ REPORT = ExportReport("new", {"files": {"a": "b"}}, {"beam": {}}, 1.234)
             {"beam_size": 3, "length_penalty": 1.0, "verify_with": "f"},
         ),
         (["saved_model", "--signatures", "greedy", "score"], {"signatures": ["greedy", "score"]}),
-        (["saved_model", "--signatures"], {"signatures": []}),
         (["ctranslate2", "--overwrite"], {"overwrite": True}),
         (["litert"], {}),
         (

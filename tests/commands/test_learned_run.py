@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 import io
 import json
 import re
@@ -16,8 +17,7 @@ from keras_transformer import Translator
 from keras_transformer.cli import run
 from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.litert.verification import BOUNDS
-from keras_transformer.export.verification import LiveAnswers, Search, verify
+from keras_transformer.export.verification import BOUNDS, LiveAnswers, Search, verify
 from keras_transformer.training import RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -58,6 +58,7 @@ def loaded_once():
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))
         yield
+    gc.collect()  # Their programs take a gigabyte, and collections are rare in tests.
 
 
 def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(

@@ -83,7 +83,7 @@ def test_a_fast_writer_fills_chunks_larger_than_the_pipe(pipe, in_background):
 def test_a_byte_that_is_not_utf_8_is_reported_after_the_lines_before_it():
     reader = LineReader(io.BytesIO(b"one\nStra\xdfe\n"), "stdin")
     assert texts(reader.take(9)) == ["one"]
-    with pytest.raises(InputError, match="^stdin, line 2: must be UTF-8.*0xdf at column 5.$"):
+    with pytest.raises(InputError, match="^stdin, line 2: expected UTF-8.*0xdf at column 5.$"):
         reader.take(9)
 
 
@@ -104,7 +104,7 @@ def test_a_terminal_that_does_not_block_is_asked_again():
         (b"A\nB\n", ["A", "B"], "ends after line 2, but stdin has a line 3"),
         (b"", [], "ends after line 0, but stdin has a line 1"),
         (b"A\nB\nC\nD\n", ["A", "B", "C"], "has a line 4, but stdin ended after line 3"),
-        (b"A\n\xff\nC\n", ["A"], "prefixes, line 2: must be UTF-8"),
+        (b"A\n\xff\nC\n", ["A"], "prefixes, line 2: expected UTF-8"),
     ],
 )
 def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_one(

@@ -52,6 +52,18 @@ def compiled_search(varied):
 
 
 @pytest.fixture
+def graph():
+    """`graph(function)`: a program of JAX, or a graph of TensorFlow, which never frees XLA's."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit
+    import tensorflow as tf
+
+    return tf.function(autograph=False)
+
+
+@pytest.fixture
 def quick_search():
     """`quick_search(model, beam_size)(source_ids)`: for many shapes, in whatever way is quick."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, as_lists, check_equal, decode
 from keras import ops
-from naive_search import EOS, exhaustive_search, naive_beam
+from naive_search import EOS, naive_beam
 
 from keras_transformer.decoding import Beam, Constraints, Greedy
 
@@ -118,14 +118,6 @@ def test_unfinished_hypotheses_come_after_all_finished_ones():
     np.testing.assert_allclose([math.exp(each.score) for each in found], expected, rtol=1e-5)
 
 
-def test_each_sentence_keeps_its_own_limit(rng):
-    limits = [5, 0, 1, 11, 2]
-    model = HistoryModel.random(rng, len(limits), VOCABULARY, end=-np.inf)
-    results = as_lists(run(model, limits, 3, n_best=3))
-    assert [[len(each.ids) for each in found] for found in results] == [[n] * 3 for n in limits]
-    assert results[1][0].score == 0.0
-
-
 def test_forbidden_ids_are_never_chosen_and_keep_their_probability(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
     model.logits[:, :, [0, 1, 5]] += 3.0
@@ -136,18 +128,6 @@ def test_forbidden_ids_are_never_chosen_and_keep_their_probability(rng):
         found = as_lists(run(model, limits, 3, n_best=3, forbidden_ids=forbidden))
         chosen = {token for each in found for ids, *_ in each for token in ids}
         assert chosen == set(range(VOCABULARY)) - set(forbidden)
-
-
-def test_places_for_which_no_hypothesis_exists_stay_empty(rng):
-    # Two words and a limit of one: three sequences. Of two: seven.
-    limits = [1, 2]
-    model = HistoryModel.random(rng, 2, 5)
-    found = as_lists(run(model, limits, 11, capacity=3, n_best=11))
-    expected = exhaustive_search(model, limits, 0.6, 11)
-    assert [len(each) for each in expected] == [3, 7]
-    for ours, theirs in zip(found, expected, strict=True):
-        check_equal([ours[: len(theirs)]], [theirs])
-        assert {each.ids for each in ours[len(theirs) :]} == {()}
 
 
 def test_logits_of_nan_give_ids_in_range():

@@ -39,9 +39,9 @@ def random_case(seed, longest, ngram_size):
     return model, limits, Rules(min_lengths, prefixes, tuple(bias.tolist()), ngram_size)
 
 
-def program(compiled, strategy, capacity, ngram_size):
+def program(graph, strategy, capacity, ngram_size):
     model = random_case(0, 1, 0)[0]
-    return search_program(compiled, model, strategy, capacity, ngram_size, columns=PREFIX)
+    return search_program(graph, model, strategy, capacity, ngram_size, columns=PREFIX)
 
 
 def dead_ends(hypotheses, limits):
@@ -55,13 +55,11 @@ def dead_ends(hypotheses, limits):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("beam_size, num_groups, ngram_size", [(6, 3, 2)])
-def test_a_narrow_beam_equals_one_that_never_stops_early(
-    compiled, beam_size, num_groups, ngram_size
-):
+def test_a_narrow_beam_equals_one_that_never_stops_early(graph, beam_size, num_groups, ngram_size):
     def strategy():
         return Beam(beam_size, n_best=3, num_groups=num_groups, diversity_penalty=0.7)
 
-    run, met = program(compiled, strategy, CAPACITY, ngram_size), []
+    run, met = program(graph, strategy, CAPACITY, ngram_size), []
 
     @many_seeds
     def check(seed):
@@ -87,9 +85,9 @@ def check_following(found, limits, rules):
         np.testing.assert_array_equal(lengths[row], (ids[row, :, first:] != PAD).sum(axis=1))
 
 
-def test_a_beam_as_wide_as_the_tree_finds_the_best_of_what_follows_a_prefix(compiled):
+def test_a_beam_as_wide_as_the_tree_finds_the_best_of_what_follows_a_prefix(graph):
     # At most four tokens: the last of four steps has 4^3 hypotheses of 5 extensions each.
-    run = program(compiled, lambda: Beam(5 * 4**3, n_best=13), 5, 0)
+    run = program(graph, lambda: Beam(5 * 4**3, n_best=13), 5, 0)
 
     @many_seeds
     def check(seed):
@@ -104,14 +102,14 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_what_follows_a_prefix(comp
 
 
 @pytest.mark.parametrize("strategy", [Greedy, lambda: Beam(2, length_penalty=2.0, n_best=2)])
-def test_how_probable_a_forced_beginning_is_changes_nothing_that_follows(compiled, strategy):
+def test_how_probable_a_forced_beginning_is_changes_nothing_that_follows(graph, strategy):
     # A common beginning and a rare one, with the same probabilities behind: ln 0.3 = -1.20 ends
     # at once, ln 0.7 / (7 / 6)^2 = -0.26 a token later.
     tree = {(): {3: 0.9, 4: 1e-6, 5: 0.1 - 1e-6}}
     for first in (3, 4):
         tree |= {(first,): {EOS: 0.3, 6: 0.7}, (first, 6): {EOS: 1.0}}
     model = HistoryModel.of_probabilities(tree, tree, vocabulary=VOCABULARY)
-    run = search_program(compiled, model, strategy, CAPACITY)
+    run = search_program(graph, model, strategy, CAPACITY)
     found, _ = run(model, [CAPACITY] * 2, Rules(prefixes=((3,), (4,))))
     common, rare = as_lists(found)
     assert [each.ids[1:] for each in common] == [each.ids[1:] for each in rare]
@@ -121,8 +119,8 @@ def test_how_probable_a_forced_beginning_is_changes_nothing_that_follows(compile
     check_following(found, [CAPACITY] * 2, Rules(prefixes=((3,), (4,))))
 
 
-def test_every_sample_satisfies_them_and_stops_only_where_it_must(compiled):
-    run = program(compiled, lambda seeds: Sampling(seeds, 3), CAPACITY, ngram_size=2)
+def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph):
+    run = program(graph, lambda seeds: Sampling(seeds, 3), CAPACITY, ngram_size=2)
 
     @many_seeds
     def check(seed):
@@ -143,11 +141,11 @@ STRATEGIES = {"greedy": Greedy, "beam": lambda: Beam(3, n_best=3)}
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_where_nothing_is_allowed_a_hypothesis_stays_as_it_is(rng, compiled, name):
+def test_where_nothing_is_allowed_a_hypothesis_stays_as_it_is(rng, graph, name):
     # All four words are used up, and the end is not yet allowed. Its batch-mate goes on.
     model = HistoryModel.random(rng, 2, VOCABULARY, end=-20.0)
     rules = Rules((CAPACITY, 0), ((3, 6, 4, 5), (4,)), ngram_size=1)
-    run = search_program(compiled, model, STRATEGIES[name], CAPACITY, ngram_size=1)
+    run = search_program(graph, model, STRATEGIES[name], CAPACITY, ngram_size=1)
     found, _ = run(model, [CAPACITY, CAPACITY], rules)
     stuck, free = as_lists(found)
     assert stuck[0].ids == (3, 6, 4, 5)
@@ -156,12 +154,12 @@ def test_where_nothing_is_allowed_a_hypothesis_stays_as_it_is(rng, compiled, nam
 
 
 @pytest.mark.tensorflow
-def test_after_a_forced_beginning_a_beam_holds_as_many_hypotheses_as_ever(rng, compiled):
+def test_after_a_forced_beginning_a_beam_holds_as_many_hypotheses_as_ever(rng, graph):
     model = HistoryModel.random(rng, 3, VOCABULARY)
     model.logits[:2, :, EOS] = -np.inf
     model = HistoryModel(model.logits)
     prefixes = ((5, 5, 4), (), (6, BOS, 3, 3, EOS))
-    run = search_program(compiled, model, lambda: Beam(5, n_best=5), CAPACITY)
+    run = search_program(graph, model, lambda: Beam(5, n_best=5), CAPACITY)
     found = as_lists(run(model, [5, 5, 5], Rules((0, 0, 0), prefixes))[0])
     for prefix, hypotheses in zip(prefixes[:2], found, strict=False):
         assert len({each.ids for each in hypotheses}) == 5
@@ -171,10 +169,10 @@ def test_after_a_forced_beginning_a_beam_holds_as_many_hypotheses_as_ever(rng, c
 
 
 @pytest.mark.tensorflow
-def test_a_beginning_longer_than_the_limit_is_cut(rng, compiled):
+def test_a_beginning_longer_than_the_limit_is_cut(rng, graph):
     model = HistoryModel.random(rng, 2, VOCABULARY)
     prefixes = ((5, 5, 4, 6, 3), (5,))
-    run = search_program(compiled, model, STRATEGIES["beam"], 3)
+    run = search_program(graph, model, STRATEGIES["beam"], 3)
     with_it = as_lists(run(model, [3, 3], Rules((0, 0), prefixes))[0])
     assert with_it[0][0].ids == (5, 5, 4)
     shorter = as_lists(run(model, [3, 3], Rules((0, 0), ((5, 5), (5,))))[0])

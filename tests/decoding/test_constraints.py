@@ -94,22 +94,14 @@ def check(logits, ids, position, constraints):
     np.testing.assert_array_equal(result, plain_constrain(logits, ids, position, constraints))
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20, deadline=None)
-@given(seed=seeds, position=positions)
-def test_each_constraint_alone_equals_the_plain_filter(kind, seed, position):
-    check(*random_inputs(seed), position, constraints_of([kind], seed))
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     seed=seeds,
     position=positions,
-    kinds=st.sets(st.sampled_from(KINDS), min_size=2),
+    kinds=st.sets(st.sampled_from(KINDS), min_size=1),
     forbidden=st.sampled_from([(), (0, 1), (1, 4, 5)]),
 )
-def test_constraints_together_equal_the_plain_filter(seed, position, kinds, forbidden):
+def test_any_constraints_equal_the_plain_filter(seed, position, kinds, forbidden):
     constraints = constraints_of(kinds, seed)._replace(forbidden_ids=forbidden)
     check(*random_inputs(seed), position, constraints)
 

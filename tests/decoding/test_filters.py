@@ -112,30 +112,6 @@ def test_one_program_does_it_for_all_values_of_the_options(compiled):
     assert len(compilations) == 1
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "options, count",
-    [
-        ({"top_k": 1}, 2),
-        ({"top_k": 2}, 2),
-        ({"top_k": 3}, 3),
-        ({"top_k": 4}, 5),
-        ({"top_p": 0.29}, 2),
-        ({"top_p": 0.61}, 3),
-        ({"top_p": 0.81}, 5),
-        ({"min_p": 1.0}, 2),
-        ({"min_p": 0.33}, 5),
-        # Both of 0.3 and the 0.2 are left: 0.6 of 0.8.
-        ({"top_k": 3, "top_p": 0.74}, 2),
-    ],
-)
-def test_equally_probable_tokens_stay_or_go_together(options, count):
-    probabilities = np.array([0.1, 0.3, 0.2, 0.1, 0.3])
-    filtered = filter_logits(logits_of(probabilities), **options)
-    expected = probabilities >= np.sort(probabilities)[-count]
-    np.testing.assert_array_equal(kept(filtered), expected)
-
-
 @pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
 def test_zero_and_minus_zero_are_equally_probable(zeros):
     filtered = filter_logits(np.array([*zeros, -1.0], "float32"), top_k=1)

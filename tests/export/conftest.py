@@ -34,9 +34,12 @@ def texts():
 
 @pytest.fixture(scope="session")
 def make_engine(tokenizer):
-    """`make_engine(target_tokenizer, seed, dtype, with_xla, **fields)`: random weights."""
+    """`make_engine(target_tokenizer, seed, dtype, with_xla, **fields)`: random weights.
 
-    def make_engine(target_tokenizer=None, seed=1, dtype="float32", with_xla=True, **fields):
+    Without XLA a process of many tests holds few programs, which TensorFlow never frees.
+    """
+
+    def make_engine(target_tokenizer=None, seed=1, dtype="float32", with_xla=False, **fields):
         config = TransformerConfig(
             vocabulary_size=tokenizer.vocabulary_size,
             target_vocabulary_size=target_tokenizer and target_tokenizer.vocabulary_size,
@@ -70,12 +73,6 @@ def engine(make_engine):
 
 
 @pytest.fixture(scope="session")
-def plain_engine(make_engine):
-    """`engine` without XLA: nothing is compiled for a few sentences."""
-    return make_engine(normalize_first=True, with_xla=False)
-
-
-@pytest.fixture(scope="session")
 def report(engine, texts, tmp_path_factory):
     """The `ExportReport` of `engine`, exported and verified once for all tests."""
     from keras_transformer.export import export_saved_model
@@ -87,14 +84,14 @@ def report(engine, texts, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def litert_report(plain_engine, texts, tmp_path_factory):
-    """The `ExportReport` of `plain_engine` for LiteRT in float32; its `folder` is a path."""
+def litert_report(engine, texts, tmp_path_factory):
+    """The `ExportReport` of `engine` for LiteRT in float32; its `folder` is a path."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     from keras_transformer.export import export_litert
 
     folder = tmp_path_factory.mktemp("litert") / "model"
     report = export_litert(
-        plain_engine,
+        engine,
         folder,
         beam_size=3,
         n_best=2,

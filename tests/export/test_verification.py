@@ -9,9 +9,16 @@ import pytest
 from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.ctranslate2.export import BOUND as CTRANSLATE2
-from keras_transformer.export.litert.verification import BOUNDS, LABEL_BOUNDS
 from keras_transformer.export.texts import fitting_texts, sample_texts, text_batches
-from keras_transformer.export.verification import FLOAT32, SIXTEEN_BIT, LiveAnswers, Search, verify
+from keras_transformer.export.verification import (
+    BOUNDS,
+    FLOAT32,
+    LABEL_BOUNDS,
+    SIXTEEN_BIT,
+    LiveAnswers,
+    Search,
+    verify,
+)
 from keras_transformer.translation import Translation
 
 TEXTS = [f"text {i}" for i in range(99)]
@@ -253,6 +260,7 @@ def test_labels_of_a_classifier_have_the_live_models_probabilities():
     class Labelling(Engine):
         labels = ["dog", "other"]
         source_tokenizer = target_tokenizer = Characters()
+        max_source_length = 64
 
         def __init__(self, probability):
             self.probability = probability

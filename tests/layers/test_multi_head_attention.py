@@ -120,17 +120,6 @@ def test_half_precision_stays_near_the_oracle(rng, randomize, policy):
     np.testing.assert_allclose(float64(output) / scale, expected / scale, atol=TOLERANCE[policy])
 
 
-def test_mask_axes_of_one_stand_for_full_axes(rng, randomize):
-    inputs = sequences(rng, "cross")
-    layer = attention(randomize, *(x.shape for x in inputs))
-    keys = rng.random((BATCH, 1, 1, KEY)) < 0.5
-    keys[..., 2] = True
-    full = np.broadcast_to(keys, (BATCH, HEADS, QUERY, KEY))
-    expected = float64(layer(*inputs, attention_mask=full))
-    for mask in (keys, keys[:, 0]):
-        np.testing.assert_array_equal(float64(layer(*inputs, attention_mask=mask)), expected)
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient(rng, randomize, pull_back, policy):
     query, value = sequences(rng, "cross")
@@ -180,21 +169,6 @@ def test_large_activations_stay_finite(rng, randomize, pull_back, policy, use_ca
     )
     assert np.isfinite(float64(outputs)).all()
     assert np.isfinite(pull(rng.normal(size=outputs.shape))).all()
-
-
-@pytest.mark.parametrize(("policy", "dropout"), list(zip(POLICIES, (0.5, 0.0, 0.5), strict=True)))
-def test_scores_and_dropout_do_not_change_inference(rng, randomize, dropout, policy):
-    inputs = sequences(rng, "self")
-    shapes = [x.shape for x in inputs]
-    layer = attention(randomize, *shapes, dropout=dropout, dtype=policy)
-    plain = MultiHeadAttention(HEADS, KEY_DIM, VALUE_DIM, dtype=policy)
-    plain.build(*shapes)
-    plain.set_weights(layer.get_weights()[: len(plain.get_weights())])
-    expected = float64(plain(*inputs, use_causal_mask=True))
-    alone = layer(*inputs, use_causal_mask=True)
-    with_scores, _ = layer(*inputs, use_causal_mask=True, return_attention_scores=True)
-    np.testing.assert_array_equal(float64(alone), expected)
-    np.testing.assert_array_equal(float64(with_scores), expected)
 
 
 @pairwise(
@@ -446,12 +420,6 @@ def test_the_mask_of_an_embedding_hides_padded_keys(rng, policy):
     np.testing.assert_array_equal(float64(model(IDS))[IDS != 0], before[IDS != 0])
 
 
-@pytest.mark.filterwarnings("error:.*mask:UserWarning")
-def test_an_attached_mask_raises_no_warning(rng):
-    ids, _, hidden = embedded(rng, QUERY_WIDTH)
-    keras.Model(ids, MultiHeadAttention(HEADS, KEY_DIM)(hidden, hidden))(IDS)
-
-
 def test_the_mask_of_the_key_counts_too(rng):
     ids, embedding, hidden = embedded(rng, KEY_WIDTH)
     query = keras.Input((QUERY, QUERY_WIDTH))
@@ -464,20 +432,6 @@ def test_the_mask_of_the_key_counts_too(rng):
     explicit = layer(q, v, np.asarray(embedding(IDS)), attention_mask=(IDS != 0)[:, None])
     np.testing.assert_array_equal(output, float64(explicit))
     assert np.abs(output - float64(layer(q, v, np.asarray(embedding(IDS))))).max() > 1e-3
-
-
-def test_explicit_and_implicit_masks_are_combined(rng):
-    ids, embedding, hidden = embedded(rng, QUERY_WIDTH)
-    mask = keras.Input((QUERY, QUERY), dtype="bool")
-    layer = MultiHeadAttention(HEADS, KEY_DIM)
-    model = keras.Model([ids, mask], layer(hidden, hidden, attention_mask=mask))
-    explicit = rng.random((BATCH, QUERY, QUERY)) < 0.6
-    explicit[..., 0] = True
-    vectors = np.asarray(embedding(IDS))
-    both = explicit & (IDS != 0)[:, None]
-    np.testing.assert_array_equal(
-        float64(model([IDS, explicit])), float64(layer(vectors, vectors, attention_mask=both))
-    )
 
 
 def test_the_mask_of_the_query_travels_on(rng):
@@ -496,14 +450,6 @@ def test_a_mask_of_other_axes_is_refused(rng, randomize, axes):
     layer = attention(randomize, *(x.shape for x in inputs))
     with pytest.raises(ValueError, match="`attention_mask` must have the axes"):
         layer(*inputs, attention_mask=np.ones((1,) * (axes - 1) + (QUERY,), bool))
-
-
-def test_the_shapes_of_symbolic_outputs_are_those_of_real_ones():
-    query, value = keras.Input((QUERY, QUERY_WIDTH)), keras.Input((KEY, VALUE_WIDTH))
-    layer = MultiHeadAttention(HEADS, KEY_DIM)
-    output, scores = layer(query, value, return_attention_scores=True)
-    assert tuple(output.shape) == (None, QUERY, QUERY_WIDTH)
-    assert tuple(scores.shape) == (None, HEADS, QUERY, KEY)
 
 
 def test_the_projections_are_made_as_keras_makes_its_own():

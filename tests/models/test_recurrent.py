@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.config import RecurrentConfig, TransformerConfig
+from keras_transformer.config import RecurrentConfig
 from keras_transformer.decoding import search
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.models import RecurrentTranslator, Transformer, model_of
+from keras_transformer.models import model_of
 
 SOURCE = np.array([[5, 6, 7, 2], [8, 9, 2, 0]], "int32")
 TARGET = np.array([[1, 5, 6, 7], [1, 8, 9, 4]], "int32")
@@ -150,9 +150,3 @@ def test_what_a_configuration_cannot_mean_is_an_error():
     assert RecurrentConfig.from_dict(RecurrentConfig(20).to_dict()) == RecurrentConfig(20)
     with pytest.raises(ValueError, match="There is no option `num_heads`"):
         RecurrentConfig.from_dict({"vocabulary_size": 20, "num_heads": 2})
-
-
-def test_each_configuration_has_its_model():
-    config = TransformerConfig(20, 16, 2, 32, 1, 1)
-    assert isinstance(model_of(config), Transformer)
-    assert isinstance(model_of(RecurrentConfig(20, 16)), RecurrentTranslator)

@@ -3,11 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 from reference import float64
 
 from keras_transformer import TransformerConfig
-from keras_transformer.cache import KeyValue
 from keras_transformer.config import ClassifierConfig, LanguageModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder
 
@@ -63,31 +61,6 @@ def test_the_masks_of_embeddings_reach_every_block_and_travel_on(rng, randomize,
         table[0] = 5 * rng.normal(size=table[0].shape)
         embedding.set_weights([table])
     np.testing.assert_array_equal(float64(model(ids)[0])[TARGET_REAL], before[TARGET_REAL])
-
-
-@pytest.mark.parametrize("normalize_first", [False, True])
-def test_steps_through_the_caches_equal_one_call(target, source, randomize, normalize_first):
-    decoder = built(randomize, Decoder, normalize_first=normalize_first)
-    expected, scores = decoder(
-        target, source, encoder_padding_mask=SOURCE_REAL, return_attention_scores=True
-    )
-    expected = float64(expected)
-    key_values = decoder.project_encoder_sequence(ops.convert_to_tensor(source))
-    assert [tuple(key.shape) for key, _ in key_values] == [(BATCH, HEADS, KEY_DIM, SOURCE)] * 2
-    caches = (KeyValue.empty(BATCH, HEADS, TARGET, KEY_DIM, KEY_DIM, "float32"),) * 2
-    for i in range(TARGET):
-        outputs, caches, attention = decoder.step(
-            ops.convert_to_tensor(target[:, i : i + 1]),
-            caches,
-            i,
-            (np.arange(TARGET) <= i)[None, None, None],
-            key_values,
-            SOURCE_REAL[:, None, None],
-        )
-        np.testing.assert_allclose(float64(outputs), expected[:, i : i + 1], atol=1e-5)
-        for seen, whole in zip(attention, scores, strict=True):
-            np.testing.assert_allclose(float64(seen), float64(whole)[:, :, i : i + 1], atol=1e-5)
-            assert not (float64(seen) * ~SOURCE_REAL[:, None, None]).any()
 
 
 @BOTH

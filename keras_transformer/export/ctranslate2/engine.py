@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from keras_transformer import inputs
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, check_positive
+from keras_transformer.config.checks import check
 from keras_transformer.engine import Engine, built_in, check_fixed_options, with_alternatives
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.exporter import read_manifest
+from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.export.exporter import load_tokenizers, open_export
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
-from keras_transformer.owned_folder import OwnedFolder
-from keras_transformer.text import Tokenizer
 from keras_transformer.translation import Translation, translation_of
 from keras_transformer.translation import length_penalty as penalty_of
 
@@ -38,15 +37,14 @@ _TAKEN = (
 )
 # Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
-_WANTED = (
-    "beam_size",
-    "length_penalty",
-    "max_source_length",
-    "max_target_length",
-    "source_tokenizer",
-    "target_tokenizer",
-    "files",
-)
+_FIELDS = {
+    "beam_size": int,
+    "length_penalty": (int, float),
+    "max_source_length": int,
+    "max_target_length": int,
+    "source_tokenizer": str,
+    "target_tokenizer": str,
+}
 
 
 class CTranslate2Engine(Engine):
@@ -80,17 +78,11 @@ class CTranslate2Engine(Engine):
         compute_type: str = "default",
     ):
         folder = Path(folder)
-        self.manifest = read_manifest(folder, ("ctranslate2",), _WANTED, "a CTranslate2 model")
-        OwnedFolder(folder).check_digests(self.manifest["files"])
+        self.manifest = open_export(folder, ("ctranslate2",), _FIELDS, "a CTranslate2 model")
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
-        # The name alone: a manifest must not reach for files elsewhere.
-        names = [Path(self.manifest[f"{side}_tokenizer"]).name for side in ("source", "target")]
-        self.source_tokenizer, self.target_tokenizer = (
-            Tokenizer.load(folder / name) for name in names
-        )
-        sides = self.source_tokenizer, self.target_tokenizer
-        self._tokenizers = sides
+        self._tokenizers = sides = load_tokenizers(folder, self.manifest)
+        self.source_tokenizer, self.target_tokenizer = sides
         self._tokens = [each.pieces_of(range(each.vocabulary_size)) for each in sides]
         self._target_ids = {token: id for id, token in enumerate(self._tokens[1])}
         self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
@@ -125,9 +117,9 @@ class CTranslate2Engine(Engine):
         """
         asked = self._options(beam_size, length_penalty, n_best, options)
         inputs.check_texts("texts", texts)
-        inputs.check_bool("alignment", alignment)
+        check("alignment", alignment, "True or False", bool)
         if batch_size is not None:
-            inputs.check_positive("batch_size", batch_size)
+            check_positive(batch_size=batch_size)
         longest = asked.resolve_max_length(self.max_target_length)
         if longest > self.max_target_length:
             rule = f"`max_length` must be at most {self.max_target_length} in this export."
@@ -164,7 +156,7 @@ class CTranslate2Engine(Engine):
         check_fixed_options(options, built_in())
         asked = self._options(None, length_penalty, 1, {})
         if batch_size is not None:
-            inputs.check_positive("batch_size", batch_size)
+            check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
             given = f"{len(sources)} sources and {len(targets)} targets"
             raise InputError(f"There must be a target for each source. Received: {given}.")
@@ -355,12 +347,7 @@ def _batches(batch_size):
 
 
 def _load(folder, threads, compute_type):
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise InputError(
-            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
-        ) from error
+    ctranslate2 = require("ctranslate2", "CTranslate2", "ctranslate2")
     try:
         # Batches side by side, a thread each, decode twice as fast as one batch on all threads.
         return ctranslate2.Translator(

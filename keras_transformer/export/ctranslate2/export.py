@@ -3,24 +3,17 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.config import check_choice, check_portable, check_transformer
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
+from keras_transformer.config import check_portable, check_transformer
+from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import remote_engine
-from keras_transformer.export.exporter import (
-    Exporter,
-    ExportReport,
-    write_tokenizers,
-)
-from keras_transformer.export.litert.quantization import QUANTIZATIONS
-from keras_transformer.export.litert.verification import BOUNDS
+from keras_transformer.export.exporter import Exporter, write_tokenizers
+from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.texts import sample_texts, text_batches
-from keras_transformer.export.verification import Bound, LiveAnswers, Search, verify
-from keras_transformer.options import DecodingOptions
+from keras_transformer.export.verification import BOUNDS, Bound, LiveAnswers, Search, verify
 
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer
@@ -34,52 +27,22 @@ BOUND = Bound(score=5e-3, worst_score=5e-3, regret=0.01, worst_regret=0.5, other
 _BOUNDS = {**BOUNDS, "none": BOUND}
 
 
-def export_ctranslate2(
-    engine: Engine,
-    output: str | os.PathLike,
-    beam_size: int = DecodingOptions.beam_size,
-    length_penalty: float = DecodingOptions.length_penalty,
-    overwrite: bool = False,
-    verification_texts: Sequence[str] | None = None,
-    quantize: Literal["none", "float16", "int8"] = "none",
-) -> ExportReport:
-    """Writes a CTranslate2 model, the tokenizers and a README that shows how to use them.
-
-    The folder gets its name after a fresh process without TensorFlow has given the live model's
-    translations; after any failure nothing is there.
-
-    The arguments are those of `export_saved_model`; `beam_size` and `length_penalty` are what
-    `Translator.load` searches with by default.
-
-    Args (the others are above):
-        quantize: Storage of the weights: `"none"` (float32), `"float16"`, or `"int8"`, in which
-            CTranslate2 also computes.
-
-    Raises:
-        InputError: `output` exists, or the model has something that CTranslate2 does not.
-        ImportError: `ctranslate2` is not installed; it comes with the extra `ctranslate2`.
-        VerificationError: The export does not translate as the live model does.
-    """
-    options = {"beam_size": beam_size, "length_penalty": length_penalty, "quantize": quantize}
-    return CTranslate2Exporter().export(engine, output, verification_texts, overwrite, **options)
-
-
 class CTranslate2Exporter(Exporter):
-    """The format `ctranslate2`."""
+    """The format `ctranslate2`: a model with the tokenizers beside it, for use alone.
+
+    `Translator.load` searches by default with `beam_size` and `length_penalty`. In int8
+    CTranslate2 also computes. The proof runs in a process without TensorFlow.
+    """
 
     name = "ctranslate2"
     version = 3
     packages = ("ctranslate2",)
     template = "ctranslate2.md"
+    options = CTranslate2Options
 
-    def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: Any, options: CTranslate2Options) -> dict[str, Any]:
         check_convertible(engine.model.config)
-        quantize = options.pop("quantize", "none")
-        check_choice("quantize", quantize, QUANTIZATIONS)
-        names = "beam_size", "length_penalty"
-        resolved = {name: options.pop(name, getattr(DecodingOptions, name)) for name in names}
-        engine.translate([], **resolved, **options)  # Checks them.
-        return {**resolved, "quantize": quantize}
+        return dict(vars(options))
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         convert_to_ctranslate2(
@@ -133,7 +96,7 @@ def convert_to_ctranslate2(
     target_tokens: list[str],
     output: str | os.PathLike,
     max_positions: int = 1024,
-    quantize: Literal["none", "float16", "int8"] = "none",
+    quantize: str = "none",
 ) -> None:
     """Writes a CTranslate2 model folder with the model's weights.
 
@@ -144,9 +107,9 @@ def convert_to_ctranslate2(
         target_tokens: The token of each target id.
         output: Path of the folder to make.
         max_positions: Length of the table of sinusoids that CTranslate2 wants, in tokens.
-        quantize: Storage of the weights; see `export_ctranslate2`.
+        quantize: Storage of the weights; "none", "float16" or "int8".
 
-    Raises `InputError` and `ImportError` as `export_ctranslate2`.
+    Raises `InputError` as `check_convertible`.
     """
     check_convertible(model.config)
     import ctranslate2
@@ -173,7 +136,7 @@ def convert_to_ctranslate2(
 
 
 def check_convertible(config: Any) -> None:
-    """Raises `InputError` for what CTranslate2 does not have, `ImportError` without it."""
+    """Raises `InputError` for what CTranslate2 does not have, and without CTranslate2."""
     check_transformer(config, "A conversion to CTranslate2")
     check_portable(config, "A conversion to CTranslate2")
     for name in ("num_kv_heads", "sliding_window"):
@@ -182,12 +145,7 @@ def check_convertible(config: Any) -> None:
                 f"A conversion to CTranslate2 has no `{name}`. "
                 f"Received: {name}={getattr(config, name)!r}."
             )
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
-        ) from error
+    require("ctranslate2", "CTranslate2", "ctranslate2")
     if config.activation not in _ACTIVATIONS:
         raise InputError(
             f"CTranslate2 knows the activations {', '.join(_ACTIVATIONS)}. "

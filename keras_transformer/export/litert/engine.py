@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import hashlib
 import importlib.util
 import math
 import os
@@ -14,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from keras_transformer.config import PAD_ID
+from keras_transformer.config import PAD_ID, check_positive
 from keras_transformer.engine import (
     Engine,
     built_in,
@@ -23,27 +22,24 @@ from keras_transformer.engine import (
     encoded,
     with_alternatives,
 )
-from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.exporter import read_manifest
+from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.export.exporter import load_tokenizers, open_export
 from keras_transformer.export.fresh_process import folder_of
-from keras_transformer.export.litert.file import IDENTIFIER
-from keras_transformer.inputs import bucket, check_positive, in_batches, pad, source_ids
-from keras_transformer.owned_folder import MANIFEST
+from keras_transformer.inputs import bucket, in_batches, pad, source_ids
 from keras_transformer.translation import Translation
 
 IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
 _LEAST_ROWS = 4  # of a part that gets a thread of its own
 _REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
-_WANTED = (
-    "searches",
-    "beam_size",
-    "n_best",
-    "length_penalty",
-    "source_lengths",
-    "source_tokenizer",
-    "target_tokenizer",
-    "files",
-)
+_FIELDS = {
+    "searches": list,
+    "beam_size": int,
+    "n_best": int,
+    "length_penalty": (int, float),
+    "source_lengths": list,
+    "source_tokenizer": str,
+    "target_tokenizer": str,
+}
 
 
 class LiteRTEngine(Engine):
@@ -69,13 +65,17 @@ class LiteRTEngine(Engine):
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
         self.path = path / IDS_FILE if path.is_dir() else path
-        check_positive("threads", threads)
+        check_positive(threads=threads)
         self._threads = threads
-        self.manifest = _manifest_beside(self.path)
-        _check_file(self.path, self.manifest)
+        if not self.path.is_file():
+            raise InputError(f"{self.path}: expected a LiteRT model. Received: no such file.")
+        # LiteRT reads a file without checking it: a damaged one would end the process.
+        self.manifest = open_export(
+            self.path.parent, ("litert", "web"), _FIELDS, "a LiteRT model", [self.path.name]
+        )
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
-        self._source_tokenizer = self._tokenizer("source_tokenizer")
-        self._target_tokenizer = self._tokenizer("target_tokenizer")
+        tokenizers = load_tokenizers(self.path.parent, self.manifest)
+        self._source_tokenizer, self._target_tokenizer = tokenizers
         self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
         self._loading = threading.Lock()
         self._interpreters_of(1, threads)
@@ -114,7 +114,7 @@ class LiteRTEngine(Engine):
         if others:
             check_fixed_options(others, built_in())
         given = encoded("texts", texts)
-        check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
         if self._takes_text and long_input == "split":
             raise InputError(f"long_input='split' needs ids: load {IDS_FILE} for it.")
@@ -122,7 +122,7 @@ class LiteRTEngine(Engine):
         sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
         owner = {place: text for text, places in zip(given, parts, strict=True) for place in places}
         threads = self._threads if threads is None else threads
-        check_positive("threads", threads)
+        check_positive(threads=threads)
 
         def call(interpreter, chosen):
             ids, batch = [sources[place] for place in chosen], [owner[place] for place in chosen]
@@ -151,7 +151,7 @@ class LiteRTEngine(Engine):
             )
         check_as_exported(manifest, "length_penalty", length_penalty)
         most = 1 if beam_size == 1 else manifest["n_best"]
-        check_positive("n_best", n_best)
+        check_positive(n_best=n_best)
         if n_best > most:
             raise InputError(
                 f"`n_best` must be at most {most} in this search of this export. "
@@ -207,12 +207,6 @@ class LiteRTEngine(Engine):
                 ]
             )
 
-    def _tokenizer(self, name):
-        from keras_transformer.text import Tokenizer
-
-        # The name alone: a manifest must not reach for files elsewhere.
-        return Tokenizer.load(self.path.parent / Path(self.manifest[name]).name)
-
     def _interpreters_of(self, count, threads):
         with self._loading:
             kept = self._interpreters.setdefault(threads, [])
@@ -245,38 +239,27 @@ class SharedInterpreter:
 
 
 def _load(path, takes_text, threads):
+    interpreter = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    operations = {"custom_op_registerers": tokenizer_operations()} if takes_text else {}
+    make = interpreter.InterpreterWithCustomOps if takes_text else interpreter.Interpreter
     try:
-        from ai_edge_litert import interpreter
-    except ImportError as error:
-        raise InputError('LiteRT is needed: pip install "keras_transformer[litert]".') from error
-    try:
-        if takes_text:
-            loaded = interpreter.InterpreterWithCustomOps(
-                custom_op_registerers=tokenizer_operations(),
-                model_path=os.fspath(path),
-                num_threads=threads,
-            )
-        else:
-            loaded = interpreter.Interpreter(os.fspath(path), num_threads=threads)
-    except ImportError as error:
-        raise InputError(f"{path}: {error}") from error
+        return make(model_path=os.fspath(path), num_threads=threads, **operations)
     except (RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.300}"
         raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error
-    return loaded
 
 
 def tokenizer_operations() -> list:
     """Returns functions that register tensorflow-text's SentencePiece operations.
 
     They are taken from its shared object: importing the package would import TensorFlow, which
-    computes nothing here. Raises `ImportError` where it is not installed.
+    computes nothing here. Raises `InputError` where it is not installed.
     """
     registrar = sys.modules.get(_REGISTRAR)  # Of the package, where that is imported already.
     if registrar is None:
         framework, text = (folder_of(name) for name in ("tensorflow", "tensorflow_text"))
         if framework is None or text is None:
-            raise ImportError("A text model needs the operations of tensorflow-text.")
+            raise InputError("A text model needs the operations of tensorflow-text.")
         # The registrar finds it by its name. Not for all to see: LiteRT has functions of these
         # names.
         ctypes.CDLL(os.path.join(framework, "libtensorflow_framework.so.2"))
@@ -286,31 +269,3 @@ def tokenizer_operations() -> list:
         registrar = sys.modules[_REGISTRAR] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(registrar)
     return [registrar.AddFastSentencepieceTokenize, registrar.AddFastSentencepieceDetokenize]
-
-
-def _manifest_beside(path):
-    if not path.is_file():
-        raise InputError(f"{path}: expected a LiteRT model. Received: no such file.")
-    manifest = read_manifest(path.parent, ("litert", "web"), _WANTED, "a LiteRT model")
-    files = manifest["files"]
-    if not isinstance(files, dict) or not isinstance(files.get(path.name), dict):
-        raise InputError(f"{path}: expected a LiteRT model that {MANIFEST} beside it names.")
-    return manifest
-
-
-def _check_file(path, manifest):
-    """LiteRT reads a file without checking it: a damaged one would end the process."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    if content[4:8] != IDENTIFIER:
-        raise InputError(f"{path}: expected a LiteRT file. Received: another format.")
-    described = manifest["files"][path.name]
-    if len(content) != described.get("bytes"):
-        raise InputError(
-            f"{path}: expected {described.get('bytes')} bytes, as {MANIFEST} says. "
-            f"Received: {len(content)}."
-        )
-    if hashlib.sha256(content).hexdigest() != described.get("sha256"):
-        raise InputError(f"{path}: the content is not what {MANIFEST} describes.")

@@ -1,29 +1,35 @@
 """Export for LiteRT: text to text, and ids to ids without any custom operation."""
 
+import contextlib
 import hashlib
-import importlib.metadata
 import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from keras_transformer.config import check_choice, check_portable, check_transformer
+from keras_transformer.config import check_portable, check_transformer
 from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
-from keras_transformer.export.classifier import classifier_readme
+from keras_transformer.errors import InputError, require
+from keras_transformer.export.child_process import remote_engine
 from keras_transformer.export.exporter import (
     Exporter,
-    ExportReport,
-    check_no_other_options,
     check_tensorflow,
     log_duration,
     write_tokenizers,
 )
 from keras_transformer.export.litert.engine import IDS_FILE, TEXT_FILE
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
-from keras_transformer.export.litert.quantization import QUANTIZATIONS
-from keras_transformer.export.litert.verification import verify_litert
+from keras_transformer.export.options import LiteRTOptions
+from keras_transformer.export.texts import fitting_texts, sample_texts, text_batches
+from keras_transformer.export.verification import (
+    BOUNDS,
+    LABEL_BOUNDS,
+    LiveAnswers,
+    Search,
+    verify,
+)
+from keras_transformer.options import DecodingOptions
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
@@ -31,70 +37,32 @@ SOURCE_LENGTHS = (32, 64, 128)
 _TEXT_OPERATIONS = ["TFText>FastSentencepieceDetokenize", "TFText>FastSentencepieceTokenize"]
 
 
-def export_litert(
-    engine: Engine,
-    output: str | os.PathLike,
-    quantize: Literal["none", "float16", "int8"] = "none",
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    n_best: int | None = None,
-    source_lengths: Sequence[int] | None = None,
-    ids_only: bool = False,
-    verification_texts: Sequence[str] | None = None,
-    overwrite: bool = False,
-) -> ExportReport:
-    """Writes a folder with LiteRT models, verified against the live model.
+class LiteRTExporter(Exporter):
+    """The format `tflite`; a classifier has `model.tflite` alone.
 
     `model.tflite` takes `text` and gives `translation` and `score` by the signatures `greedy` and
     `beam`. `model_ids.tflite` takes `source_ids` and gives `ids`, `score` and `log_probability`
     by signatures such as `greedy_16` and `beam_32`, one for each length of a source, and has no
-    custom operation. Both take any number of sentences. The folder gets its name after a fresh
-    process without TensorFlow has given the live model's translations.
-
-    Args (the others are those of `export_saved_model`):
-        quantize: Storage of the products' weights: `"none"` (float32), `"float16"` or `"int8"`
-            (the products are then computed in int8, dynamic range).
-        beam_size: Hypotheses of the signatures of beam search; 1 leaves these signatures out.
-        n_best: Hypotheses that beam search returns; all by default.
-        source_lengths: Tokens of a source, its end included, of each signature of ids; the
-            largest is the most that a text may have. `SOURCE_LENGTHS` by default.
-        ids_only: Whether `model.tflite` is left out.
-
-    Raises:
-        InputError: An option is out of range, `output` exists, or the run has something that
-            LiteRT or tensorflow-text's operations for it do not.
-        ImportError: `ai-edge-litert` is not installed; it comes with the extra `litert`.
-        VerificationError: The export does not translate as the live model does.
+    custom operation. Both take any number of sentences. A beam size of 1 leaves out `beam`.
     """
-    options: dict[str, Any] = {
-        "quantize": quantize,
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-    }
-    options |= {"n_best": n_best, "source_lengths": source_lengths, "ids_only": ids_only}
-    return LiteRTExporter().export(engine, output, verification_texts, overwrite, **options)
-
-
-class LiteRTExporter(Exporter):
-    """The format `tflite`; a classifier has `model.tflite` alone."""
 
     name = "litert"
     packages = ("ai-edge-litert", "tensorflow", "tensorflow-text", "keras")
     template = "litert.md"
+    options = LiteRTOptions
+    label_options = ("quantize",)
 
-    def resolve_export_options(self, engine: Engine, **options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: Engine, options: LiteRTOptions) -> dict[str, Any]:
         if engine.labels is not None:
-            quantize = options.pop("quantize", "none")
-            check_no_other_options("a classifier", options)
-            check_exportable(engine, quantize)
-            return {"quantize": quantize}
-        ids_only = options.pop("ids_only", False)
-        return {**resolve_search_options(engine, **options), "ids_only": ids_only}
+            check_exportable(engine)
+            return {"quantize": options.quantize}
+        resolved = resolve_search_options(engine, options, SOURCE_LENGTHS, options.n_best)
+        return {**resolved, "ids_only": options.ids_only}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         options = dict(options)
         if engine.labels is not None:
-            from keras_transformer.export.classifier_graphs import litert_function
+            from keras_transformer.export.litert.text import litert_function
 
             with log_duration("signature traced and saved"):
                 functions = [("serving_default", litert_function(engine))]
@@ -116,11 +84,6 @@ class LiteRTExporter(Exporter):
     ) -> dict[str, Any]:
         return verify_litert(folder, engine, manifest, texts)
 
-    def readme(self, manifest: dict) -> str:
-        if "labels" in manifest:
-            return classifier_readme(manifest, "load_litert.md")
-        return super().readme(manifest)
-
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         files = [
             f"| `{name}` | {each['bytes']:,} | {', '.join(each['custom_operations']) or 'none'} |"
@@ -135,22 +98,38 @@ class LiteRTExporter(Exporter):
 
 
 def resolve_search_options(
-    engine: Any,
-    quantize: str = "none",
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    n_best: int | None = None,
-    source_lengths: Sequence[int] | None = None,
+    engine: Any, options: Any, source_lengths: Sequence[int], n_best: int | None
 ) -> dict[str, Any]:
-    """Returns the manifest's fields about the search; raises what `export_litert` does."""
+    """Returns the manifest's fields about the search.
+
+    Args:
+        engine: Live engine.
+        options: `LiteRTOptions` or `WebOptions`.
+        source_lengths: Lengths of the signatures where the options have none: the ones that fit.
+        n_best: Hypotheses that beam search returns; all for None.
+    """
     check_transformer(engine.model.config, "A LiteRT model")
-    check_exportable(engine, quantize)
-    lengths = _checked_lengths(engine, source_lengths)
+    check_exportable(engine)
+    most = engine.max_source_length
+    lengths = sorted(
+        {min(each, most) for each in source_lengths}
+        if options.source_lengths is None
+        else {*options.source_lengths}
+    )
+    if lengths[-1] > most:
+        rule = f"`source_lengths` must be integers from 2 to {most}."
+        raise InputError(f"{rule} Received: source_lengths={lengths}.")
+    beam_size, penalty = options.beam_size, options.length_penalty
     n_best = beam_size if n_best is None else n_best
-    searched = {"beam_size": beam_size, "n_best": n_best, "length_penalty": length_penalty}
-    engine.translate([], **searched)  # Checks these options.
-    searches = ["greedy", "beam"] if beam_size > 1 else ["greedy"]
-    return {"quantize": quantize, "searches": searches, **searched, "source_lengths": lengths}
+    DecodingOptions(beam_size, penalty, n_best=n_best)  # Checks `n_best`.
+    return {
+        "quantize": options.quantize,
+        "searches": ["greedy", "beam"] if beam_size > 1 else ["greedy"],
+        "beam_size": beam_size,
+        "n_best": n_best,
+        "length_penalty": penalty,
+        "source_lengths": lengths,
+    }
 
 
 def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
@@ -164,35 +143,16 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
     return ModelEngine(engine.model, *tokenizers, *limits)
 
 
-def check_exportable(engine: Any, quantize: str) -> None:
-    """Raises what `export_litert` does for a model of any kind that LiteRT cannot have."""
+def check_exportable(engine: Any) -> None:
+    """Raises `InputError` for a model of any kind that LiteRT cannot have."""
     check_portable(engine.model.config, "A LiteRT model")
-    try:
-        importlib.metadata.version("ai-edge-litert")
-    except importlib.metadata.PackageNotFoundError:
-        raise ImportError('LiteRT is needed: pip install "keras_transformer[litert]".') from None
+    require("ai_edge_litert", "LiteRT", "litert")
     check_tensorflow("LiteRT model")
-    check_choice("quantize", quantize, QUANTIZATIONS)
     if engine.model.compute_dtype != "float32":
         raise InputError(
             "A LiteRT model computes in float32. "
             f"Received: a model that computes in {engine.model.compute_dtype}."
         )
-
-
-def _checked_lengths(engine, source_lengths):
-    """Lengths of the signatures of ids, ascending; `SOURCE_LENGTHS` that fit by default."""
-    most = engine.max_source_length
-    if source_lengths is None:
-        longest = min(most, SOURCE_LENGTHS[-1])
-        return [*(each for each in SOURCE_LENGTHS if each < longest), longest]
-    lengths = sorted(set(source_lengths))
-    if not lengths or not all(isinstance(each, int) and 2 <= each <= most for each in lengths):
-        raise InputError(
-            f"`source_lengths` must be integers from 2 to {most}. "
-            f"Received: source_lengths={list(source_lengths)}."
-        )
-    return lengths
 
 
 def _contents(engine, options, ids_only):
@@ -215,13 +175,13 @@ def _contents(engine, options, ids_only):
 
 def _searches(engine, options):
     """`(name, LiteRTSearch)` for any source that the engine takes."""
-    from keras_transformer.export.litert.search import LiteRTOptions, LiteRTSearch
+    from keras_transformer.export.litert.search import LiteRTSearch
 
+    common = {"length_penalty": options["length_penalty"], "max_length": engine.max_target_length}
     sizes = {"greedy": (1, 1), "beam": (options["beam_size"], options["n_best"])}
     for name in options["searches"]:
         beam_size, n_best = sizes[name]
-        penalty, most = float(options["length_penalty"]), engine.max_target_length
-        found = LiteRTOptions(beam_size, penalty, n_best, most)
+        found = DecodingOptions(beam_size=beam_size, n_best=n_best, **common)
         yield name, LiteRTSearch(engine.model, found, engine.max_source_length)
 
 
@@ -267,3 +227,51 @@ def check_custom_ops(content: bytes, allowed: list[str]) -> None:
     found = custom_operations(content)
     if found != allowed:
         raise RuntimeError(f"The custom operations must be {allowed}. Received: {found}.")
+
+
+def verify_litert(
+    folder: str | os.PathLike,
+    engine: Any,
+    manifest: dict,
+    texts: Sequence[str] | None = None,
+) -> dict:
+    """Translates with the exported files in fresh processes, and with the live model.
+
+    Every signature is run, of ids at every length of a source. Without `texts` they are of random
+    tokens.
+
+    Raises:
+        VerificationError: A file does not load or run on its own, takes too long, or translates
+            differently.
+    """
+    texts = sample_texts(engine.source_tokenizer) if texts is None else list(texts)
+    if engine.labels is None:
+        engine = with_limits(engine, manifest)
+        bound, searches = BOUNDS[manifest["quantize"]], _verified_searches(engine, manifest, texts)
+    else:
+        bound = LABEL_BOUNDS[manifest["quantize"]]
+        batches = text_batches(texts, engine.source_tokenizer, engine.max_source_length)
+        every = [batch for batch in batches.values() if batch]
+        searches = {"labels": Search(every, {"n_best": len(engine.labels)})}
+    live = LiveAnswers(engine, manifest.get("length_penalty", 0.0))
+    with contextlib.ExitStack() as stack:
+        artifacts: dict[str, dict[str, tuple[Engine, Search]]] = {}
+        for name in (IDS_FILE, TEXT_FILE):
+            if (file := Path(folder) / name).exists():
+                tested = stack.enter_context(remote_engine(file))
+                artifacts[name] = {key: (tested, each) for key, each in searches.items()}
+        return verify(artifacts, live, bound)
+
+
+def _verified_searches(engine, manifest, texts):
+    batches = text_batches(texts, engine.source_tokenizer, engine.max_source_length)
+    every = [batches[name] for name in ("all", "too_long", "one", "none")]
+    every += [
+        fitting_texts(texts, engine.source_tokenizer, length)
+        for length in manifest["source_lengths"]
+    ]
+    common = {"length_penalty": manifest["length_penalty"]}
+    sizes = {"greedy": 1, "beam": manifest["beam_size"]}
+    return {
+        name: Search(every, {**common, "beam_size": sizes[name]}) for name in manifest["searches"]
+    }

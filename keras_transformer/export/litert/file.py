@@ -6,9 +6,9 @@ table stays one array: the products (`FULLY_CONNECTED`) and the look-up (`EMBEDD
 the same bytes with the same scale for each row. The converter's own quantization makes two tables
 of it, and turns one of them back to float at each call.
 
-A file of several signatures says most things several times: the same arrays, scales and shapes, and
-tables of tensors, operators and their options with the same content. FlatBuffers lets any number
-of places refer to one of them: what is equal is written once.
+A file of several signatures repeats arrays, scales and shapes, and tables of tensors, operators and
+their options. FlatBuffers lets any number of places refer to one table: equal content is written
+once.
 """
 
 import hashlib
@@ -223,7 +223,7 @@ class _Shared:
 
 
 def _key(value):
-    """Equal for tables with the same content."""
+    """A hashable value, equal for tables of equal content."""
     if isinstance(value, _Shared):
         return value.key
     if isinstance(value, np.ndarray):

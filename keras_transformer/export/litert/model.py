@@ -8,7 +8,7 @@ The same arithmetic as the model's own, in other operations:
   LiteRT computes in float32 whatever the weights are, so that -1e9 hides a score and overflows
   nothing;
 - no size is computed from a tensor's shape: it would make the tensors that depend on it dynamic,
-  which XNNPACK does not take. All sizes follow from those of the inputs.
+  which XNNPACK does not take. All sizes follow from the inputs' sizes.
 
 Rows are float `(batch · count, width)`: `count` of each sentence, one after the other.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.config import PAD_ID
+from keras_transformer.config import BOS_ID, PAD_ID
 
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
@@ -32,7 +32,7 @@ def array(variable) -> np.ndarray:
 
 
 def project(rows, *projections, scale: float = 1.0):
-    """Rows through projections of the same input, their outputs side by side.
+    """Projects rows several times; the outputs lie side by side.
 
     A projection is a `Dense`, or one into heads or out of them.
     """
@@ -59,7 +59,7 @@ def _by_head(rows, count, heads, width):
 
 
 def _of_each_head(layer, shared):
-    """Keys or values by head, those that heads share once for each of them."""
+    """Keys or values by head; what heads share is repeated."""
     if layer.num_kv_heads == layer.num_heads:
         return shared
     group = layer.num_heads // layer.num_kv_heads
@@ -220,3 +220,44 @@ def self_attend(block, rows, beams, store, bias):
         return attend(block.self_attention, x, beams, parts, bias)
 
     return residual(block, block.self_attention_norm, rows, self_attention)
+
+
+class LiteRTAlignment:
+    """One pass over a source and its translation, as `decoding.search.score_targets` makes it.
+
+    Args:
+        model: `Transformer` with float32 weights.
+        most: The most tokens of a source and a translation of any signature in the file.
+    """
+
+    def __init__(self, model, most: int):
+        self.model = model
+        self.source_positions = position_table(model, model.source_positions, most)
+        self.target_positions = position_table(model, model.target_positions, most)
+
+    def __call__(self, source_ids, target_ids):
+        """Int32 `(batch, source)` and `(batch, target)`, the ends included, padded with 0.
+
+        Gives `alignment`, `(batch, target, source)`: the mean of the last layer's heads.
+        """
+        model = self.model
+        source, source_bias = encode(model, source_ids, self.source_positions)
+        steps = target_ids.shape[1]
+        begin = tf.minimum(target_ids[:, :1], 0) + BOS_ID
+        read = tf.concat([begin, target_ids[:, :-1]], axis=1)
+        rows = embed_sequences(model.target_embedding, read, self.target_positions)
+        # From an input: the converter would store a constant of `steps` squared.
+        places = tf.range(steps) + tf.minimum(target_ids[0], 0)
+        after = tf.expand_dims(places, 0) - tf.expand_dims(places, 1)  # --> [query, key]
+        later = tf.cast(tf.minimum(tf.maximum(after, 0), 1), tf.float32) * HIDDEN
+        later = within_window(model.config, later[None, None], places, places)
+        *blocks, last = zip(model.decoder.blocks, source, strict=True)
+        for block, crossed in blocks:
+            rows = decoder_block(
+                block, rows, steps, lambda own: [own], [later], crossed, source_bias
+            )
+        block, (keys, _) = last
+        rows = self_attend(block, rows, steps, lambda own: [own], [later])
+        rows = normalize(block.cross_attention_norm, rows) if block.normalize_first else rows
+        (scores,) = attention_scores(block.cross_attention, rows, steps, [keys], [source_bias])
+        return {"alignment": tf.reduce_mean(tf.nn.softmax(scores), axis=1)}

@@ -9,8 +9,6 @@ pins `ai-edge-litert`.
 
 import numpy as np
 
-QUANTIZATIONS = ("none", "float16", "int8")
-
 # Smaller arrays win nothing by fewer bits.
 _LEAST_VALUES = 1024
 # The version of FULLY_CONNECTED whose float inputs are quantized by row at run time.
@@ -38,7 +36,7 @@ class GraphQuantizer:
 
         self.schema, self.model, self.graph = schema, model, graph
         self.stored, self.kind = stored, kind
-        self.done, self.masks = {}, {}
+        self.done = {}
 
     def run(self):
         codes = self.schema.BuiltinOperator
@@ -51,7 +49,6 @@ class GraphQuantizer:
                 self._quantize_look_up(operator)
             else:
                 self.graph.operators.append(operator)
-        self._shrink_masks()
 
     def _is_weight(self, place):
         values = self._constant(place)
@@ -89,36 +86,8 @@ class GraphQuantizer:
             operator.opcodeIndex = self._code("EMBEDDING_LOOKUP", 4)
             operator.builtinOptionsType, operator.builtinOptions = 0, None
 
-    def _shrink_masks(self):
-        """Arrays of zeros and one other value, such as masks, as int8: exact, in a quarter."""
-        operators, self.graph.operators = self.graph.operators, []
-        for operator in operators:
-            operator.inputs = [self._mask(each) for each in operator.inputs]
-        # First, those that make them float32 again: XNNPACK does so while it loads.
-        self.graph.operators += operators
-
-    def _mask(self, place):
-        """The index of a tensor with the same values that is made of int8 if it can be."""
-        if place not in self.masks:
-            self.masks[place] = self._as_mask(place)
-        return self.masks[place]
-
-    def _as_mask(self, place):
-        types = self.schema.TensorType
-        values = None if place < 0 else self._constant(place)
-        if values is None or values.size < _LEAST_VALUES:
-            return place
-        other = values.reshape(-1)[np.argmax(values != 0)]
-        if not np.all((values == 0) | (values == other)):
-            return place
-        small, float32 = (self._new(kind, like=place) for kind in (types.INT8, types.FLOAT32))
-        scale = np.float32([abs(other) or 1])
-        self._set_int8(small, np.sign(values), scale)
-        self._dequantize(small, float32)
-        return float32
-
     def _smaller(self, place):
-        """The index of a tensor with the same values in fewer bits."""
+        """The index of a tensor with equal values in fewer bits."""
         if place in self.done:
             return self.done[place]
         types = self.schema.TensorType

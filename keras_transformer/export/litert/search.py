@@ -13,8 +13,6 @@ a product and a few reductions goes over the vocabulary. `decoding`'s own strate
 times as long with them (192 sentences of Multi30k, 2.55 M parameters, two threads).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
@@ -33,24 +31,9 @@ from keras_transformer.export.litert.model import (
     position_table,
     within_window,
 )
+from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 
 _BLOCK = 8
-
-
-class LiteRTOptions(NamedTuple):
-    """Options that are fixed in a search, as in `DecodingOptions` and `Constraints`.
-
-    `max_length_ratio` times the tokens of a source and `max_length_margin` more are the most of a
-    translation, up to `max_length`.
-    """
-
-    beam_size: int
-    length_penalty: float
-    n_best: int
-    max_length: int
-    max_length_ratio: float = 2.0
-    max_length_margin: int = 10
-    forbidden_ids: tuple[int, ...] = (PAD_ID, BOS_ID)
 
 
 class LiteRTSearch:
@@ -58,11 +41,14 @@ class LiteRTSearch:
 
     Args:
         model: `Transformer` with float32 weights.
+        options: `beam_size`, `n_best`, `length_penalty`, `max_length`, `max_length_ratio` and
+            `banned_ids` are what is searched with; the others are not in this search.
         source_length: The most columns that the source ids of any search in the file have.
     """
 
-    def __init__(self, model, options: LiteRTOptions, source_length: int):
+    def __init__(self, model, options: DecodingOptions, source_length: int):
         self.model, self.options = model, options
+        self.forbidden_ids = [PAD_ID, BOS_ID, *options.banned_ids]
         table, projection = array(model.target_embedding.embeddings), model.output_projection
         if projection is not None:
             table = np.ascontiguousarray(array(projection.kernel).T)
@@ -77,7 +63,7 @@ class LiteRTSearch:
         source = encode(self.model, source_ids, self.source_positions)
         lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
         options = self.options
-        bounds = options.max_length_ratio, options.max_length_margin, options.max_length
+        bounds = options.max_length_ratio, LENGTH_MARGIN, options.max_length
         limits = tf.expand_dims(length_limits(lengths, *bounds), 1)
         strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits)
         return strategy.result(self._loop(strategy, source))
@@ -178,13 +164,13 @@ class LiteRTSearch:
         return position + 1, place + 1, chosen, written, new_bias, past_bias
 
     def _logits(self, rows):
-        """Logits of what may be chosen, and those of the forbidden ids, which count in the sum."""
+        """Logits of the allowed ids, and of the forbidden ids, which count in the sum."""
         if self.model.config.normalize_first:
             rows = normalize(self.model.decoder.final_norm, rows)
         # The converter would multiply the last normalization into the output matrix, which is then
         # no more the table of embeddings and is stored beside it. It does not see through this.
         rows = tf.maximum(rows, -3e38)
-        forbidden = list(self.options.forbidden_ids)
+        forbidden = self.forbidden_ids
         bias = np.zeros(len(self.output_matrix), "float32")
         bias[forbidden] = HIDDEN
         allowed = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
@@ -236,7 +222,7 @@ class LiteRTGreedy:
 
 
 class LiteRTBeam:
-    """Beam search: a list of finished hypotheses beside those alive."""
+    """Beam search: a list of finished hypotheses beside the running ones."""
 
     def __init__(self, options, limits):
         self.options, self.limits = options, limits

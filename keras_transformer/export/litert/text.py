@@ -1,14 +1,25 @@
-"""Text to text in LiteRT's graph: SentencePiece as tensorflow-text's custom operations."""
+"""Text to text or to labels in LiteRT's graph, by tensorflow-text's custom operations."""
 
 import functools
 from collections.abc import Callable
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.decoding.engine import ClassifierEngine
 from keras_transformer.errors import InputError
+from keras_transformer.export.litert.file import traced
+from keras_transformer.export.litert.model import (
+    HIDDEN,
+    array,
+    encoded_rows,
+    position_table,
+    project,
+)
+from keras_transformer.export.saved_model.batches import labelled
 from keras_transformer.text.graph import one_a_word
 from keras_transformer.text.tokenizer import SPACE, has_whole_words, parsed
 
@@ -108,6 +119,38 @@ class TextOperations:
         return tf.concat([space, rows], axis=1), tf.concat([unknown, kept], axis=1)
 
 
+def litert_function(engine: ClassifierEngine):
+    """The concrete function of a LiteRT file, with its weights as constants."""
+    model, operations = engine.model, TextOperations(engine.source_tokenizer)
+    positions = position_table(model, model.source_positions, engine.max_source_length)
+
+    def classify(text):
+        ids = operations.ids(text, engine.max_source_length)
+        length = tf.shape(ids)[1]
+        rows, _ = encoded_rows(model, ids, positions)
+        hidden = tf.reshape(rows, (-1, length, model.config.model_dim))
+        is_real = tf.expand_dims(tf.cast(ids != PAD_ID, tf.float32), 2)  # --> [batch, length, 1]
+        logits = project(_pooled(model.pooling, hidden, is_real), model.output_projection)
+        present = tf.reduce_max(is_real, axis=(1, 2))  # --> [batch], 1 or 0
+        probabilities = tf.nn.softmax(logits) * tf.expand_dims(present, 1)
+        return labelled(engine.labels, probabilities, present > 0)
+
+    return traced(classify, tf.TensorSpec((None,), tf.string, name="text"))
+
+
+def _pooled(pooling, hidden, is_real):
+    """`layers.MaskedPooling` of a text that is not blank."""
+    hiding = (1.0 - is_real) * HIDDEN
+    if pooling.mode == "max":
+        return tf.reduce_max(hidden + hiding, axis=1)
+    if pooling.mode == "mean":
+        count = tf.maximum(tf.reduce_sum(is_real, axis=1), 1.0)
+        return tf.reduce_sum(hidden * is_real, axis=1) / count
+    kernel = np.reshape(array(pooling.score.kernel), (-1,))
+    scores = tf.reduce_sum(hidden * kernel, axis=2, keepdims=True) + hiding
+    return tf.reduce_sum(tf.nn.softmax(scores, axis=1) * hidden, axis=1)
+
+
 # A search for greedy and one for beam, with two tokenizers each.
 @functools.lru_cache(maxsize=2)
 def without_needless_rules(model_bytes: bytes) -> bytes:
@@ -118,7 +161,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     others that are in none changes nothing: the piece for the unknown stands for either, and once
     for several in a row.
 
-    Takes and gives a serialized SentencePiece model. Raises `ImportError` where SentencePiece is
+    Takes and gives a serialized SentencePiece model. Raises `InputError` where SentencePiece is
     too old to list its rules; a newer one comes with the extra `litert`.
     """
     model = parsed(bytes(model_bytes))
@@ -126,7 +169,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     if not specification.precompiled_charsmap:
         return model_bytes
     if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
-        raise ImportError(
+        raise InputError(
             'A newer SentencePiece is needed: pip install "keras_transformer[litert]".'
         )
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()

@@ -2,22 +2,20 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export.classifier import classifier_readme
 from keras_transformer.export.exporter import (
     Exporter,
-    ExportReport,
-    check_no_other_options,
     check_tensorflow,
     log_duration,
     read_template,
     write_tokenizers,
 )
+from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.inputs import length_buckets
 
 CHUNK_SIZE = 32
@@ -48,7 +46,6 @@ INPUTS = {
 }
 """The type and the number of axes of each signature's inputs; the first axis is the batch."""
 
-SIGNATURES = tuple(INPUTS)
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",
     "greedy": "the best translation by greedy search, and its score",
@@ -60,61 +57,34 @@ _MEANINGS = {
 }
 
 
-def export_saved_model(
-    engine: Engine,
-    output: str | os.PathLike,
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    verification_texts: Sequence[str] | None = None,
-    overwrite: bool = False,
-    signatures: Iterable[str] = SIGNATURES,
-) -> ExportReport:
-    """Writes a SavedModel with the tokenizers inside, verified against the live model.
+class SavedModelExporter(Exporter):
+    """The format `saved_model`: a SavedModel with the tokenizers inside.
 
     Its signature `serving_default` takes `text`, string `(batch,)`, and gives `translation`,
     string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. With
     `serving_ids` a second SavedModel lies in the subfolder `ids`, from ids to ids, without
-    tensorflow-text's operations, and the tokenizers' files beside it. The folder gets its name
-    after fresh processes, through both of TensorFlow's loaders, have given the live model's
-    answers; until then, and after any failure, nothing is there.
-
-    Args:
-        engine: `ModelEngine` of a run; see `export_classifier` for a classifier's.
-        output: Path of the folder to make.
-        beam_size: Hypotheses that stay alive; 1 is greedy search. Fixed in the export.
-        length_penalty: Exponent of the GNMT length penalty. Fixed in the export.
-        verification_texts: A list of source sentences to verify with, 200 or more to be telling.
-            By default texts of random tokens of the source vocabulary.
-        overwrite: Whether an earlier export of that name is replaced.
-        signatures: Names from `SIGNATURES`; `serving_default` is always there.
-
-    Raises:
-        InputError: An option is out of range, `output` exists, or Keras runs on a backend other
-            than TensorFlow.
-        VerificationError: The export does not translate as the live model does.
+    tensorflow-text's operations, and the tokenizers' files beside it. Of a classifier it is the
+    only signature and gives `label`, string `(batch,)`, and `probabilities`, float32
+    `(batch, labels)`, in the order of `labels` in `export.json`.
     """
-    search = dict(beam_size=beam_size, length_penalty=length_penalty, signatures=signatures)
-    return SavedModelExporter().export(engine, output, verification_texts, overwrite, **search)
-
-
-class SavedModelExporter(Exporter):
-    """The format `saved_model`; a classifier has the signature `serving_default` alone."""
 
     name = "saved_model"
     version = 2
     packages = ("tensorflow", "tensorflow-text", "keras")
     template = "saved_model.md"
+    options = SavedModelOptions
 
-    def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
+    def resolve_export_options(self, engine: Any, options: SavedModelOptions) -> dict[str, Any]:
         check_tensorflow("SavedModel")
         if engine.labels is not None:
-            check_no_other_options("a classifier", options)
             return {"signatures": ["serving_default"]}
-        options = {"beam_size": 4, "length_penalty": 0.6, "signatures": SIGNATURES, **options}
-        searched = {name: options[name] for name in ("beam_size", "length_penalty")}
-        engine.translate([], **searched)  # Checks both.
-        has_attention = bool(engine.model.config.heads_of("cross"))
-        return {**searched, "signatures": check_signatures(options["signatures"], has_attention)}
+        names = list(options.signatures)
+        if "align" in names and not engine.model.config.heads_of("cross"):
+            if options.signatures != SIGNATURES:
+                rule = "The signature `align` needs attention, which the model has none of."
+                raise InputError(f"{rule} Received: signatures={names}.")
+            names.remove("align")
+        return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
         from keras_transformer.export.saved_model.batches import ROWS
@@ -124,7 +94,7 @@ class SavedModelExporter(Exporter):
         if engine.labels is None:
             signatures = Signatures(engine, **search)
         else:
-            from keras_transformer.export.classifier_graphs import LabelSignature
+            from keras_transformer.export.saved_model.signatures import LabelSignature
 
             signatures = LabelSignature(engine)
         saved = _save(engine, folder, signatures, options["signatures"])
@@ -143,11 +113,6 @@ class SavedModelExporter(Exporter):
         from keras_transformer.export.saved_model.verification import verify_saved_model
 
         return verify_saved_model(folder, engine, manifest, texts)
-
-    def readme(self, manifest: dict) -> str:
-        if "labels" in manifest:
-            return classifier_readme(manifest, "load_saved_model.md")
-        return super().readme(manifest)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         signatures, shapes = manifest["signatures"], manifest["shapes"]
@@ -174,27 +139,6 @@ def _described(specs):
         return ", ".join("·" if size is None else str(size) for size in spec["shape"])
 
     return ", ".join(f"`{name}` {spec['dtype']} [{sizes(spec)}]" for name, spec in specs.items())
-
-
-def check_signatures(names: Iterable[str], with_attention: bool = True) -> list[str]:
-    """The names in the order of `SIGNATURES`; `serving_default` is always among them.
-
-    Of a model without attention all names are all but `align`.
-
-    Raises:
-        InputError: A name is unknown, or asks for attention that the model has none of.
-    """
-    names = set(names)
-    if not with_attention and "align" in names:
-        if names != set(SIGNATURES):
-            raise InputError("The signature `align` needs attention, which the model has none of.")
-        names.remove("align")
-    for name in names:
-        if name not in INPUTS:
-            raise InputError(
-                f"`signatures` must be among {', '.join(SIGNATURES)}. Received: {name!r}."
-            )
-    return [name for name in SIGNATURES if name in {"serving_default", *names}]
 
 
 def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
@@ -299,7 +243,7 @@ def _custom_ops():
     libraries = Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
     # Loaded already: this only gives the wrappers, which are named like the operations.
     brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
-    # The wrappers' modules hold more names than those, `Any` of typing for one.
+    # The wrappers' modules hold more names, `Any` of typing for one.
     return brought - set(dir(tf.raw_ops))
 
 
@@ -312,7 +256,7 @@ def operations_in(folder: str | os.PathLike) -> set[str]:
 
 
 def _operations_of(graph):
-    # Not the list of operations in `meta_info_def`: it misses those in the body of a loop.
+    # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
     functions = {function.signature.name for function in graph.library.function}
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     return {node.op for node in nodes} - functions

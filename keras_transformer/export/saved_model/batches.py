@@ -111,6 +111,13 @@ def _least(sizes, needed):
     return tf.reduce_min(tf.boolean_mask(sizes, sizes >= needed))
 
 
+def labelled(labels, probabilities, present):
+    """The outputs of a classifier; a text that is not `present` has the label ""."""
+    best = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+    best = tf.where(present, best, len(labels))
+    return {"label": tf.gather(tf.constant([*labels, ""]), best), "probabilities": probabilities}
+
+
 def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -> dict[str, list]:
     """Writes the requests into an export.
 

@@ -6,11 +6,13 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from keras_transformer.config import check_positive
 from keras_transformer.dialog import Turns
 from keras_transformer.engine import (
     Engine,
@@ -22,25 +24,24 @@ from keras_transformer.engine import (
     with_alternatives,
 )
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.exporter import read_manifest
+from keras_transformer.export.exporter import open_export
 from keras_transformer.export.fresh_process import load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
-from keras_transformer.inputs import check_positive, in_batches, one_for_each
+from keras_transformer.inputs import in_batches, one_for_each
 from keras_transformer.options import DecodingOptions
-from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
 from keras_transformer.translation import CONTINUATION, Translation
 
 _BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
-_WANTED = {
+_FIELDS = {
     "beam_size": int,
     "length_penalty": (int, float),
     "n_best": int,
     "largest_chunk": int,
     "max_source_length": int,
+    "signatures": dict,
 }
-_OF_OLDER_VERSIONS = {"serving_default": {"inputs": ["text"], "outputs": ["translation", "score"]}}
 
 
 class SavedModelEngine(Engine):
@@ -56,7 +57,7 @@ class SavedModelEngine(Engine):
     noun = "a SavedModel"
 
     def __init__(self, folder: str | os.PathLike):
-        self.manifest = _checked_manifest(folder)
+        self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
         turns = self.manifest.get("turns")
         self.turns = None if turns is None else Turns(*turns)
         self.continues_source = self.manifest.get("kind") == "language_model"
@@ -65,9 +66,10 @@ class SavedModelEngine(Engine):
         self._folder = Path(folder)
         # Held: the signatures alone do not keep the variables alive.
         self._module = load_saved_model(folder)
-        self._signatures = _signatures(folder, self._module, self.manifest)
-        able = {"translate", *{"score", "sample", "align"} & self._signatures.keys()}
-        self.capabilities = frozenset(able)
+        found = self._module.signatures
+        self._signatures = {name: found[name] for name in self.manifest["signatures"]}
+        names: Any = self._signatures.keys()
+        self.capabilities = frozenset({"translate", *{"score", "sample", "align"} & names})
 
     def translate(
         self,
@@ -109,7 +111,7 @@ class SavedModelEngine(Engine):
             sampling=sampling,
             **{key: others.pop(key) for key in ("seed", *_OF_SAMPLING) if key in others},
         )
-        check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
         check_fixed_options(others, _BUILT_IN)
         for option in () if sampling else _OF_SAMPLING:
@@ -138,7 +140,7 @@ class SavedModelEngine(Engine):
         """
         self._need("score", "`score`")
         check_as_exported(self.manifest, "length_penalty", length_penalty)
-        check_positive("batch_size", batch_size)
+        check_positive(batch_size=batch_size)
         inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
         if len(sources) != len(targets):
             raise InputError(
@@ -251,28 +253,6 @@ def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = No
     return Translation(text.decode("utf-8"), float(row["score"]), log_probability, **more)
 
 
-def _checked_manifest(folder):
-    manifest = read_manifest(folder, ("saved_model",), _WANTED, "a SavedModel")
-    # Fields that older versions did not write may be missing; others must have their type.
-    signatures = manifest.setdefault("signatures", _OF_OLDER_VERSIONS)
-    kinds = [isinstance(manifest[name], kind) for name, kind in _WANTED.items()]
-    kinds.append(isinstance(manifest.setdefault("files", {}), dict))
-    kinds.append(isinstance(signatures, dict) and all(map(_is_signature, signatures.values())))
-    if not all(kinds):
-        raise InputError(
-            f"{os.fspath(folder)}: expected a SavedModel. "
-            f"Received: a {MANIFEST} with values of other types."
-        )
-    OwnedFolder(folder).check_digests(manifest["files"])
-    return manifest
-
-
-def _is_signature(value):
-    return isinstance(value, dict) and all(
-        isinstance(value.get(side), (dict, list)) for side in ("inputs", "outputs")
-    )
-
-
 def load_saved_model(folder: str | os.PathLike):
     """`tf.saved_model.load` with tensorflow-text's operations; an `InputError` where it fails."""
     load_operations("sentencepiece_tokenizer")
@@ -282,26 +262,10 @@ def load_saved_model(folder: str | os.PathLike):
         if not unknown:
             return tf.saved_model.load(os.fspath(folder))
         reason = f"unknown operations: {', '.join(unknown)}"
-    # The loader names no exceptions: a damaged file ends in those of protobuf, of the graph
+    # The loader names no exceptions: a damaged file ends in exceptions of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
     except Exception as error:
         reason = first_line(error)
     raise InputError(
         f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
     )
-
-
-def _signatures(folder, module, manifest):
-    """The signatures, as the manifest describes them."""
-    found, described = getattr(module, "signatures", {}), manifest["signatures"]
-    for name, each in described.items():
-        taken = found[name].structured_input_signature[1] if name in found else {}
-        given = found[name].structured_outputs if name in found else {}
-        if set(taken) != set(each["inputs"]) or not set(each["outputs"]) <= set(given):
-            raise InputError(
-                f"{os.fspath(folder)}: the signature {name} must take "
-                f"{', '.join(f'`{one}`' for one in each['inputs'])} and give "
-                f"{', '.join(f'`{one}`' for one in each['outputs'])}. "
-                f"Received: {sorted(taken)} and {sorted(given)}."
-            )
-    return {name: found[name] for name in described}

@@ -2,19 +2,22 @@
 
 import functools
 import math
+from typing import Any
 
 import tensorflow as tf
 from keras import ops
 
 from keras_transformer import masks
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding import ModelEngine, length_penalty, search
+from keras_transformer.decoding import length_penalty, search
+from keras_transformer.decoding.engine import ClassifierEngine, label_probabilities
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.export.saved_model import INPUTS
 from keras_transformer.export.saved_model.batches import (
     in_chunks,
     is_blank,
+    labelled,
     last_turns,
     longest_first,
     pad_ids,
@@ -119,12 +122,12 @@ class Signatures:
     """Traces signatures of a model.
 
     Texts of any number are tokenized, sorted by length, taken 32 at a time, and padded to few
-    shapes, for each of which XLA compiles a program. `serving_default`, `beam`, `align` and
+    shapes, and XLA compiles a program for each shape. `serving_default`, `beam`, `align` and
     `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
     gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
     """
 
-    def __init__(self, engine: ModelEngine, beam_size: int, length_penalty: float):
+    def __init__(self, engine: Any, beam_size: int, length_penalty: float):
         self._engine, self._beam_size = engine, beam_size
         self._width = engine.max_target_length
         self._continues_source = engine.continues_source
@@ -315,6 +318,26 @@ class Signatures:
         if self._continues_source:
             results["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
         return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
+
+
+class LabelSignature(Signatures):
+    """The signature of a SavedModel, with the tokenizer and the compiled model in it."""
+
+    def __init__(self, engine: ClassifierEngine):
+        super().__init__(engine, beam_size=1, length_penalty=0.0)  # No search is made.
+        self._run = with_xla(lambda ids: label_probabilities(engine.model, ids), ("int32", 2))
+
+    def _serving_default(self, text):
+        ids, labels = self._ids(text, "source"), self._engine.labels
+        present = not_blank(text, ids)
+
+        def call(chosen):
+            found = self._run(pad_ids(ids, chosen, self._source_lengths))
+            return {"probabilities": found[: tf.size(chosen)]}
+
+        nothing = {"probabilities": tf.zeros([tf.size(text), len(labels)])}
+        found = in_chunks(longest_first(present, ids.row_lengths()), call, nothing)
+        return labelled(labels, found["probabilities"], present)
 
 
 def not_blank(text, ids):

@@ -17,14 +17,20 @@ from keras_transformer.export.verification import FLOAT32, SIXTEEN_BIT, LiveAnsw
 from keras_transformer.translation import Translation
 
 # XLA compiles a program for each shape of each search, in seconds: every signature goes through
-# both loaders, and every shape of it through one.
+# both loaders, and every shape of it through one. Signatures of one search share its programs.
 _BATCHES = {
     "session": {
         **dict.fromkeys(SIGNATURES, ("one", "none")),
         "serving_default": ("too_long", "all", "none"),
-        "serving_ids": ("too_long", "one", "none"),
+        "beam": ("many", "none"),
+        "align": ("too_long", "none"),
+        "serving_ids": ("too_long", "none"),
+        IDS: ("one", "none"),
     },
-    "module": {**dict.fromkeys(SIGNATURES, ("many", "none")), "score": ("few",), "align": ("few",)},
+    "module": {
+        **dict.fromkeys((*SIGNATURES, IDS), ("many", "none")),
+        **dict.fromkeys(("score", "align"), ("few",)),
+    },
 }
 
 
@@ -64,7 +70,9 @@ def verify_saved_model(
                 artifacts[f"{name} {loader}".strip()] = {
                     each: (
                         _Signature(each, call, engine),
-                        _search(each, engine, manifest, [batches[key] for key in names[each]]),
+                        _search(
+                            each, engine, manifest, [batches[key] for key in names[name or each]]
+                        ),
                     )
                     for each in signatures
                 }

@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
+import numpy as np
+
+from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.exporter import (
     Exporter,
-    ExportReport,
     log_duration,
     write_tokenizers,
 )
@@ -22,12 +22,14 @@ from keras_transformer.export.litert.export import (
     description,
     ids_to_ids,
     resolve_search_options,
+    verify_litert,
     with_limits,
 )
 from keras_transformer.export.litert.file import convert, join, traced
-from keras_transformer.export.litert.verification import verify_litert
-from keras_transformer.export.texts import sample_texts
+from keras_transformer.export.options import WebOptions
+from keras_transformer.export.texts import fitting_texts, sample_texts
 from keras_transformer.files import file_digests
+from keras_transformer.inputs import pad
 
 SOURCE_LENGTHS = (32, 96)
 """Tokens of a source that signatures are made for, where nothing else is asked for.
@@ -50,57 +52,31 @@ _LIBRARIES = {
     "tokenizers.js": "@huggingface/tokenizers/dist/tokenizers.min.mjs",
     "LICENSE.txt": "@huggingface/tokenizers/LICENSE",
 }
+# Sum of a row's differences, mean and largest: a row's weights sum to 1, so that another row
+# differs by up to 2, however long it is. Int8 moves 0.0003 a weight of Multi30k's run, in rows of
+# about 16.
+_MOST = {"none": (1e-3, 1e-2), "float16": (1e-2, 1e-1), "int8": (5e-2, 1.0)}
 _BUILDS = [  # With relaxed SIMD and without.
     f"litert_wasm_{build}internal.{end}" for build in ("", "compat_") for end in ("js", "wasm")
 ]
 
 
-def export_web(
-    engine: Engine,
-    output: str | os.PathLike,
-    npm: str | os.PathLike | None = None,
-    quantize: Literal["none", "float16", "int8"] = "none",
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    source_lengths: Sequence[int] | None = None,
-    verification_texts: Sequence[str] | None = None,
-    overwrite: bool = False,
-) -> ExportReport:
-    """Writes a folder that any static file server serves, verified against the live model.
+class WebExporter(Exporter):
+    """The format `web`: a folder that any static file server serves.
 
     `index.html` translates what is typed, `translator.js` is an ES module for other pages; both run
-    `model_ids.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere.
-
-    Args (the others are those of `export_litert`):
-        npm: Path of the folder where npm installed `PACKAGES`, or its `node_modules`; by default
-            it is looked for in the working directory and those above.
-        source_lengths: Tokens of a source, its end included, of each signature; what is longer
-            than the largest is split. `SOURCE_LENGTHS` by default.
-
-    Raises:
-        InputError: As `export_litert`, or npm's packages are not there in the right version.
-        ImportError: As `export_litert`.
-        VerificationError: The model of the folder does not translate as the live model does.
+    `model_ids.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere. A text of more
+    tokens than the largest of `source_lengths` is split.
     """
-    options: dict[str, Any] = {"npm": npm, "quantize": quantize, "beam_size": beam_size}
-    options |= {"length_penalty": length_penalty, "source_lengths": source_lengths}
-    return WebExporter().export(engine, output, verification_texts, overwrite, **options)
-
-
-class WebExporter(Exporter):
-    """The format `web`."""
 
     name = "web"
     packages = ("ai-edge-litert", "tensorflow", "keras")
     template = "web.md"
+    options = WebOptions
 
-    def resolve_export_options(self, engine: Any, **options: Any) -> dict[str, Any]:
-        npm = options.pop("npm", None)
-        if options.get("source_lengths") is None and engine.labels is None:
-            lengths = {min(each, engine.max_source_length) for each in SOURCE_LENGTHS}
-            options["source_lengths"] = sorted(lengths)
-        resolved = resolve_search_options(engine, n_best=1, **options)
-        modules, versions = find_packages(npm)
+    def resolve_export_options(self, engine: Any, options: WebOptions) -> dict[str, Any]:
+        resolved = resolve_search_options(engine, options, SOURCE_LENGTHS, n_best=1)
+        modules, versions = find_packages(options.npm)
         return {**resolved, "npm": versions, "modules": modules}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +100,6 @@ class WebExporter(Exporter):
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        from keras_transformer.export.web.alignment import verify_alignment
-
         texts = texts or sample_texts(engine.source_tokenizer)
         report = verify_litert(folder, engine, manifest, texts)
         with log_duration("alignments verified"):
@@ -173,7 +147,7 @@ def _model(engine, options):
     """The content of the model's file, and how many tokens of a translation `align` takes."""
     import tensorflow as tf
 
-    from keras_transformer.export.web.alignment import LiteRTAlignment
+    from keras_transformer.export.litert.model import LiteRTAlignment
 
     most, lengths = engine.max_target_length, options["source_lengths"]
     # Beside each length of a source as many tokens as a search may find.
@@ -194,8 +168,8 @@ def _model(engine, options):
 
 def _write_tokenizers_for_javascript(folder, manifest):
     from keras_transformer.export.litert.text import without_needless_rules
+    from keras_transformer.export.tokenizer_json import tokenizer_json
     from keras_transformer.text import Tokenizer
-    from keras_transformer.text.tokenizer_json import tokenizer_json
 
     for name in {manifest["source_tokenizer"], manifest["target_tokenizer"]}:
         smaller = without_needless_rules(Tokenizer.load(folder / name).model_bytes)
@@ -234,3 +208,35 @@ def _described(folder):
         for name, digest in file_digests(folder).items()
     }
     return {**described, IDS_FILE: description((folder / IDS_FILE).read_bytes())}
+
+
+def verify_alignment(folder: Path, engine: Any, manifest: dict, texts: Sequence[str]) -> dict:
+    """Compares each signature with the live model on a few texts; raises as others do."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    from keras_transformer.decoding.search import score_targets
+
+    interpreter = Interpreter(str(folder / IDS_FILE))
+    report, most = {}, _MOST[manifest["quantize"]]
+    for columns, steps in manifest["align_lengths"].items():
+        chosen = fitting_texts(texts, engine.source_tokenizer, columns, 4)[1:]
+        sources = engine.source_tokenizer.tokenize(chosen, add_eos=True)
+        # Any target will do: the texts themselves.
+        targets = engine.target_tokenizer.tokenize(chosen, add_eos=True)
+        align, differences = interpreter.get_signature_runner(f"align_1x{columns}"), []
+        for source, target in zip(sources, targets, strict=True):
+            ids = [pad([source], 1, columns), pad([target[:steps]], 1, steps)]
+            found = align(source_ids=ids[0], target_ids=ids[1])["alignment"]
+            expected = np.asarray(score_targets(engine.model, *ids)[1])
+            real = np.s_[0, : len(target), : len(source)]
+            differences += np.abs(found - expected)[real].sum(axis=1).tolist()  # of each row
+        sizes = [float(each(differences or [0.0])) for each in (np.mean, np.max)]
+        if not (sizes[0] <= most[0] and sizes[1] <= most[1]):
+            raise VerificationError(
+                f"align_1x{columns}: a token's weights may differ from the live model's by "
+                f"{most[0]} in all on average, and by {most[1]} at most. "
+                f"Received: {sizes[0]:.6f} and {sizes[1]:.6f}."
+            )
+        names = "texts", "mean_difference", "largest_difference"
+        report[f"align_1x{columns}"] = dict(zip(names, (len(chosen), *sizes), strict=True))
+    return report

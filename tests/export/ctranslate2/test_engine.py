@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
-from keras_transformer.export.ctranslate2.export import export_ctranslate2
+from keras_transformer.export import export_ctranslate2
 
 pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
 pytestmark = pytest.mark.tensorflow
@@ -29,7 +29,7 @@ def live(make_engine, other_tokenizer):
 def folder(live, texts, tmp_path_factory):
     """The path of `live`, exported for CTranslate2 with beam size 3 and penalty 0.8."""
     folder = tmp_path_factory.mktemp("ctranslate2") / "model"
-    export_ctranslate2(live, folder, 3, 0.8, verification_texts=texts[:20])
+    export_ctranslate2(live, folder, texts[:20], beam_size=3, length_penalty=0.8)
     return folder
 
 

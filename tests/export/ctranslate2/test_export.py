@@ -13,8 +13,9 @@ from keras_transformer.cli import run
 from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.decoding import Constraints, Greedy, ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.export import export_ctranslate2
 from keras_transformer.export.ctranslate2 import export as ctranslate2
-from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2, export_ctranslate2
+from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 
@@ -174,7 +175,7 @@ def test_an_earlier_export_is_replaced_only_when_that_is_asked_for(
     monkeypatch.setattr(ctranslate2, "verify_ctranslate2", lambda *_, **__: {})
     output = tmp_path / "new"
     export_ctranslate2(engine, output)
-    with pytest.raises(ValueError, match="must not exist"):
+    with pytest.raises(ValueError, match="exists already"):
         export_ctranslate2(engine, output)
     (output / "README.md").write_text("old")
     export_ctranslate2(engine, output, overwrite=True)

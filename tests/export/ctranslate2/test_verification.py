@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.errors import VerificationError
+from keras_transformer.export import export_ctranslate2
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.ctranslate2.export import verify_ctranslate2
 from keras_transformer.files import file_digests
@@ -12,10 +13,10 @@ pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture(scope="module")
-def report(plain_engine, texts, tmp_path_factory):
+def report(engine, texts, tmp_path_factory):
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     folder = tmp_path_factory.mktemp("ctranslate2") / "model"
-    return ctranslate2.export_ctranslate2(plain_engine, folder, verification_texts=texts)
+    return export_ctranslate2(engine, folder, verification_texts=texts)
 
 
 def test_all_it_can_do_was_compared_and_each_file_has_its_digest(report, texts):
@@ -30,7 +31,7 @@ def test_all_it_can_do_was_compared_and_each_file_has_its_digest(report, texts):
 
 def test_other_weights_are_caught_and_nothing_is_left(make_engine, texts, tmp_path, monkeypatch):
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
-    engine = make_engine(normalize_first=True, with_xla=False)
+    engine = make_engine(normalize_first=True)
     right = ctranslate2.convert_to_ctranslate2
 
     def wrong(model, *rest, **options):
@@ -43,14 +44,14 @@ def test_other_weights_are_caught_and_nothing_is_left(make_engine, texts, tmp_pa
 
     monkeypatch.setattr(ctranslate2, "convert_to_ctranslate2", wrong)
     with pytest.raises(VerificationError, match="^ctranslate2, greedy: expected"):
-        ctranslate2.export_ctranslate2(engine, tmp_path / "new", verification_texts=texts[:20])
+        export_ctranslate2(engine, tmp_path / "new", verification_texts=texts[:20])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_int8_is_verified_by_its_bound(plain_engine, texts, tmp_path):
+def test_int8_is_verified_by_its_bound(engine, texts, tmp_path):
     pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
     options = {"quantize": "int8", "verification_texts": texts[:20]}
-    report = ctranslate2.export_ctranslate2(plain_engine, tmp_path / "new", **options)
+    report = export_ctranslate2(engine, tmp_path / "new", **options)
     assert report.manifest["quantize"] == "int8"
     assert 0 < report.verification["ctranslate2"]["greedy"]["mean_score_difference"]
 

@@ -100,10 +100,13 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"quantize": "int4"}, "one of none, float16, int8. Received: quantize='int4'"),
-        ({"source_lengths": []}, "integers from 2 to 13. Received: source_lengths=[]"),
-        ({"source_lengths": [14]}, "source_lengths=[14]"),
-        ({"source_lengths": [True]}, "source_lengths=[True]"),
+        ({"quantize": "int4"}, "one of none, float16, int8. Received: 'int4'"),
+        (
+            {"source_lengths": []},
+            "`source_lengths` must be integers of at least 2, or null. Received: ()",
+        ),
+        ({"source_lengths": [14]}, "integers from 2 to 13. Received: source_lengths=[14]"),
+        ({"source_lengths": [True]}, "integers of at least 2, or null. Received: True"),
         ({"beam_size": 0}, "`beam_size` must be a positive integer"),
         ({"n_best": 5}, "at most `beam_size`"),
         ({"length_penalty": -1.0}, "`length_penalty` must be a number of at least 0"),

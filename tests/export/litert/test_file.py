@@ -160,41 +160,5 @@ def test_small_arrays_stay_as_they_are(litert_parts, litert_table, monkeypatch):
     assert constants(join(litert_parts, "int8")).count(litert_table.tobytes()) == 1
 
 
-@pytest.fixture(scope="module")
-def masked(litert_parts):
-    """A function that adds a mask, and one that adds an array of other values."""
-    import tensorflow as tf
-
-    chance = np.random.default_rng(7)
-    mask = np.where(chance.random((ROWS, WIDTH)) < 0.5, 0.0, -1e9).astype("float32")
-    others = np.where(mask == 0, 1.0, mask).astype("float32")
-    others[0, 0] = 0.0
-
-    def function(x):
-        return {"masked": x + mask, "other": x + others, "wide": x[:, :1] + np.zeros_like(mask)}
-
-    spec = tf.TensorSpec((ROWS, WIDTH), tf.float32, name="x")
-    return mask, others, *convert([("add", traced(function, spec))])
-
-
-@pytest.mark.parametrize("quantize", ["float16", "int8"])
-def test_a_mask_is_int8_and_exact(masked, quantize):
-    mask, others, part = masked
-    content = join([part], quantize)
-    arrays = constants(content)
-    # Times a scale of 1e9.
-    assert arrays.count((-(mask != 0).astype("int8")).tobytes()) == 1
-    assert arrays.count(bytes(mask.size)) == 1
-    # Three values are no mask.
-    assert arrays.count(others.tobytes()) == 1
-    assert mask.tobytes() not in arrays
-    x = np.random.default_rng(3).normal(size=mask.shape).astype("float32")
-    found = run(content, "add", x=x)
-    np.testing.assert_array_equal(found["wide"], np.repeat(x[:, :1], WIDTH, 1))
-    np.testing.assert_array_equal(found["masked"], x + mask)
-    np.testing.assert_array_equal(found["other"], x + others)
-
-
-def test_float32_stays_float32(masked):
-    mask, _, part = masked
-    assert constants(join([part])).count(mask.tobytes()) == 1
+def test_float32_stays_float32(litert_parts, litert_table):
+    assert constants(join(litert_parts)).count(litert_table.tobytes()) == 1

@@ -3,28 +3,29 @@
 import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, as_lists, check_equal, check_varied
-from naive_search import EOS, PAD, naive_beam, naive_greedy, penalty
+from naive_search import BOS, EOS, PAD, naive_beam, naive_greedy, penalty
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import search
 from keras_transformer.export.litert.model import HIDDEN
-from keras_transformer.export.litert.search import (
-    LiteRTBeam,
-    LiteRTGreedy,
-    LiteRTOptions,
-    LiteRTSearch,
-)
+from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
+from keras_transformer.options import DecodingOptions
 
 pytestmark = pytest.mark.tensorflow
 
 SENTENCES, VOCABULARY, ROOM = 23, 11, 7
 
 
-def run(model, limits, beam_size, alpha=0.6, n_best=1, **fields):
+def options_of(beam_size, length_penalty, n_best, max_length, **others):
+    sizes = {"beam_size": beam_size, "n_best": n_best, "max_length": max_length}
+    return DecodingOptions(length_penalty=length_penalty, **sizes, **others)
+
+
+def run(model, limits, beam_size, alpha=0.6, n_best=1):
     """What a strategy finds, step by step."""
     import tensorflow as tf
 
-    options = LiteRTOptions(beam_size, alpha, n_best, ROOM, **fields)
+    options = options_of(beam_size, alpha, n_best, ROOM)
     strategy = (LiteRTGreedy if beam_size == 1 else LiteRTBeam)(
         options, np.array(limits, "int32")[:, None]
     )
@@ -33,11 +34,11 @@ def run(model, limits, beam_size, alpha=0.6, n_best=1, **fields):
     def search_by_steps():
         state, memory = strategy.begin(tf.zeros((len(limits), 1))), model.start(beam_size)
         hidden = np.zeros(model.logits.shape[2], "float32")
-        hidden[list(options.forbidden_ids)] = HIDDEN
+        hidden[[PAD, BOS]] = HIDDEN
         for position in range(ROOM):
             logits, memory = model.step(state["newest"], memory)
             rows = tf.reshape(logits, (-1, hidden.size))
-            others = tf.gather(rows, options.forbidden_ids, axis=1)
+            others = tf.gather(rows, [PAD, BOS], axis=1)
             state, parents = strategy.choose(position, state, rows + hidden, others)
             if parents is not None:
                 memory = model.reorder(memory, parents)
@@ -170,7 +171,7 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
         )
     )(ids)
     run = LiteRTSearch(
-        model, LiteRTOptions(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
+        model, options_of(beam_size, length_penalty, n_best, LIMIT, max_length_ratio=3.0), LENGTH
     )
     found = traced(run.__call__)(ids)
     shape = (len(ids), n_best, LIMIT)
@@ -184,7 +185,7 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
 
 def test_batch_mates_and_padding_change_nothing(rng):
     model, ids = make_model(rng, normalize_first=True), source_ids(rng)
-    run = traced(LiteRTSearch(model, LiteRTOptions(3, 0.6, 3, LIMIT), LENGTH + 4).__call__)
+    run = traced(LiteRTSearch(model, options_of(3, 0.6, 3, LIMIT), LENGTH + 4).__call__)
     together = run(ids)
     alone = run(np.pad(ids[1:2], ((0, 0), (0, 4))))
     np.testing.assert_array_equal(alone["ids"][0], together["ids"][1])
@@ -193,13 +194,12 @@ def test_batch_mates_and_padding_change_nothing(rng):
 
 def test_a_forbidden_id_counts_in_the_sum_and_is_never_chosen(rng):
     model, ids = make_model(rng, normalize_first=True), source_ids(rng)
-    free = LiteRTSearch(model, LiteRTOptions(1, 0.0, 1, 1, forbidden_ids=(0,)), LENGTH)(ids[:1])
+    free = LiteRTSearch(model, options_of(1, 0.0, 1, 1), LENGTH)(ids[:1])
     first = int(free["ids"][0, 0])
-    other = LiteRTSearch(model, LiteRTOptions(1, 0.0, 1, 1, forbidden_ids=(0, first)), LENGTH)(
-        ids[:1]
-    )
+    banned = options_of(1, 0.0, 1, 1, banned_ids=[first])
+    other = LiteRTSearch(model, banned, LENGTH)(ids[:1])
     logits = np.asarray(model((ids[:1], np.array([[1]]))), "float64")[0, 0]
-    logits[0], total = -np.inf, np.log(np.sum(np.exp(logits)))
-    logits[first] = -np.inf
+    total = np.log(np.sum(np.exp(logits)))
+    logits[[PAD, BOS, first]] = -np.inf
     assert int(other["ids"][0, 0]) == logits.argmax()
     assert float(other["log_probability"][0]) == pytest.approx(logits.max() - total, abs=1e-4)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.litert.verification import verify_litert
+from keras_transformer.export.litert.export import verify_litert
 
 pytestmark = pytest.mark.tensorflow
 
@@ -21,7 +21,7 @@ def test_every_search_of_every_file_was_compared_at_every_length(litert_report, 
 
 
 def test_other_weights_are_caught_in_any_number_of_bits(litert_report, make_engine, texts):
-    other = make_engine(normalize_first=True, seed=2, with_xla=False)
+    other = make_engine(normalize_first=True, seed=2)
     for quantize in ("none", "int8"):
         manifest = {**litert_report.manifest, "quantize": quantize}
         with pytest.raises(VerificationError, match="model_ids.tflite, greedy: expected"):

@@ -1,6 +1,8 @@
+import hashlib
 import json
 import math
 import shutil
+from copy import copy as copy_object
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ def copy(report, tmp_path):
     return Path(shutil.copytree(report.folder, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("batch_size", [3, 32, 100])
+@pytest.mark.parametrize("batch_size", [3, 100])
 def test_it_translates_as_the_live_engine(engine, exported, texts, batch_size):
     chosen = [*texts[:36], "", "\u3000", "\u200b\x07"]
     expected = engine.translate(chosen, beam_size=3, length_penalty=0.8, long_input="truncate")
@@ -147,34 +149,22 @@ def test_other_options_are_refused(exported, options, message):
     assert message in str(error.value)
 
 
-@pytest.fixture(scope="module")
-def older(report, exported, tmp_path_factory):
-    """As exports were before they had other signatures and digests."""
-    folder = shutil.copytree(report.folder, tmp_path_factory.mktemp("older") / "1")
-    manifest = json.loads((folder / "export.json").read_text())
-    for name in ("signatures", "files", "shapes", "warmup"):
-        del manifest[name]
-    (folder / "export.json").write_text(json.dumps(manifest | {"format_version": 1}))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(module, "load_saved_model", lambda folder: exported._module)
-        return SavedModelEngine(folder)
-
-
-def test_an_older_export_still_translates_and_says_what_it_lacks(older, exported, texts):
-    expected, received = exported.translate(texts[:3]), older.translate(texts[:3])
-    assert [each.text for each in received] == [each.text for each in expected]
-    assert all(math.isnan(each.log_probability) for each in received)
+def test_an_export_with_fewer_signatures_says_what_it_lacks(exported):
+    fewer = copy_object(exported)
+    fewer._signatures = {"serving_default": exported._signatures["serving_default"]}
+    (found,) = fewer.translate(["a man"])
+    assert found.text == exported.translate(["a man"])[0].text and math.isnan(found.log_probability)
     for options, name in (
         ({"n_best": 2}, "beam"),
         ({"sampling": True}, "sample"),
         ({"alignment": True}, "align"),
     ):
         with pytest.raises(InputError, match=f"needs the signature `{name}`"):
-            older.translate(["a man"], **options)
+            fewer.translate(["a man"], **options)
     with pytest.raises(InputError, match="`score` needs the signature `score`"):
-        older.score(["a"], ["b"])
+        fewer.score(["a"], ["b"])
     with pytest.raises(InputError, match="`beam_size` is fixed in this export, at 3"):
-        older.translate(["a man"], beam_size=1)
+        fewer.translate(["a man"], beam_size=1)
 
 
 @pytest.mark.parametrize("received", ["a man", ["a man", None], ["a man", "\ud800"]])
@@ -229,57 +219,21 @@ def rename_operation(folder):
     path.write_bytes(path.read_bytes().replace(b"SentencepieceOp", b"SentencepieceXX"))
 
 
-@pytest.mark.parametrize(
-    "damage, message",
-    [
-        (lambda folder: cut(folder / "saved_model.pb"), "incomplete or damaged"),
-        (rename_operation, "incomplete or damaged. Received: unknown operations: SentencepieceXX"),
-        (lambda folder: shutil.rmtree(folder / "variables"), "incomplete or damaged"),
-        (lambda folder: cut(next(folder.glob("variables/*.data*"))), "incomplete or damaged"),
-        (lambda folder: spoil(next(folder.glob("variables/*.data*"))), "incomplete or damaged"),
-    ],
-)
-def test_so_is_one_whose_digests_are_gone(copy, damage, message):
+def test_unknown_operations_are_named(copy):
+    rename_operation(copy)
     manifest = json.loads((copy / "export.json").read_text())
-    del manifest["files"]
+    content = (copy / "saved_model.pb").read_bytes()
+    manifest["files"]["saved_model.pb"] = hashlib.sha256(content).hexdigest()
     (copy / "export.json").write_text(json.dumps(manifest))
-    damage(copy)
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match="Received: unknown operations: SentencepieceXX") as error:
         SavedModelEngine(copy)
     assert str(error.value).startswith(f"{copy}: ") and "\n" not in str(error.value)
 
 
-def test_a_manifest_without_an_option_is_refused(copy):
-    manifest = json.loads((copy / "export.json").read_text())
-    del manifest["beam_size"]
-    (copy / "export.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match='without "beam_size"'):
-        SavedModelEngine(copy)
-
-
 @pytest.mark.parametrize(
-    "name, value",
-    [
-        ("beam_size", "4"),
-        ("files", ["saved_model.pb"]),
-        ("signatures", ["beam"]),
-        ("signatures", {"beam": {"inputs": {}}}),
-    ],
+    "name, value", [("beam_size", "4"), ("files", ["saved_model.pb"]), ("signatures", ["beam"])]
 )
 def test_a_manifest_of_other_types_is_refused(report, tmp_path, name, value):
     (tmp_path / "export.json").write_text(json.dumps({**report.manifest, name: value}))
-    with pytest.raises(InputError, match="with values of other types"):
+    with pytest.raises(InputError, match=f'"{name}" or with another type of it'):
         SavedModelEngine(tmp_path)
-
-
-def test_another_saved_model_is_refused(report, tmp_path):
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.double = tf.function(lambda x: 2 * x, [tf.TensorSpec((), tf.float32, name="x")])
-    for signatures in ({}, {"serving_default": module.double}):
-        tf.saved_model.save(module, str(tmp_path / "other"), signatures or None)
-        manifest = {**report.manifest, "files": {}}
-        (tmp_path / "other" / "export.json").write_text(json.dumps(manifest))
-        with pytest.raises(InputError, match="serving_default must take `text`"):
-            SavedModelEngine(tmp_path / "other")

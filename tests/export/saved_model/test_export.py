@@ -115,10 +115,14 @@ def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path
 @pytest.mark.slow
 def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_tokenizer, tmp_path):
     engine = make_engine(
-        other_tokenizer, dtype="mixed_bfloat16", tie_embeddings="decoder", positions="learned"
+        other_tokenizer,
+        dtype="mixed_bfloat16",
+        with_xla=True,
+        tie_embeddings="decoder",
+        positions="learned",
     )
     report = export_saved_model(
-        engine, tmp_path / "m", 1, verification_texts=["a man"], signatures=["serving_ids"]
+        engine, tmp_path / "m", ["a man"], beam_size=1, signatures=["serving_ids"]
     )
     sizes = report.manifest["source_vocabulary_size"], report.manifest["target_vocabulary_size"]
     assert sizes == (53, 47)
@@ -164,9 +168,7 @@ def test_variables_that_sessions_do_not_initialize_are_found(make_engine, tmp_pa
     # The model itself instead of its variables: the Python loader would not mind.
     monkeypatch.setattr(module, "trackable_variables", lambda model: [model])
     with pytest.raises(VerificationError, match="session: .* uninitialized"):
-        export_saved_model(
-            make_engine(), tmp_path / "model", 1, verification_texts=[], signatures=()
-        )
+        export_saved_model(make_engine(), tmp_path / "model", [], beam_size=1, signatures=())
     assert os.listdir(tmp_path) == []
 
 
@@ -177,7 +179,7 @@ def test_mistakes_are_told_before_anything_is_written(engine, tmp_path, monkeypa
         export_saved_model(engine, tmp_path / "model", signatures=["bean"])
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "thesis.txt").write_text("three years")
-    with pytest.raises(InputError, match="must not exist"):
+    with pytest.raises(InputError, match="exists already"):
         export_saved_model(engine, tmp_path / "there")
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(InputError, match="TensorFlow backend"):
@@ -189,7 +191,12 @@ def test_an_export_is_replaced_when_asked(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(SavedModelExporter, "verify", lambda *_: {})
     for length_penalty, overwrite in ((0.5, False), (0.7, True)):
         export_saved_model(
-            engine, tmp_path / "m", 1, length_penalty, overwrite=overwrite, signatures=()
+            engine,
+            tmp_path / "m",
+            beam_size=1,
+            length_penalty=length_penalty,
+            overwrite=overwrite,
+            signatures=(),
         )
         assert SavedModelEngine(tmp_path / "m").manifest["length_penalty"] == length_penalty
     assert os.listdir(tmp_path) == ["m"]

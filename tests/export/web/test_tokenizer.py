@@ -11,8 +11,8 @@ from small_corpus import PAIRS
 import keras_transformer
 from keras_transformer import Tokenizer
 from keras_transformer.data.dates import date_corpus
+from keras_transformer.export.tokenizer_json import tokenizer_json
 from keras_transformer.files import read_lines
-from keras_transformer.text.tokenizer_json import tokenizer_json
 
 STATIC = Path(keras_transformer.__file__).parent / "export" / "web" / "static"
 MULTI30K = Path(__file__).parents[3].parent / "shared" / "data" / "multi30k"

@@ -8,7 +8,7 @@ from small_corpus import PAIRS
 
 from keras_transformer import Tokenizer
 from keras_transformer.errors import VerificationError
-from keras_transformer.text.tokenizer_json import tokenizer_json, verify_tokenizer_json
+from keras_transformer.export.tokenizer_json import tokenizer_json, verify_tokenizer_json
 
 HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],

@@ -1,0 +1,105 @@
+"""Options of the export formats, declared once; imports no Keras.
+
+Error messages and `--help` are generated from the declaration.
+"""
+
+import os
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from keras_transformer.declaration import INT32, declared, inherited, option
+from keras_transformer.options import SearchDefaults
+
+QUANTIZATIONS = ("none", "float16", "int8")
+SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "serving_ids")
+_Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
+
+
+@declared
+class NoOptions:
+    """Options of `tokenizer_json`."""
+
+
+@inherited
+class _Search(SearchDefaults):
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _to_plain(cls, value: Any) -> Any:
+        """Tuples for other collections, text for paths."""
+        if isinstance(value, (list, set, frozenset)):
+            return tuple(value)
+        return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+@declared
+class SavedModelOptions(_Search):
+    """Options of `saved_model`; the search is fixed in the export."""
+
+    signatures: tuple[str, ...] = option(
+        SIGNATURES, f"Signatures beside serving_default, of {', '.join(SIGNATURES[1:])}."
+    )
+
+    @pydantic.field_validator("signatures")
+    @classmethod
+    def _check_signatures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in SIGNATURES:
+                rule = f"`signatures` must be among {', '.join(SIGNATURES)}."
+                raise ValueError(f"{rule} Received: {name!r}.")
+        return tuple(name for name in SIGNATURES if name in {"serving_default", *names})
+
+
+@inherited
+class _Quantized(_Search):
+    quantize: Literal[QUANTIZATIONS] = option(  # type: ignore[valid-type]
+        "none", "Storage of the weights; none is float32.", strict=None
+    )
+
+
+@declared
+class CTranslate2Options(_Quantized):
+    """Options of `ctranslate2`; the search is the engine's default."""
+
+
+@inherited
+class _OfLengths(_Quantized):
+    source_lengths: tuple[_Length, ...] | None = option(
+        None,
+        "Tokens of a source, EOS included, of each signature from ids; the largest is the most "
+        "that a text may have. By default 32, 64 and 128, in a browser 32 and 96.",
+        "integers of at least 2, or null",
+        min_length=1,
+    )
+
+
+@declared
+class LiteRTOptions(_OfLengths):
+    """Options of `tflite`; the search is fixed in the export."""
+
+    n_best: int | None = option(
+        None, "Hypotheses that beam search returns; all by default.", ge=1, lt=INT32
+    )
+    ids_only: bool = option(False, "Leave out the file that takes text.")
+
+
+@declared
+class WebOptions(_OfLengths):
+    """Options of `web`; the search is fixed in the export."""
+
+    npm: str | None = option(
+        None,
+        "Folder where npm installed LiteRT.js, or its `node_modules`; by default the working "
+        "directory or one above.",
+    )
+
+
+FORMATS: dict[str, type] = {
+    "saved_model": SavedModelOptions,
+    "tflite": LiteRTOptions,
+    "litert": LiteRTOptions,
+    "web": WebOptions,
+    "ctranslate2": CTranslate2Options,
+    "tokenizer_json": NoOptions,
+}
+"""The formats on the command line with their options; `litert` is another name of `tflite`."""
