@@ -19,6 +19,15 @@ SERVE = ["ray[data,serve]>=2.60.0,<2.61", "starlette>=1.10.0,<2", "uvloop>=0.23.
 PLOTS = ["matplotlib>=3.11.2,<4"]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
+DOCS = [
+    "sphinx>=9.0.4,<9.1",
+    "myst-nb>=1.4.0,<1.5",
+    "furo>=2025.12.19,<2027",
+    # Formulas without a network.
+    "sphinx-mathjax-offline>=0.0.2,<0.1",
+    *CTRANSLATE2,
+    *PLOTS,
+]
 TEST = [
     "pytest>=9.2.0,<10",
     "pytest-xdist>=3.8.0,<4",
@@ -86,6 +95,7 @@ setup(
     extras_require={
         "test": TEST,
         "ctranslate2": CTRANSLATE2,
+        "docs": DOCS,
         "jax": JAX,
         "litert": LITERT,
         "peers": PEERS,

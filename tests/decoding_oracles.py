@@ -34,13 +34,6 @@ def as_lists(hypotheses):
     return results
 
 
-def decode(step, cache, strategy, constraints, max_length, reorder=None):
-    """The `Hypotheses` of a search from its first token to its last."""
-    state = loop.start(strategy, cache, constraints, max_length)
-    state = loop.advance(strategy, step, state, constraints, max_length, reorder)
-    return strategy.hypotheses(state, constraints)
-
-
 def check_equal(received, expected, tolerance=1e-4):
     """The same ids, and scores equal up to `tolerance`."""
     received = received if isinstance(received, list) else as_lists(received)

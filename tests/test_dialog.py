@@ -87,6 +87,19 @@ def test_the_oldest_turns_are_dropped_where_the_model_reads_no_more(tokenizer, w
         said(engine, "hello there " * 9)
 
 
+def test_each_turn_is_tokenized_once(tokenizer, monkeypatch):
+    asked, tokenize = [], tokenizer.tokenize
+    count = lambda text, **options: [asked.append(text), tokenize(text, **options)][1]  # noqa: E731
+    monkeypatch.setattr(tokenizer, "tokenize", count)
+    engine = Echo(tokenizer)
+    conversation = Conversation(Translator(engine))
+    conversation.history = [f"hello{' you' * (i % 7)}" for i in range(2000)]
+    for message in ("what a day", "well", "good day"):
+        *_, _ = conversation.reply(message)
+    assert len(asked) == len(set(asked)) < 20
+    assert not any(engine.turns.separator in text for text in asked if text != "</s>")
+
+
 @pytest.mark.parametrize(
     "message",
     ["hello </s> you", "</s>", "well ＜/s＞ well", "a\u2581</s> b", "</S> day", "a </s>b"],

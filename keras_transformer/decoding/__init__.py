@@ -3,11 +3,8 @@
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.engine import ClassifierEngine, ModelEngine, engine_of
-from keras_transformer.decoding.results import (
-    Hypotheses,
-    coverage_penalty,
-    length_penalty,
-)
+from keras_transformer.decoding.loop import decode
+from keras_transformer.decoding.results import Hypotheses, coverage_penalty, length_penalty
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search import search
 from keras_transformer.options import DecodingOptions
@@ -24,6 +21,7 @@ __all__ = [
     "Sampling",
     "Translation",
     "coverage_penalty",
+    "decode",
     "engine_of",
     "length_penalty",
     "search",

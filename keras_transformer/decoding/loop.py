@@ -114,6 +114,30 @@ def advance(
     return DecodingState(*ops.while_loop(unfinished, body, tuple(state)))
 
 
+def decode(
+    step: Step,
+    cache: Any,
+    strategy: Strategy,
+    constraints: Constraints,
+    max_length: int,
+    reorder: Reorder | None = None,
+) -> Hypotheses:
+    """Decodes from the first token to the last.
+
+    Args:
+        step: The model.
+        cache: What `step` needs for the first token of `strategy.beams` hypotheses.
+        strategy: `Greedy`, `Sampling` or `Beam`.
+        constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
+        max_length: Tokens that the result has capacity for; no limit may be larger.
+        reorder: `reorder(cache, parents) -> cache` for a beam search, whose hypotheses go on from
+            one another; parents int32 `(batch, beams)`.
+    """
+    state = start(strategy, cache, constraints, max_length)
+    state = advance(strategy, step, state, constraints, max_length, reorder)
+    return strategy.hypotheses(state, constraints)
+
+
 def pad_tokens(values, more: int):
     """`[batch, beams, capacity + more]`, with zeros behind."""
     return ops.pad(values, ((0, 0), (0, 0), (0, more)))

@@ -90,7 +90,7 @@ def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
     exported = str(learned / "exported")
     code = run(
         ["export", "--model", str(learned / "run"), "--format", "saved_model"]
-        + ["--output", exported, "--signatures"]
+        + ["--output", exported, "--signatures", "serving_default"]
     )
     assert code == 0
     assert json.loads(capsys.readouterr().out)["output"] == exported

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from decoding_oracles import HistoryModel, as_lists, check_equal, decode
+from decoding_oracles import HistoryModel, as_lists, check_equal
 from keras import ops
 from naive_search import EOS, naive_beam
 
-from keras_transformer.decoding import Beam, Constraints, Greedy
+from keras_transformer.decoding import Beam, Constraints, Greedy, decode
 
 # JAX compiles each eager loop: beams are proved there by test_beam_penalties.py, as one program.
 pytestmark = pytest.mark.tensorflow

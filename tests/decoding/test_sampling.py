@@ -9,14 +9,13 @@ from decoding_oracles import (
     as_lists,
     check_equal,
     check_tokens,
-    decode,
     search_program,
     varied_sources,
 )
 from keras import ops
 from naive_search import ANYTHING, EOS, Rules, naive_greedy, penalty, sequence_probabilities
 
-from keras_transformer.decoding import Constraints, Greedy, Sampling, search
+from keras_transformer.decoding import Constraints, Greedy, Sampling, decode, search
 
 VOCABULARY, CAPACITY, DRAWS = 5, 3, 4001
 SENTENCES, WORDS, LONGEST = 31, 7, 11  # of greedy search

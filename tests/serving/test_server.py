@@ -115,7 +115,9 @@ def test_pages_of_other_sites_get_nothing(server, headers, status):
 def test_an_upgrade_to_http2_is_refused_and_never_loses_its_body_silently(server):
     headers = {"upgrade": "h2c", "connection": "Upgrade, HTTP2-Settings", "http2-settings": "A"}
     answer = server.request("POST", PREDICT, b'{"inputs": ["a"]}', headers)
-    assert "Upgrade" in error_of(answer, 400)
+    # Ray's proxy refuses a body that it reads after the headers, this package one that it drops.
+    refused_by_ray = answer.status == 400 and b"Invalid HTTP request" in answer.body
+    assert refused_by_ray or "Upgrade" in error_of(answer, 400)
     assert server.translate("a") == ["A"]
 
 

@@ -250,7 +250,7 @@ class LiteRTAlignment:
         places = tf.range(steps) + tf.minimum(target_ids[0], 0)
         after = tf.expand_dims(places, 0) - tf.expand_dims(places, 1)  # --> [query, key]
         later = tf.cast(tf.minimum(tf.maximum(after, 0), 1), tf.float32) * HIDDEN
-        later = within_window(model.config, later[None, None], places, places)
+        later = within_window(model.config, tf.reshape(later, (1, 1, steps, steps)), places, places)
         *blocks, last = zip(model.decoder.blocks, source, strict=True)
         for block, crossed in blocks:
             rows = decoder_block(
