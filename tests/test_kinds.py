@@ -207,9 +207,11 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
         sizes = [(tmp_path / name / "model.tflite").stat().st_size for name in ("int8", "tflite")]
         assert sizes[0] < 0.7 * sizes[1]
     rows = [{"text": "A dog catches a red ball."}, {"text": ""}]
-    served = Model(str(tmp_path / "saved_model"), 2, 10**6).run("serving_default", rows)
-    assert [row["label"] for row in served] == ["dog", ""]
-    assert [len(row["probabilities"]) for row in served] == [2, 2]
+    files = {"saved_model": "saved_model", "tflite": "tflite/model.tflite"}
+    for path in (tmp_path / files[format] for format in formats):
+        served = Model(str(path), 2, 10**6).run("serving_default", rows)
+        assert [row["label"] for row in served] == ["dog", ""]
+        assert [len(row["probabilities"]) for row in served] == [2, 2]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
     assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -110,11 +110,10 @@ def _translated(files, chunk_lines, engine, workers):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # An error becomes one line here.
     warnings.filterwarnings("ignore", message="`ray_remote_args`")  # There is no other way yet.
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
-    context.raise_original_map_exception = True
     # A block has one chunk, which is kept as soon as it is translated.
     context.target_max_block_size = context.target_min_block_size = 1
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -123,11 +122,17 @@ def _translated(files, chunk_lines, engine, workers):
         done = dict(zip(*file["done"], strict=True))
         every = iterate_lines(file["path"], may_be_empty=True)
         for first in itertools.count(1, chunk_lines):
-            if not (lines := list(itertools.islice(every, chunk_lines))):
+            row = {"name": file["name"], "first": first, "error": ""}
+            try:
+                lines = list(itertools.islice(every, chunk_lines))
+            except InputError as error:
+                yield {**row, "where": "", "lines": [], "error": str(error)}
+                return
+            if not lines:
                 return
             if done.get(first) != len(lines):
                 where = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
-                yield {"name": file["name"], "first": first, "where": where, "lines": lines}
+                yield {**row, "where": where, "lines": lines}
 
     chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
         read, num_cpus=0, scheduling_strategy=here, max_retries=_MOST_FAILURES
@@ -152,17 +157,23 @@ class _Worker:
         self._translator: Any = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Translates a chunk: `lines` become translations, warnings become `messages`."""
+        """Translates a chunk: `lines` become translations, warnings become `messages`.
+
+        A user's mistake becomes `error`: Ray would wrap an exception and log its traceback.
+        """
+        if row["error"]:
+            return {**row, "messages": []}
         if self._translator is None:  # An actor that raises while it starts is started for ever.
             from keras_transformer.translator import Translator
 
             self._translator = Translator.load(self._model, self._threads)
+        found: list[Any] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             try:
                 found = self._translator.translate(list(map(str, row["lines"])), **self._options)
             except InputError as error:
-                raise InputError(f"{row['where']}: {error}") from None
+                row["error"] = f"{row['where']}: {error}"
         messages = [f"{row['where']}: {each.message}" for each in caught]
         return {**row, "lines": [each.text for each in found], "messages": messages}
 
@@ -177,6 +188,8 @@ def _keep(folder, rows):
         for row in rows:
             for message in row["messages"]:
                 say(message)
+            if row["error"]:
+                raise InputError(row["error"])
             path = folder / _PARTS / row["name"] / f"{row['first']}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, "".join(one_line(text) + "\n" for text in row["lines"]))
@@ -185,12 +198,10 @@ def _keep(folder, rows):
                 reported = now
                 say(f"{lines} lines, {lines / (now - started):.0f} a second")
     except (ray.exceptions.RayError, RuntimeError) as error:
-        cause = getattr(error, "cause", None) or error
-        if isinstance(cause, InputError):
-            raise cause from None
+        cause = " ".join(str(getattr(error, "cause", None) or error).split())
         raise InputError(
             f"Workers failed {_MOST_FAILURES} times on a part of the text; translated parts stay. "
-            f"Received: {' '.join(str(cause).split())[:300]}"
+            f"Received: {cause[-300:]}"
         ) from None
     return lines
 

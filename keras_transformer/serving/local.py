@@ -207,7 +207,7 @@ def _deploy(options, version, states, again):
 
     started = time.monotonic()
     if not again:
-        say(f"version {version.number} is being loaded from {version.folder}")
+        say(f"version {version.number} is being loaded from {version.path}")
     try:
         serve.run(build(options, version, states), name=options.name, route_prefix="/")
     except Exception as error:

@@ -75,22 +75,22 @@ class Model:
     """Runs batches of a signature on what `Translator.load` returns, in any number of threads.
 
     Args:
-        folder: Path of an export.
+        path: Path of an export, or of a LiteRT file in one.
         threads: Threads that will call.
         max_answer_bytes: Longest answer.
 
     Raises:
-        InputError: The folder holds no export, or a damaged one.
+        InputError: There is no export, or a damaged one.
     """
 
-    def __init__(self, folder: str, threads: int, max_answer_bytes: int):
+    def __init__(self, path: str, threads: int, max_answer_bytes: int):
         from keras_transformer.translator import Translator
 
         self._max_answer_bytes = max_answer_bytes
         self._threads = threads
-        self.engine = Translator.load(folder, threads).engine
+        self.engine = Translator.load(path, threads).engine
         if self.engine.manifest is None:
-            raise InputError(f"{folder}: expected an export. Received: a run folder.")
+            raise InputError(f"{path}: expected an export. Received: a run folder.")
         self.signatures = signatures_of(self.engine)
 
     def run(self, name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -29,7 +29,12 @@ from keras_transformer.serving.protocol import (
     format_predict,
     shown,
 )
-from keras_transformer.serving.versions import Version, highest_version, model_name
+from keras_transformer.serving.versions import (
+    Version,
+    export_folder,
+    highest_version,
+    model_name,
+)
 
 # Label that a client may use for the version that answers.
 _STABLE = "stable"
@@ -48,7 +53,7 @@ class _Api:
     """Replica of a model; `Server` is Ray's deployment of it.
 
     Args:
-        folder: Path of an export, at one path on all nodes.
+        path: Path of an export or of a LiteRT file in one, equal on all nodes.
         number: Version of the model.
         digest: `files.digest_of` the export when it was deployed: a replica that finds other files
             does not start.
@@ -59,16 +64,16 @@ class _Api:
         InputError: The export is damaged or another one.
     """
 
-    def __init__(self, folder: str, number: int, digest: str, name: str, options: ServerOptions):
+    def __init__(self, path: str, number: int, digest: str, name: str, options: ServerOptions):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.compilation_cache import enable_compilation_cache
 
         enable_compilation_cache()
         self._number, self._name, self._options = number, name, options
-        self._model = Model(folder, options.threads, options.max_answer_bytes)
+        self._model = Model(path, options.threads, options.max_answer_bytes)
         # Not before: files that change while they are loaded are found, too.
-        if digest_of(folder) != digest:
-            raise InputError(f"{folder}: the files have changed since this version was deployed.")
+        if digest_of(export_folder(path)) != digest:
+            raise InputError(f"{path}: the files have changed since this version was deployed.")
         self._model.warm_up(options)
         more = {each.strip().lower() for each in (options.allowed_hosts or "").split(",")} - {""}
         self.hosts = None if "*" in more else {"localhost", *more}
@@ -270,11 +275,11 @@ def build(
     Raises:
         InputError: There is no such export.
     """
-    number, folder, _ = version or highest_version(options)
+    number, path, _ = version or highest_version(options)
     try:
-        digest = digest_of(folder)
+        digest = digest_of(export_folder(path))
     except OSError as error:
-        raise InputError(f"{folder}: cannot be read: {error.strerror}.") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
     scaling: dict[str, Any] = {"num_replicas": options.replicas}
     if options.replicas == "auto":
         scaling["autoscaling_config"] = {
@@ -295,4 +300,4 @@ def build(
         user_config=states or {},
         **scaling,
     )
-    return deployment.bind(folder, number, digest, model_name(options), options)
+    return deployment.bind(path, number, digest, model_name(options), options)

@@ -10,10 +10,13 @@ from keras_transformer.serving.options import ServerOptions
 
 
 class Version(NamedTuple):
-    """A version of a model: number, absolute path of the export, sizes and times of its files."""
+    """A version of a model: number, absolute path of the export, sizes and times of its files.
+
+    The path is a folder, or a LiteRT file in an export's folder.
+    """
 
     number: int
-    folder: str
+    path: str
     stamp: tuple
 
 
@@ -24,8 +27,9 @@ def find_versions(options: ServerOptions) -> list[Version]:
     has the number in its name, or 1.
     """
     path = Path(os.path.abspath(options.model))
-    if (path / MANIFEST).is_file():
-        return [_version(int(path.name) if _is_number(path.name) else 1, path)]
+    if (export_folder(path) / MANIFEST).is_file():
+        name = export_folder(path).name
+        return [_version(int(name) if _is_number(name) else 1, path)]
     exports = [each.parent for each in path.glob(f"*/{MANIFEST}") if _is_number(each.parent.name)]
     found = sorted((_version(int(each.name), each) for each in exports), reverse=True)
     return [each for each in found if options.version in (None, each.number)]
@@ -45,20 +49,26 @@ def _is_number(name):
     return name.isascii() and name.isdecimal()
 
 
-def _version(number, folder):
+def _version(number, path):
     stamp = []
-    for path in sorted(folder.rglob("*")):
+    for each in sorted(export_folder(path).rglob("*")):
         try:
-            status = path.stat()
+            status = each.stat()
         except OSError:
             continue
-        stamp.append((str(path), status.st_size, status.st_mtime_ns))
-    return Version(number, str(folder), tuple(stamp))
+        stamp.append((str(each), status.st_size, status.st_mtime_ns))
+    return Version(number, str(path), tuple(stamp))
+
+
+def export_folder(path: str | os.PathLike) -> Path:
+    """Returns the folder of an export that is named by its folder or by a file in it."""
+    path = Path(path)
+    return path.parent if path.is_file() else path
 
 
 def model_name(options: ServerOptions) -> str:
     """Returns the model's name in the addresses: by default that of the folder of its versions."""
-    path = Path(os.path.abspath(options.model))
+    path = export_folder(os.path.abspath(options.model))
     inside = (path / MANIFEST).is_file() and _is_number(path.name)
     name = (path.parent if inside else path).name
     return options.name or "".join("_" if sign in "/:?#%" else sign for sign in name) or "model"

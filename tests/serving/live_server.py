@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -118,6 +119,13 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
         "files": {"saved_model.pb": hashlib.sha256(graph).hexdigest()},
     }
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))
+
+
+def free_port():
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Client:

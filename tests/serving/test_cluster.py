@@ -9,7 +9,7 @@ import time
 
 import pytest
 import yaml
-from live_server import Client
+from live_server import Client, free_port
 
 ray = pytest.importorskip("ray")
 
@@ -32,8 +32,8 @@ def test_the_examples_pass_rays_schema_and_are_one_configuration():
     ServerOptions(**application.args)
 
 
-def client(prefix="", name="light"):
-    return Client(8631, f"{prefix}/v1/models/{name}")
+def client(cluster, prefix="", name="light"):
+    return Client(cluster.port, f"{prefix}/v1/models/{name}")
 
 
 @pytest.fixture(autouse=True)
@@ -46,17 +46,19 @@ def nothing_is_left(request):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two nodes on this machine; the second has the resource "second"."""
+    """Two nodes on this machine, with Ray's proxy at `port` of the first."""
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 4, "include_dashboard": True, "dashboard_port": 8269},
-    )
+    dashboard = free_port()
+    head = {"include_dashboard": True, "dashboard_port": dashboard}
+    head["dashboard_agent_listen_port"] = free_port()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, **head})
     cluster.second = cluster.add_node(num_cpus=4)
+    cluster.port, cluster.dashboard = free_port(), f"http://127.0.0.1:{dashboard}"
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
-    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": 8631})
+    http = {"host": "127.0.0.1", "port": cluster.port}
+    serve.start(proxy_location="HeadOnly", http_options=http)
     yield cluster
     serve.shutdown()
     ray.shutdown()
@@ -71,24 +73,25 @@ def test_two_applications_of_one_model_live_side_by_side(cluster, light):
     for name in ("one", "two"):
         bound = build_app(options(light, "light"))
         serve.run(bound, name=name, route_prefix=f"/{name}")
-        client(f"/{name}").wait(client(f"/{name}").is_ready)
-    first = client("/one").translate("a man runs.", "")
-    assert first == client("/two").translate("a man runs.", "") and first[1] == ""
+        client(cluster, f"/{name}").wait(client(cluster, f"/{name}").is_ready)
+    first = client(cluster, "/one").translate("a man runs.", "")
+    assert first == client(cluster, "/two").translate("a man runs.", "") and first[1] == ""
     serve.delete("one")
-    assert client("/two").translate("a man runs.") == first[:1]
-    assert client().get("/one/healthz").status == 404
+    assert client(cluster, "/two").translate("a man runs.") == first[:1]
+    assert client(cluster).get("/one/healthz").status == 404
 
 
 def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
     bound = build_app(options(light, "light", replicas=2, replica_cpus=3))  # One a node.
     serve.run(bound, name="spread", route_prefix="/")
-    client().wait(client().is_ready)
+    server = client(cluster)
+    server.wait(server.is_ready)
     statuses, stop = [], threading.Event()
 
     def ask():
         while not stop.is_set():
             body = {"inputs": {"text": ["two dogs sleeps in the park."]}}
-            statuses.append(client().predict(body).status)
+            statuses.append(server.predict(body).status)
             if statuses[-1] != 200:
                 time.sleep(1)  # Retry-After
 
@@ -99,7 +102,7 @@ def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
     cluster.remove_node(cluster.second, allow_graceful=False)
     killed = len(statuses)
     # Until Ray has noticed, requests still go to the dead node.
-    client().wait(lambda: len(statuses) > killed + 80 and set(statuses[-80:]) == {200})
+    server.wait(lambda: len(statuses) > killed + 80 and set(statuses[-80:]) == {200})
     stop.set()
     for each in asking:
         each.join()
@@ -116,7 +119,7 @@ def test_serve_deploy_deploys_the_config_file_and_another_version_of_it(cluster,
     for number in ("1", "2"):
         (models / number).symlink_to(light)
     config = yaml.safe_load((EXAMPLES / "config.yaml").read_text())
-    config["http_options"] = {"host": "127.0.0.1", "port": 8631}
+    config["http_options"] = {"host": "127.0.0.1", "port": cluster.port}
     config["proxy_location"] = "HeadOnly"
     (application,) = config["applications"]
     more = {"model": str(models), "replicas": 1, "replica_cpus": 0}
@@ -125,10 +128,10 @@ def test_serve_deploy_deploys_the_config_file_and_another_version_of_it(cluster,
         application["args"]["version"] = version
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
         command = [pathlib.Path(sys.executable).parent / "serve", "deploy"]
-        command += ["--address", "http://127.0.0.1:8269", tmp_path / "config.yaml"]
+        command += ["--address", cluster.dashboard, tmp_path / "config.yaml"]
         finished = subprocess.run(command, capture_output=True, text=True)
         assert finished.returncode == 0, finished.stderr
-        server = client(name="translator")
+        server = client(cluster, name="translator")
 
         def answers(version=version, server=server):
             number = f'"{version}"'.encode()

@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 import pytest
-from live_server import Client, Server, processes_below, save_model
+from live_server import Client, Server, free_port, processes_below, save_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -143,9 +143,7 @@ def nginx(server, tmp_path):
     if shutil.which("nginx") is None:
         pytest.skip("needs nginx: apt-get install nginx-light")
     conf = pathlib.Path(__file__).parents[2] / "export" / "ray_serve" / "nginx.conf"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = "".join(f"{each}_temp_path {tmp_path}/{each};" for each in folders)
     text = conf.read_text().replace("127.0.0.1:8501", f"127.0.0.1:{server.port}")
