@@ -18,7 +18,12 @@ from pathlib import Path
 from keras_transformer.errors import InputError, say
 from keras_transformer.owned_folder import held_folder
 from keras_transformer.serving.options import LocalOptions, ServerOptions
-from keras_transformer.serving.versions import find_versions, highest_version, model_name
+from keras_transformer.serving.versions import (
+    Version,
+    find_versions,
+    highest_version,
+    model_name,
+)
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
@@ -176,7 +181,7 @@ def _is_local(host):
 
 def _deploy_versions(options, local, addresses):
     """Deploys the highest version that can be, and later ones as they appear, until a signal."""
-    refused: dict[tuple, str] = {}  # messages
+    refused: dict[Version, str] = {}  # messages
     answering = deployed = seen = None
     while True:
         versions = find_versions(options)
@@ -185,10 +190,10 @@ def _deploy_versions(options, local, addresses):
         wanted = next((each for each in versions if each not in refused), None)
         if wanted is None and answering is None:
             raise InputError(next(iter(refused.values()), f"{options.model} has vanished."))
-        states = {str(each.number): ["END", refused.get(each, "")] for each in versions}
-        if wanted is None or not settled or (wanted, states) == deployed:
+        if wanted in (None, deployed) or not settled:
             time.sleep(local.poll_seconds)
             continue
+        states = {str(each.number): ["END", refused.get(each, "")] for each in versions}
         if error := _deploy(options, wanted, states, wanted == answering):
             refused[wanted] = error
             deployed = None  # What answers is what Ray is to restart and scale again.
@@ -196,7 +201,7 @@ def _deploy_versions(options, local, addresses):
         if answering is None:
             for each in addresses:
                 say(each)
-        answering, deployed = wanted, (wanted, states)
+        answering = deployed = wanted
 
 
 def _deploy(options, version, states, again):
