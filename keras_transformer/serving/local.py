@@ -214,10 +214,16 @@ def _deploy(options, version, states, again):
     if not again:
         say(f"version {version.number} is being loaded from {version.path}")
     try:
-        serve.run(build(options, version, states), name=options.name, route_prefix="/")
+        application = build(options, version, states)
+        serve.run(application, name=options.name, route_prefix="/")
     except Exception as error:
-        # The last of a chain of tracebacks, each inside the other, has the cause.
-        message = " ".join([str(error), *_CAUSE.findall(str(error))][-1].split())[:500]
+        message = str(error)
+        if not isinstance(error, InputError):
+            # A chain of tracebacks, each inside the other: the last one has the cause.
+            with contextlib.suppress(Exception):  # A signal may have ended Ray.
+                told = serve.status().applications[options.name].deployments["Server"].message
+                message = [message, *_CAUSE.findall(told)][-1]
+        message = " ".join(message.split())[:500]
         say(f"version {version.number} is refused: {message}")
         return message
     if not again:
