@@ -1,12 +1,24 @@
 """Settings of the site: `pip install ".[docs]" && python -m sphinx docs docs/_build`."""
 
+import pathlib
+import sys
+
 import keras_transformer
+
+# The extension beside this file, and what measures: pages of it are executed in their own folder.
+sys.path[:0] = [str(pathlib.Path(__file__).parent / "_ext")]
 
 project = "keras_transformer"
 version = release = keras_transformer.__version__
 author = copyright = "the authors of keras_transformer"
 
-extensions = ["myst_nb", "sphinx-mathjax-offline"]
+extensions = [
+    "myst_nb",
+    "sphinx-mathjax-offline",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "declarations",
+]
 exclude_patterns = ["_build", "jupyter_execute", ".jupyter_cache"]  # made by the build
 html_theme = "furo"
 html_title = "keras_transformer"
@@ -17,3 +29,12 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+# Docstrings are Google's, with `code` between single backticks.
+default_role = "literal"
+napoleon_use_ivar = True  # `Attributes` of a docstring, beside the members themselves
+napoleon_custom_sections = [("Call arguments", "params_style")]
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_inherit_docstrings = False  # Keras' words about `call` say nothing of a layer of ours.
+python_maximum_signature_line_length = 90

@@ -1,6 +1,5 @@
 """What an engine is given: checked, and turned into ids."""
 
-import doctest
 import warnings
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from naive_search import EOS
 from test_engine import NumberTokenizer
 
-from keras_transformer import inputs
 from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import (
@@ -267,10 +265,6 @@ def test_a_sentence_that_does_not_fit_is_an_error_of_one_line(text):
     message = str(error.value)
     assert "\n" not in message and "must fit" in message
     assert "48 characters" in message and f"{long[:40]!r}." in message
-
-
-def test_the_example_holds():
-    assert doctest.testmod(inputs).failed == 0
 
 
 @pytest.mark.parametrize("text", ["." * 100_000 + "a", ".)" * 50_000, "。" * 100_000 + "a"])

@@ -55,7 +55,7 @@ class Attention(LayerOfProjections):
     Example:
 
     >>> attention = Attention("additive", units=8)
-    >>> attention(keras.ops.ones((2, 1, 4)), keras.ops.ones((2, 5, 6))).shape
+    >>> tuple(attention(keras.ops.ones((2, 1, 4)), keras.ops.ones((2, 5, 6))).shape)
     (2, 1, 6)
     """
 

@@ -178,7 +178,7 @@ class EncoderBlock(Block):
     Example:
 
     >>> block = EncoderBlock(intermediate_dim=32, num_heads=2, dropout=0.1)
-    >>> block(keras.ops.ones((3, 5, 16))).shape
+    >>> tuple(block(keras.ops.ones((3, 5, 16))).shape)
     (3, 5, 16)
     """
 
@@ -253,7 +253,7 @@ class DecoderBlock(Block):
     Example:
 
     >>> block = DecoderBlock(intermediate_dim=32, num_heads=2)
-    >>> block(keras.ops.ones((3, 5, 16)), keras.ops.ones((3, 7, 16))).shape
+    >>> tuple(block(keras.ops.ones((3, 5, 16)), keras.ops.ones((3, 7, 16))).shape)
     (3, 5, 16)
     """
 

@@ -80,7 +80,7 @@ class MultiHeadAttention(LayerOfProjections):
 
     >>> attention = MultiHeadAttention(num_heads=2, key_dim=8)
     >>> sequence = keras.ops.ones((3, 5, 16))
-    >>> attention(sequence, sequence, use_causal_mask=True).shape
+    >>> tuple(attention(sequence, sequence, use_causal_mask=True).shape)
     (3, 5, 16)
     """
 

@@ -77,7 +77,7 @@ class RecurrentTranslator(SequenceModel):
 
     >>> model = RecurrentTranslator(RecurrentConfig(vocabulary_size=100, model_dim=32))
     >>> ids = keras.ops.ones((2, 7), dtype="int32")
-    >>> model((ids, ids)).shape
+    >>> tuple(model((ids, ids)).shape)
     (2, 7, 100)
     """
 

@@ -43,7 +43,7 @@ class Transformer(SourceSide, TargetSide):
 
     >>> model = Transformer.from_preset("transformer_tiny", vocabulary_size=100)
     >>> ids = keras.ops.ones((2, 7), dtype="int32")
-    >>> model((ids, ids)).shape
+    >>> tuple(model((ids, ids)).shape)
     (2, 7, 100)
     """
 
@@ -135,7 +135,7 @@ class LanguageModel(TargetSide):
     Example:
 
     >>> config = LanguageModelConfig(vocabulary_size=100, model_dim=32, num_heads=2)
-    >>> LanguageModel(config)(keras.ops.ones((2, 7), dtype="int32")).shape
+    >>> tuple(LanguageModel(config)(keras.ops.ones((2, 7), dtype="int32")).shape)
     (2, 7, 100)
     """
 
@@ -191,7 +191,7 @@ class Classifier(SourceSide):
     Example:
 
     >>> model = Classifier(ClassifierConfig(vocabulary_size=100, target_vocabulary_size=6))
-    >>> model(keras.ops.ones((2, 7), dtype="int32")).shape
+    >>> tuple(model(keras.ops.ones((2, 7), dtype="int32")).shape)
     (2, 1, 6)
     """
 

@@ -1,0 +1,46 @@
+"""The site's sources: docstring examples run, and the reference names what there is."""
+
+import contextlib
+import doctest
+import importlib
+import io
+import pathlib
+import re
+
+import pytest
+
+from keras_transformer import cli
+from keras_transformer.config import CONFIGURATIONS
+from keras_transformer.export.options import FORMATS
+
+ROOT = pathlib.Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+WITH_EXAMPLES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted((ROOT / "keras_transformer").rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_examples_of_docstrings_give_what_they_show(module):
+    failed, attempted = doctest.testmod(importlib.import_module(module))
+    assert attempted and not failed
+
+
+def test_the_reference_shows_every_command():
+    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+        cli.run(["--help"])
+    commands = re.findall(r"^    (\w+)  ", shown.getvalue(), flags=re.MULTILINE)
+    page = (REFERENCE / "commands.md").read_text(encoding="utf-8")
+    assert len(commands) > 5
+    assert re.findall(r"^```{command} (\w+)$", page, flags=re.MULTILINE) == commands
+
+
+def test_the_reference_has_a_table_of_every_declaration():
+    page = (REFERENCE / "options.md").read_text(encoding="utf-8")
+    shown = set()
+    for module, name in re.findall(r"^```{declared} ([\w.]+):(\w+)$", page, flags=re.MULTILINE):
+        shown.add(getattr(importlib.import_module(module), name))
+    with_options = {each for name, each in FORMATS.items() if name != "tokenizer_json"}
+    assert {*CONFIGURATIONS.values(), *with_options} <= shown
