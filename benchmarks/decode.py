@@ -2,7 +2,7 @@
 
     pip install ".[peers]"
     python -m benchmarks.decode --batch-sizes 1 32
-    python -m benchmarks.decode --model RUN --source FILE
+    python -m benchmarks.decode --model RUN --source FILE --exports FOLDER...
 
 Random sentences, each forced to the same number of steps; with `--model` and `--source`, a text
 with a trained run. Each engine's settings are tried first, and the fastest is taken. A table on
@@ -22,7 +22,7 @@ import keras
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.engines import choose_engines
+from benchmarks.engines import Artifact, choose_engines
 from keras_transformer.commands.arguments import Row, add_options
 from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.decoding import DecodingOptions
@@ -55,9 +55,10 @@ _OPTIONS: tuple[Row, ...] = (
         "engines",
         [str],
         "NAME",
-        "of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, keras_hub, with --model also "
-        "saved_model and ctranslate2_export; default: those installed",
+        "of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, keras_hub; default: those "
+        "installed",
     ),
+    ("exports", [str], "PATH", "exports of the run, to be measured beside it, with --model"),
     ("model", str, "RUN", "a run folder, with --source; default: a preset"),
     ("source", str, "FILE", "the text to translate with --model; default: random sentences"),
     ("length_penalty", float, "A", "with --model; default: the recipe's"),
@@ -131,12 +132,13 @@ def benchmark_corpus(
     rounds: int = 5,
     threads: int = 2,
     engines: Sequence[str] | None = None,
+    exports: Sequence[str | os.PathLike] = (),
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Sentences per second of each engine on a text, tokenization included; as `benchmark_decode`.
 
     Blank lines are left out. The batch size is a part of each engine's setting; the length penalty
-    is the recipe's by default.
+    is the recipe's by default. `exports` of the run take part under the names of their folders.
     """
     from keras_transformer.training import RunFolder
 
@@ -151,8 +153,9 @@ def benchmark_corpus(
     DecodingOptions(beam_size, length_penalty)  # Checks both.
     measure.use_threads(threads)
     text_engine, trials = folder.engine(), {}
-    for name, engine in chosen.items():
-        made = engine(text_engine.model, text_engine)
+    made_engines = {name: engine(text_engine.model, text_engine) for name, engine in chosen.items()}
+    made_engines |= {os.path.basename(path): Artifact(path, threads) for path in exports}
+    for name, made in made_engines.items():
         calls = {
             _words({"batch_size": size, **setting}): functools.partial(translate, size)
             for setting in made.settings(threads, len(sentences))
@@ -162,7 +165,8 @@ def benchmark_corpus(
         trials[name] = measure.at_its_best(calls)
         log(f"{name}: {trials[name].setting}")
     rows = [_row(trials, rounds, len(sentences), beam_size)]
-    report = measure.environment_info(text_engine.model.config, rounds, threads, chosen, absent)
+    config = text_engine.model.config
+    report = measure.environment_info(config, rounds, threads, made_engines, absent)
     asked = {"run": str(run_folder), "source": str(source_file), "length_penalty": length_penalty}
     return {**asked, "unit": "sentences", **report, "rows": rows}
 

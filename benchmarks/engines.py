@@ -201,43 +201,22 @@ class CTranslate2Int8(CTranslate2):
     note = "weights and activations of the products in int8: not the same arithmetic as ours"
 
 
-class Exported:
-    """A format of `export`, loaded by `Translator.load` as its users load it."""
+class Artifact:
+    """An export in any format, loaded by `Translator.load` as its users load it."""
 
     package = "keras_transformer"
-    function = "export_saved_model"
-    note = "this package's SavedModel, verified and loaded by `Translator.load`"
+    note = "an export, loaded by `Translator.load`"
 
-    def __init__(self, model, text_engine):
-        self._text_engine = text_engine
-        self._folder = tempfile.TemporaryDirectory()
+    def __init__(self, path, threads):
+        self._translator = Translator.load(path, threads=threads)
 
     def settings(self, threads, batch):
         return [{}]
 
     def of_text(self, sentences, beam_size, length_penalty):
-        from keras_transformer import export
-
-        path = f"{self._folder.name}/export"
-        export_it = getattr(export, self.function)
-        asked = {"beam_size": beam_size, "length_penalty": length_penalty}
-        export_it(self._text_engine, path, **asked, verification_texts=sentences[:200])
-        translator = Translator.load(path)
-
-        def translate(batch_size):
-            found = translator.translate(sentences, batch_size=batch_size, **asked)
-            return [each.text for each in found]
-
-        return translate
-
-
-class ExportedCTranslate2(Exported):
-    """The folder of `export --format ctranslate2`: CTranslate2's search, ranked by our penalty."""
-
-    package = "ctranslate2"
-    extra = "ctranslate2"
-    function = "export_ctranslate2"
-    note = "this package's CTranslate2 export, verified and loaded by `Translator.load`"
+        options = dict(beam_size=beam_size, length_penalty=length_penalty)
+        translate = functools.partial(self._translator.translate, sentences, **options)
+        return lambda batch_size: [each.text for each in translate(batch_size=batch_size)]
 
 
 class KerasHubBart:
@@ -296,8 +275,6 @@ ENGINES: dict[str, Any] = {
     "ctranslate2": CTranslate2,
     "ctranslate2_int8": CTranslate2Int8,
     "keras_hub": KerasHubBart,
-    "saved_model": Exported,
-    "ctranslate2_export": ExportedCTranslate2,
 }
 
 

@@ -44,7 +44,7 @@ def workers_of(process):
             continue
         if entry.isdigit():
             parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-            if b"MapWorker(MapBatches(_Worker))" in title:
+            if b"ray::MapWorker" in title:
                 found.append(int(entry))
 
     def is_below(pid):

@@ -24,7 +24,7 @@ from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.saved_model import SavedModelExporter
 from keras_transformer.export.saved_model.verification import verify_saved_model
 from keras_transformer.models import model_of
-from keras_transformer.serving.replica import Model
+from keras_transformer.serving.model import Model
 from keras_transformer.training import Recipe, RunFolder
 
 SOURCES = [source for source, _ in PAIRS]
@@ -206,10 +206,12 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
         assert evaluated(tmp_path / "int8", labelling, capsys)["accuracy"] == 1.0
         sizes = [(tmp_path / name / "model.tflite").stat().st_size for name in ("int8", "tflite")]
         assert sizes[0] < 0.7 * sizes[1]
-    texts = {"text": ["A dog catches a red ball.", ""]}
-    served = Model(str(tmp_path / "saved_model"), 2, 10**6).run("serving_default", texts)
-    assert [row["label"] for row in served] == ["dog", ""]
-    assert [len(row["probabilities"]) for row in served] == [2, 2]
+    rows = [{"text": "A dog catches a red ball."}, {"text": ""}]
+    files = {"saved_model": "saved_model", "tflite": "tflite/model.tflite"}
+    for path in (tmp_path / files[format] for format in formats):
+        served = Model(str(path), 2, 10**6).run("serving_default", rows)
+        assert [row["label"] for row in served] == ["dog", ""]
+        assert [len(row["probabilities"]) for row in served] == [2, 2]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
     assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

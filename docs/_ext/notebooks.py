@@ -3,8 +3,8 @@
 import pathlib
 
 import nbformat
-from myst_parser.config.main import MdParserConfig
 from myst_nb.core.read import read_myst_markdown_notebook
+from myst_parser.config.main import MdParserConfig
 
 _FOLDER = "notebooks"
 _INSTALL = """\

@@ -9,7 +9,7 @@ _GROUPS = {
     "host": "where",
     "name": "model",
     "replicas": "processes and batches",
-    "max_queue": "limits",
+    "max_ongoing": "limits",
 }
 
 
@@ -42,6 +42,9 @@ def _add_options(command):
 
 
 def _serve(options):
-    from keras_transformer.serving.local import main_options, serve
+    from keras_transformer.serving import LocalOptions, ServerOptions
+    from keras_transformer.serving.local import serve_here
 
-    serve(*main_options({"model": options.model, **given(options, "model")}))
+    values = {"model": options.model, **given(options, "model")}
+    local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}
+    serve_here(ServerOptions(**values), LocalOptions(**local))

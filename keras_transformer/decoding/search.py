@@ -113,16 +113,18 @@ class Search:
         """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
 
         Attention costs as much as its capacity. A loop is entered, and the cache padded for it,
-        only if a sentence has not ended in the loop before.
+        only if a sentence has not ended in the loop before. A single sentence begins with 64: it
+        pays more for a second loop, to load and to run, than for attention.
 
         Args:
             capacity: Most tokens of a hypothesis, the last axis of the result.
             longest: Upper bound of a traced `capacity`.
         """
-        sizes = [FIRST_CAPACITY]
+        first = FIRST_CAPACITY * (2 if self._arguments.source_ids.shape[0] == 1 else 1)
+        sizes = [first]
         while sizes[-1] < (capacity if longest is None else longest):
             sizes.append(2 * sizes[-1])
-        state = self.begin(_smaller(FIRST_CAPACITY, capacity))
+        state = self.begin(_smaller(first, capacity))
         if not hasattr(state.cache, "extended"):
             sizes, state = [capacity], self.begin(capacity)
         return self._run_loops(state, [_smaller(size, capacity) for size in sizes])

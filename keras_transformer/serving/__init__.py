@@ -1,8 +1,7 @@
 """Serving an export over HTTP: an application of Ray Serve (extra `serve`).
 
-`app.py` builds the application: `frontend.py` speaks HTTP (`protocol.py`) and makes batches
-(`batcher.py`), `replica.py` holds what `Translator.load` returns. `local.py` starts Ray on this
-machine and deploys the application there.
+`server.py` is an application of one deployment: HTTP (`protocol.py`), batches (`batcher.py`) and
+the engine (`model.py`) in one process. `local.py` starts Ray on this machine and deploys it there.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from keras_transformer.serving.options import LocalOptions, ServerOptions
 if TYPE_CHECKING:
     from ray.serve import Application
 
-__all__ = ["LocalOptions", "ServerOptions", "build_app", "serve"]
+__all__ = ["LocalOptions", "ServerOptions", "build_app"]
 
 
 def build_app(options: ServerOptions) -> "Application":
@@ -22,13 +21,6 @@ def build_app(options: ServerOptions) -> "Application":
         InputError: There is no export at `options.model`.
     """
     # Late: Ray reads its settings while it is imported.
-    from keras_transformer.serving.app import build
+    from keras_transformer.serving.server import build
 
     return build(options)
-
-
-def serve(options: ServerOptions, local: LocalOptions | None = None) -> None:
-    """Serves an export on this machine until SIGTERM or SIGINT; see `local.serve`."""
-    from keras_transformer.serving.local import serve as run
-
-    run(options, local or LocalOptions())

@@ -5,33 +5,45 @@ from typing import Any, Literal
 import pydantic
 
 from keras_transformer.declaration import checked, option
-from keras_transformer.errors import InputError
-
-_NOT_IN_A_NAME = set("/:?#%")
 
 
-def _count(default, meaning, least=1, most=None):
+def _number(default, meaning, least, most=None):
     # Not strict: `serve run … threads=4` hands over text.
     return option(default, meaning, ge=least, le=most, strict=None)
 
 
+def _count(default, meaning):
+    return _number(default, meaning, 1)
+
+
 def _seconds(default, meaning):
-    return option(default, meaning, ge=0.001, strict=None)
+    return _number(default, meaning, 0.001)
 
 
-class ServerOptions(pydantic.BaseModel):
+class _Options(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    def __init__(self, **values: Any):
+        with checked(type(self)):
+            super().__init__(**values)
+
+
+class ServerOptions(_Options):
     """Options of a server.
 
     Raises:
         InputError: A value is out of range.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
-
     model: str
-    name: str | None = option(None, "the model's name in the addresses, by default its folder's")
-    version: int | None = option(
-        None, "the number of the version to serve, by default the highest", ge=0, strict=None
+    name: str | None = option(
+        None,
+        "the model's name in the addresses, by default its folder's",
+        expected="a part of an address, without /:?#%",
+        pattern="^[^/:?#%]+$",
+    )
+    version: int | None = _number(
+        None, "the number of the version to serve, by default the highest", 0
     )
     allowed_hosts: str | None = option(
         None,
@@ -39,34 +51,35 @@ class ServerOptions(pydantic.BaseModel):
         "default localhost and numeric addresses",
     )
 
-    replicas: int | Literal["auto"] = option(
-        1, "processes that hold the model; auto: Ray scales them with the load", strict=None
+    replicas: pydantic.PositiveInt | Literal["auto"] = option(
+        1,
+        "processes that hold the model; auto: Ray scales them with the load",
+        expected="a positive integer, or auto",
+        strict=None,
     )
     max_replicas: int = _count(4, "most processes with replicas=auto")
-    replica_cpus: float = option(
+    replica_cpus: float = _number(
         0.0,
         "CPUs that Ray reserves for a replica; 0 reserves none, so that a new version loads beside "
         "the old one",
-        ge=0,
-        strict=None,
+        0,
     )
-    frontends: int = _count(1, "processes that parse requests and make batches")
-    threads: int = _count(2, "threads of a replica")
+    threads: int = _count(2, "threads of a replica, and batches that it runs at once")
     max_batch_size: int = _count(32, "most sentences in a batch")
-    batch_wait_ms: float = option(
-        10.0,
-        "most milliseconds that a sentence waits for others if a replica is free",
-        ge=0,
-        strict=None,
+    batch_wait_ms: float = _number(
+        10.0, "most milliseconds that a sentence waits for others if a thread is free", 0
     )
-    warm_up_tokens: int = _count(
+    warm_up_tokens: int = _number(
         48, "sources up to so many tokens are compiled before a replica is ready", 0
     )
     warm_up_signatures: str = option(
         "serving_default", "signatures that are compiled then, with commas between them"
     )
 
-    max_queue: int = _count(1000, "most sentences that wait; more are rejected with 429")
+    max_ongoing: int = _count(
+        256, "most requests that a replica holds at once; more wait in Ray's proxy"
+    )
+    max_queue: int = _count(1000, "most requests that wait there; more are rejected with 503")
     max_body_bytes: int = _count(
         1 << 20, "longest request in bytes; a longer one is rejected with 413"
     )
@@ -78,42 +91,17 @@ class ServerOptions(pydantic.BaseModel):
         60.0, "seconds after which a batch has hung: its requests get 504, its process is replaced"
     )
 
-    def __init__(self, **values: Any):
-        with checked(type(self)):
-            super().__init__(**values)
-        if isinstance(self.replicas, int) and self.replicas < 1:
-            rule = "`replicas` must be a positive integer, or auto."
-            raise InputError(f"{rule} Received: replicas={self.replicas!r}.")
-        if self.max_sentences > self.max_queue:
-            raise InputError(
-                "`max_sentences` must be at most `max_queue`, or a request could never be taken. "
-                f"Received: max_sentences={self.max_sentences!r}, max_queue={self.max_queue!r}."
-            )
-        if self.name is not None and (not self.name or set(self.name) & _NOT_IN_A_NAME):
-            raise InputError(
-                f"`name` must be a part of an address, without /:?#%. Received: name={self.name!r}."
-            )
 
-
-class LocalOptions(pydantic.BaseModel):
+class LocalOptions(_Options):
     """Options of `keras-transformer serve` beside those of the application.
 
     Raises:
         InputError: A value is out of range.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
-
     host: str = option("127.0.0.1", "address to listen on, 0.0.0.0 for every network")
-    port: int = _count(8501, "port to listen on, 0 for a free one", 0, 65535)
-    metrics_port: int = _count(
+    port: int = _number(8501, "port to listen on, 0 for a free one", 0, 65535)
+    metrics_port: int = _number(
         0, "port of Ray's metrics for Prometheus, on every address; 0 for a free one", 0, 65535
     )
-    drain_timeout: float = _seconds(
-        60.0, "seconds that a server told to stop has for what it accepted"
-    )
     poll_seconds: float = _seconds(1.0, "how often the folder is looked at for a new version")
-
-    def __init__(self, **values: Any):
-        with checked(type(self)):
-            super().__init__(**values)

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from benchmarks.engines import ENGINES, choose_engines
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.config import BOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
+from keras_transformer.export import export_ctranslate2
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 
@@ -125,23 +127,28 @@ def source(tmp_path):
     return path
 
 
-def test_a_trained_run_is_measured_side_by_side(run, source):
-    engines = ["ours", "litert_int8", "ctranslate2", "ctranslate2_export"]
+def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
+    exports = []
+    if importlib.util.find_spec("ctranslate2"):
+        exports.append(tmp_path / "exported")
+        export_ctranslate2(run.engine(), exports[0], beam_size=1, length_penalty=0.0)
+    engines = ["ours", "litert_int8", "ctranslate2"]
     options = {"beam_size": 1, "batch_sizes": [4, 16], "rounds": 2, "engines": engines}
+    options["exports"] = exports
     report = benchmark_corpus(run.path, source, **options)
     chosen, not_installed = choose_engines(engines, of_text=True)
     assert report["not_installed"] == not_installed
     (row,) = report["rows"]
-    assert list(row["engines"]) == list(chosen)
+    assert list(row["engines"]) == [*chosen, *(path.name for path in exports)]
     assert row["sentences"] == 9
     assert report["length_penalty"] == 0.0
     for name, engine in row["engines"].items():
         assert engine["setting"] in engine["tried"]
         assert {each.split(",")[0] for each in engine["tried"]} == {"batch_size=4", "batch_size=16"}
-        settings = {"ours": 2, "ctranslate2_export": 1}.get(name, 3)
+        settings = {"ours": 2, "exported": 1}.get(name, 3)
         assert len(engine["tried"]) == 2 * settings
         assert len(engine["seconds"]) == 2
-    for name in {"ctranslate2", "ctranslate2_export"} & chosen.keys():
+    for name in {"ctranslate2", "exported"} & row["engines"].keys():
         assert row["engines"][name]["same"] == 1
     if "litert_int8" in chosen:
         assert row["engines"]["litert_int8"]["same"] > 0

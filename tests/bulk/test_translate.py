@@ -13,7 +13,7 @@ import pytest
 from live_server import processes_below, save_model
 
 from keras_transformer.bulk import translate_corpus
-from keras_transformer.bulk.translate import Output, _fingerprint, read_chunks
+from keras_transformer.bulk.translate import _fingerprint, _join, _locked, _parts
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -33,44 +33,37 @@ TEXTS = {
 }
 
 
-RUN = ["recipe.yaml", "source_tokenizer.model", "target_tokenizer.model", "model.keras"]
-EXPORT = ["export.json", "saved_model.pb", "variables/variables.index", "assets/source.model"]
-OTHERS = ["model_ids.tflite", "model.tflite", "model.bin", "shared_vocabulary.json", "ids/x.pb"]
-
-
 def write(folder, name, content):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(content)
 
 
-@pytest.mark.parametrize("changed", [*RUN, *EXPORT, *OTHERS])
-def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_path, changed):
-    for name in [*RUN, *EXPORT, *OTHERS]:
-        write(tmp_path / "model", name, "before")
-    before = _fingerprint(str(tmp_path / "model"))
-    of_file = _fingerprint(str(tmp_path / "model" / "model.tflite"))
-    (tmp_path / "copy").symlink_to(tmp_path / "model")
-    assert _fingerprint(str(tmp_path / "copy")) == before
-    write(tmp_path / "model", changed, "after")
-    assert _fingerprint(str(tmp_path / "model")) != before
-    assert _fingerprint(str(tmp_path / "model" / "model.tflite")) != of_file
+DECIDING = "recipe.yaml model.keras export.json saved_model.pb variables/variables.index assets/m"
+LOGS = "history.csv metrics.json samples.txt .model.partial.keras checkpoints/1.keras"
 
 
-def test_a_job_is_the_same_one_when_its_run_only_logs(tmp_path):
-    for name in RUN:
-        write(tmp_path, name, "before")
-    before = _fingerprint(str(tmp_path))
-    for name in ("history.csv", "metrics.json", "samples.txt", ".model.partial.keras"):
-        write(tmp_path, name, "1")
-    for name in ("checkpoints/epoch-0001.keras", "tensorboard/train/events"):
-        write(tmp_path, name, "1")
-    assert _fingerprint(str(tmp_path)) == before
+def test_a_job_is_another_one_when_a_file_that_decides_the_answer_changes(tmp_path):
+    model = tmp_path / "model"
+    for name in f"{DECIDING} {LOGS}".split():
+        write(model, name, "before")
+    (tmp_path / "link").symlink_to(model)
+    found = [_fingerprint(str(model))]
+    for name in LOGS.split():
+        write(model, name, "after")
+        assert _fingerprint(str(tmp_path / "link")) == found[0]
+    for name in DECIDING.split():
+        write(model, name, "after")
+        found.append(_fingerprint(str(model)))
+    assert len(set(found)) == len(found)
+    assert _fingerprint(str(model / "saved_model.pb")) == found[-1]
 
 
 def write_lines(folder):
-    for name, lines in TEXTS.items():
-        write(folder, name, "".join(line + "\n" for line in lines))
-    return [str(folder / name) for name in TEXTS]
+    """Paths of the texts, one of them packed, with a mark and other line ends."""
+    write(folder, "a.txt", "".join(line + "\n" for line in TEXTS["a.txt"]))
+    content = "\ufeff" + "\r\n".join(TEXTS["b.txt"])
+    (folder / "b.txt.gz").write_bytes(gzip.compress(content.encode()))
+    return [str(folder / name) for name in ("a.txt", "b.txt.gz")]
 
 
 def wait(running, condition):
@@ -97,14 +90,14 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
             )
 
     first = start(workers=1)
-    wait(first, lambda: list(output.glob(".parts/0/[0-9]*.txt")))
-    done = len(list(output.glob(".parts/0/[0-9]*.txt")))
+    wait(first, lambda: list(output.glob(".parts/a.txt/[0-9]*.txt")))
+    done = len(list(output.glob(".parts/a.txt/[0-9]*.txt")))
     # A second command may not translate into the folder.
     with pytest.raises(InputError, match="out: another command translates into this"):
         translate_corpus(model, inputs, output, chunk_lines=4)
     os.kill(processes_below(first.pid, b"ray::MapWorker")[0], signal.SIGKILL)
     # Its chunk is done again by another worker, then the command itself is killed.
-    wait(first, lambda: len(list(output.glob(".parts/0/[0-9]*.txt"))) > done)
+    wait(first, lambda: len(list(output.glob(".parts/a.txt/[0-9]*.txt"))) > done)
     first.kill()
     first.communicate(timeout=600)
     assert not (output / "a.txt").exists()
@@ -119,7 +112,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     assert again["lines_translated"] == 0
     # Another model is another job.
     write(model, "export.json", "{}")
-    with pytest.raises(InputError, match="another job: its model differs"):
+    with pytest.raises(InputError, match="another job"):
         translate_corpus(model, inputs, output, chunk_lines=4)
 
 
@@ -144,15 +137,6 @@ def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tm
         assert says in run.stderr.splitlines()[-1]
 
 
-def test_chunks_are_the_lines_in_order(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\n\nfour\x0cx\nfive")
-    assert list(read_chunks(str(path), 2)) == [["one", "two"], ["", "four\x0cx"], ["five"]]
-    packed = tmp_path / "a.txt.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(read_chunks(str(packed), 2)) == list(read_chunks(str(path), 2))
-
-
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "in.txt"
@@ -160,77 +144,51 @@ def source(tmp_path):
     return path
 
 
-def test_a_file_appears_whole_when_its_last_part_is_there(tmp_path, source):
-    with Output(tmp_path / "out", [str(source)], {"model": "m"}) as output:
-        output.write(0, 1, ["C"])
-        assert output.parts(0) == ([1], [1]) and not output.is_done(0)
-    again = Output(tmp_path / "out", [str(source)], {"model": "m"})
-    again.write(0, 0, ["A", "B\nb"])
-    assert again.parts(0) == ([0, 1], [2, 1])
-    again.finish(0, 2)
-    assert again.is_done(0)
-    assert (tmp_path / "out" / "in.txt").read_text() == "A\nB b\nC\n"
-    again.clean()
-    left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {".lock", "bulk.json", "in.txt"}
-
-
-@pytest.mark.parametrize("damaged", [b"", b"A\nB", b"\0\0\0\0"])
-def test_a_part_that_does_not_end_with_a_line_is_none(tmp_path, source, damaged):
-    with Output(tmp_path / "out", [str(source)], {"model": "m"}) as output:
-        output.write(0, 0, ["A", ""])
-        assert output.parts(0) == ([0], [2])
-        (part,) = (tmp_path / "out").glob(".parts/*/*.txt")
-        part.write_bytes(damaged)
-        assert output.parts(0) == ([], [])
-
-
-def test_a_folder_whose_job_was_not_written_to_its_end_is_begun_again(
-    tmp_path, source, monkeypatch
-):
-    class Killed(BaseException):
-        """Ends a command where it stands: nothing is put right afterwards."""
-
-    def kill(*names):
-        raise Killed
-
-    arguments = tmp_path / "out", [str(source)], {"model": "m"}
-    with monkeypatch.context() as context, pytest.raises(Killed):
-        context.setattr(os, "replace", kill)
-        context.setattr(pathlib.Path, "unlink", lambda *_, **__: None)
-        Output(*arguments)
-    assert any((tmp_path / "out").iterdir()) and not (tmp_path / "out" / "bulk.json").exists()
-    for _ in range(2):
-        with Output(*arguments) as output:
-            assert not output.is_done(0)
+def test_parts_become_a_file_in_order_and_a_damaged_one_is_none(tmp_path):
+    for first, texts in (1, "A\nB\n"), (11, "D\n"), (3, "C\n"):
+        write(tmp_path, f".parts/in.txt/{first}.txt", texts)
+    assert sorted(zip(*_parts(tmp_path, "in.txt"), strict=True)) == [(1, 2), (3, 1), (11, 1)]
+    _join(tmp_path, "in.txt")
+    assert (tmp_path / "in.txt").read_text() == "A\nB\nC\nD\n"
+    for damaged in (b"", b"A\nB", b"\0\0\0\0"):
+        (tmp_path / ".parts" / "in.txt" / "1.txt").write_bytes(damaged)
+        assert sorted(_parts(tmp_path, "in.txt")[0]) == [3, 11]
 
 
 @pytest.mark.parametrize("name", ["bulk.json", "bulk.json.gz", ".parts", ".b.partial.txt", ".gz"])
 def test_an_input_named_as_the_folders_own_files_is_refused(tmp_path, name):
     (tmp_path / name).write_text("a\n")
     with pytest.raises(InputError, match="must not be bulk.json nor begin with a point"):
-        Output(tmp_path / "out", [str(tmp_path / name)], {})
+        translate_corpus(tmp_path, [tmp_path / name], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_options_are_the_same_job_again_whatever_json_makes_of_them(tmp_path, source):
-    job = {"options": {"banned_ids": (5, 7), "logit_bias": {11: -1.0}}}
-    for _ in range(2):
-        Output(tmp_path / "out", [str(source)], job)
-    with pytest.raises(InputError, match="fit for JSON.*set"):
-        Output(tmp_path / "new", [str(source)], {"options": {"banned_ids": {5}}})
-
-
 def test_another_job_does_not_mix_with_what_is_there(tmp_path, source):
-    Output(tmp_path / "out", [str(source)], {"model": "m"})
-    with pytest.raises(InputError, match="its model differs"):
-        Output(tmp_path / "out", [str(source)], {"model": "n"})
-    source.write_text("a\nb\n")
-    with pytest.raises(InputError, match="its inputs differs"):
-        Output(tmp_path / "out", [str(source)], {"model": "m"})
+    output = tmp_path / "out"
+
+    def start(*inputs, output=output, **options):
+        return translate_corpus(tmp_path / "model", inputs, output, **options)
+
+    write(tmp_path / "model", "export.json", "{}")
+    # Killed before it had written its job: begun again.
+    write(output, ".bulk.partial.json", "{")
+    with _locked(output, {}):
+        with pytest.raises(InputError, match="out: another command translates into this"):
+            start(source)
+    (output / "bulk.json").unlink()
+    empty = tmp_path / "empty"
+    for _ in range(2):
+        assert start(output=empty, banned_ids=(5, 7), logit_bias={11: -1.0})["files"] == 0
+    with pytest.raises(InputError, match="another job, whose model, options or inputs differ"):
+        start(output=empty, banned_ids=(5,))
+    write(tmp_path / "model", "export.json", "{ }")
+    with pytest.raises(InputError, match="another job"):
+        start(output=empty, banned_ids=(5, 7), logit_bias={11: -1.0})
+    with pytest.raises(InputError, match="another job"):
+        start(source, output=empty)
     with pytest.raises(InputError, match="expected an empty folder"):
-        Output(tmp_path, [str(source)], {})
+        start(source, output=tmp_path)
     with pytest.raises(InputError, match="in.txt twice"):
-        Output(tmp_path / "new", [str(source), str(source) + ".gz"], {})
+        start(source, f"{source}.gz")
     with pytest.raises(InputError, match="none: cannot be read"):
-        Output(tmp_path / "new", [str(tmp_path / "none")], {})
+        start(tmp_path / "none")

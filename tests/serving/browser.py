@@ -47,7 +47,7 @@ class Browser:
         self.complaints = []  # of the page's console, once `Runtime` and `Log` are enabled
 
     def call(self, method, **parameters):
-        """What a command of the protocol gives."""
+        """Returns the result of a command of the protocol."""
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
@@ -78,7 +78,7 @@ class Browser:
         self.wait(lambda: self.evaluate("location.href") == url)
 
     def type(self, text):
-        """As a keyboard does, into what has the focus."""
+        """Types into what has the focus."""
         self.call("Input.insertText", text=text)
 
     def press_enter(self):

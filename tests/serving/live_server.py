@@ -18,8 +18,9 @@ LIMITS = {
     "max-sentences": 50,
     "max-text-bytes": 2000,
     "max-answer-bytes": 200_000,
-    "max-queue": 60,
-    "request-timeout": 60,
+    "max-ongoing": 24,
+    "max-queue": 10,
+    "request-timeout": 30,
     "poll-seconds": 0.2,
     "warm-up-tokens": 3,
     "max-batch-size": 8,
@@ -120,40 +121,25 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))
 
 
-class Server:
-    """`keras-transformer serve` in a process of its own."""
+def free_port():
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
-    def __init__(self, path, log, **options):
-        self.path, self._log = path, log
-        arguments = [f"--{name}={value}" for name, value in {**LIMITS, **options}.items()]
-        package = pathlib.Path(__file__).parents[2]
-        with open(log, "wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "keras_transformer", "serve", f"--model={path}", "--port=0"]
-                + arguments,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                env={**os.environ, "PYTHONPATH": str(package)},
-                process_group=0,
-            )
-        self.port = self._started()
-        # Processes of Ray, by which a test sees that none is left.
-        self.known = processes_below(self.process.pid, b"")
 
-    @property
-    def log(self):
-        return pathlib.Path(self._log).read_text(errors="replace")
+class Client:
+    """Asks a server.
 
-    def _started(self):
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if "http://" in self.log:
-                address = self.log.split("http://")[1].split("/")[0]
-                self.port = int(address.rpartition(":")[2])
-                self.wait(lambda: self.get("/readyz").status == 200)
-                return self.port
-            time.sleep(0.1)
-        raise AssertionError(f"no server: {self.log[-3000:]}")
+    Args:
+        port: Its port on this machine.
+        url: Path of the model below it.
+    """
+
+    log = ""
+
+    def __init__(self, port, url="/v1/models/toy"):
+        self.port, self.url = port, url
 
     def wait(self, condition, seconds=300):
         deadline = time.monotonic() + seconds
@@ -179,10 +165,15 @@ class Server:
     def get(self, path):
         return self.request("GET", path)
 
-    def predict(self, body, where="/v1/models/toy:predict"):
+    def predict(self, body, place=""):
         if not isinstance(body, bytes):
             body = json.dumps(body).encode("utf-8")
-        return self.request("POST", where, body)
+        return self.request("POST", f"{self.url}{place}:predict", body)
+
+    def is_ready(self):
+        with contextlib.suppress(OSError):
+            return self.request("GET", self.url.split("/v1/")[0] + "/readyz").status == 200
+        return False
 
     def translate(self, *texts):
         """The translations of texts; an error is an assertion's."""
@@ -190,12 +181,45 @@ class Server:
         assert answer.status == 200, answer.body
         return answer.json["outputs"]["translation"]
 
-    def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+class Server(Client):
+    """`keras-transformer serve` in a process of its own."""
+
+    def __init__(self, path, log, **options):
+        self.path, self._log = path, log
+        arguments = [f"--{name}={value}" for name, value in {**LIMITS, **options}.items()]
+        package = pathlib.Path(__file__).parents[2]
+        with open(log, "wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "keras_transformer", "serve", f"--model={path}", "--port=0"]
+                + arguments,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, "PYTHONPATH": str(package)},
+                process_group=0,
+            )
+        super().__init__(self._started())
+        # Processes of Ray, by which a test sees that none is left.
+        self.known = processes_below(self.process.pid, b"")
+
+    @property
+    def log(self):
+        return pathlib.Path(self._log).read_text(errors="replace")
+
+    def _started(self):
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if "http://" in self.log:
+                address = self.log.split("http://")[1].split("/")[0]
+                port = int(address.rpartition(":")[2])
+                self.wait(Client(port).is_ready)
+                return port
+            time.sleep(0.1)
+        raise AssertionError(f"no server: {self.log[-3000:]}")
 
     def replicas(self):
         """Process ids of the replicas."""
-        return processes_below(self.process.pid, b"ServeReplica:toy:Replica")
+        return processes_below(self.process.pid, b"ServeReplica:toy:Server")
 
     def stop(self):
         """SIGTERM; the exit code and what was written to stdout."""

@@ -1,19 +1,17 @@
 """TensorFlow Serving's JSON: requests that are taken, refused, and forms of answers."""
 
-import gc
 import json
 import math
-import time
 
 import pytest
 
 from keras_transformer.serving.protocol import (
+    Parser,
     Predict,
     Rejection,
     Signature,
     Tensor,
     format_predict,
-    parse_predict,
 )
 
 TEXT, NUMBER = Tensor("string"), Tensor("float32")
@@ -23,77 +21,71 @@ SIGNATURES = {
 }
 
 
-def parse(body, most=50):
-    return parse_predict(body, SIGNATURES, most, 2000)
+def parse(body):
+    return Parser(SIGNATURES, max_sentences=50, max_text_bytes=2000).parse(body)
 
 
-def test_rows_and_columns_become_columns():
+def test_rows_and_columns_become_rows():
     row = parse(b'{"instances": ["ab", {"b64": "Y2Q="}]}')
-    assert row == Predict("serving_default", {"text": ["ab", "cd"]}, 2, True)
-    assert parse(b'{"instances": [{"text": "ab"}]}').columns == {"text": ["ab"]}
-    assert not parse(b'{"inputs": ["ab"]}').by_row
+    assert row == Predict("serving_default", [{"text": "ab"}, {"text": "cd"}], True)
+    assert parse(b'{"instances": [{"text": "ab"}]}').rows == [{"text": "ab"}]
+    assert parse(b'{"inputs": ["ab"]}') == Predict("serving_default", [{"text": "ab"}], False)
     named = parse(b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [3]}}')
-    assert named.columns == {"text": ["a"], "seed": [3]}
-    assert parse(b'{"signature_name": "", "inputs": ["a\\u0000b"]}').columns["text"] == ["a\0b"]
+    assert named.rows == [{"text": "a", "seed": 3}]
+    assert parse(b'{"signature_name": "", "inputs": ["a\\u0000b"]}').rows == [{"text": "a\0b"}]
 
 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"", "empty"),
+        (b"", "EOF"),
         (b"{", "JSON Parse error"),
-        (b'{"inputs": ["\xff"]}', "UTF-8"),
+        (b'{"inputs": ["\xff"]}', "unicode"),
         (b'{"inputs": ["a\x00b"]}', "JSON Parse error"),
-        (b"[" * 100_000, "nested"),
+        (b"[" * 100_000, "recursion"),
         (b'{"inputs": ' + b"[" * 5000 + b"]" * 5000 + b"}", ""),
         (b'{"inputs": ' + b"9" * 5000 + b"}", "JSON Parse error"),
         (b"[1]", "not object"),
-        (b'{"inputs": ["a"], "instances": ["a"]}', "only one"),
+        (b'{"inputs": ["a"], "instances": ["a"]}', "one of the keys"),
         (b'{"signature_name": "x", "inputs": ["a"]}', "serving_default"),
-        (b'{"signature_name": 5, "inputs": ["a"]}', "string"),
-        (b'{"texts": ["a"]}', "Missing"),
-        (b'{"inputs": {"txt": ["a"]}}', "Missing named input: text"),
-        (b'{"instances": [{"txt": "a"}]}', "keys must be equal to: text"),
-        (b'{"instances": ["a", {"text": "a"}]}', "at item 1"),
+        (b'{"signature_name": 5, "inputs": ["a"]}', "5 not found"),
+        (b'{"texts": ["a"]}', "one of the keys"),
+        (b'{"inputs": {"txt": ["a"]}}', "object of the inputs: text"),
+        (b'{"instances": [{"txt": "a"}]}', "0, text: field required"),
+        (b'{"instances": [{"text": "a", "more": 1}]}', "0, more: extra inputs"),
         (b'{"instances": []}', "No values"),
         (b'{"instances": "a"}', "list"),
         (b'{"inputs": "a"}', "list"),
         (b'{"inputs": [5]}', "string"),
         (b'{"inputs": [["a"]]}', "string"),
         (b'{"inputs": [null]}', "string"),
-        (b'{"inputs": ["\\ud800"]}', "surrogate"),
+        (b'{"inputs": ["\\ud800"]}', "escape"),
         (b'{"inputs": [{"b64": "?"}]}', "base64"),
-        (b'{"inputs": [{"b64": "/w=="}]}', "UTF-8"),
-        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [1.5]}}', "int32"),
-        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [true]}}', "int32"),
-        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [2147483648]}}', "int32"),
+        (b'{"inputs": [{"b64": "/w=="}]}', "utf-8"),
+        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [1.5]}}', "integer"),
+        (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [true]}}', "integer"),
+        (
+            b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [2147483648]}}',
+            "2147483648",
+        ),
         (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [1, 2]}}', "same"),
-        (b'{"signature_name": "sample", "inputs": ["a"]}', "multiple"),
+        (b'{"signature_name": "sample", "inputs": ["a"]}', "object of the inputs: text, seed"),
     ],
 )
 def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
     with pytest.raises(Rejection) as caught:
         parse(body)
-    assert caught.value.status == 400 and "\n" not in caught.value.message
-    assert says.lower() in caught.value.message.lower()
+    assert caught.value.status == 400 and "\n" not in str(caught.value)
+    assert says.lower() in str(caught.value).lower()
 
 
 @pytest.mark.parametrize(
-    ("values", "says"), [(["a"] * 51, "At most 50 sentences"), (["ä" * 1001], "At most 2000 bytes")]
+    ("values", "says"), [(["a"] * 51, "At most 50 sentences"), (["ä" * 1001], "at most 2000 bytes")]
 )
 def test_a_request_beyond_a_limit_is_413(values, says):
     with pytest.raises(Rejection, match=says) as caught:
         parse(json.dumps({"inputs": values}).encode())
     assert caught.value.status == 413
-
-
-def test_a_legal_mebibyte_is_read_in_a_tenth_of_a_second():
-    body = b'{"inputs": [' + b",".join([b"[]"] * (2**20 // 3)) + b"]}"
-    kept = [[] for _ in range(300_000)]  # The garbage collector has something to look at.
-    started = time.perf_counter()
-    with pytest.raises(Rejection, match="At most 50 sentences"):
-        parse(body)
-    assert time.perf_counter() - started < 0.2 and gc.isenabled() and kept
 
 
 def test_an_answer_has_tensorflow_servings_form():

@@ -1,6 +1,7 @@
 """The live server: protocol, limits, versions, death of processes, shutdown."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import time
 import urllib.request
 
 import pytest
-from live_server import Server, processes_below, save_model
+from live_server import Client, Server, free_port, processes_below, save_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -70,11 +71,11 @@ def test_status_and_metadata_have_tensorflow_servings_form(server):
 def test_other_addresses_are_errors_of_one_line(server):
     error_of(server.get("/v1/models/other"), 404)
     error_of(server.get("/v1/models/toy/versions/7"), 404)
-    error_of(server.predict({"inputs": ["a"]}, "/v1/models/toy/versions/7:predict"), 404)
-    error_of(server.predict({"inputs": ["a"]}, "/v1/models/toy/labels/new:predict"), 404)
-    error_of(server.predict({}, "/v1/models/toy:classify"), 400)
+    error_of(server.predict({"inputs": ["a"]}, "/versions/7"), 404)
+    error_of(server.predict({"inputs": ["a"]}, "/labels/new"), 404)
+    error_of(server.request("POST", "/v1/models/toy:classify", b"{}"), 400)
     assert "Malformed" in error_of(server.get(PREDICT), 400)
-    error_of(server.get("/nothing"), 404)
+    assert error_of(server.get("/nothing"), 404)
     error_of(server.predict(b"{"), 400)
     assert server.get("/healthz").body == b"ok\n"
     assert server.request("HEAD", "/").status == 200
@@ -99,6 +100,7 @@ def test_too_large_a_request_is_refused_at_once(server):
     [
         ({"host": "localhost:1"}, 200),
         ({"host": "evil.example"}, 403),
+        ({"host": "[evil"}, 403),
         ({"origin": "http://evil.example"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-origin", "origin": "http://own.example"}, 200),
@@ -119,6 +121,63 @@ def test_an_upgrade_to_http2_is_refused_and_never_loses_its_body_silently(server
     assert server.translate("a") == ["A"]
 
 
+def send_trailers(port):
+    """Sends a chunked request with 40 MB of trailers, or as many as are taken."""
+    head = f"POST {PREDICT} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with contextlib.suppress(OSError):  # Closed, or not read any more.
+            connection.sendall(head.encode() + b"2\r\n{}\r\n0\r\n")
+            for _ in range(5000):
+                connection.sendall(b"x: " + b"y" * 8000 + b"\r\n")
+
+
+def memory_of(pids):
+    """Megabytes of processes."""
+    pages = [int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@pytest.fixture
+def nginx(server, tmp_path):
+    """Port of the documented proxy in front of the server."""
+    if shutil.which("nginx") is None:
+        pytest.skip("needs nginx: apt-get install nginx-light")
+    conf = pathlib.Path(__file__).parents[2] / "export" / "ray_serve" / "nginx.conf"
+    port = free_port()
+    folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{each}_temp_path {tmp_path}/{each};" for each in folders)
+    text = conf.read_text().replace("127.0.0.1:8501", f"127.0.0.1:{server.port}")
+    text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
+    text = text.replace("http {", f"http {{ {paths}").replace("worker_processes auto;", "")
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; daemon off;\n{text}")
+    command = ["nginx", "-p", tmp_path, "-e", tmp_path / "log", "-c", tmp_path / "nginx.conf"]
+    running = subprocess.Popen(command)
+    yield port
+    running.terminate()
+    running.wait(timeout=30)
+
+
+def test_the_documented_proxy_serves_and_bounds_what_strangers_send(server, nginx):
+    client, body = Client(nginx), b'{"inputs": ["a"]}'
+
+    def ask(*arguments):
+        return client.request("POST", PREDICT, *arguments)
+
+    client.wait(client.is_ready, 30)
+    assert ask(body, {"host": "any.example"}).json["outputs"]["translation"] == ["A"]
+    assert ask(body, {"upgrade": "h2c", "connection": "Upgrade"}).status == 200
+    assert ask(b"a" * 1_100_000).status == 413
+    assert ask(body, {"x": "y" * 40_000}).status == 400
+    # Ray's proxy alone would keep them all.
+    watched = processes_below(server.process.pid, b"ray::ProxyActor")
+    watched += processes_below(os.getpid(), b"nginx")
+    before = memory_of(watched)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        list(pool.map(send_trailers, [nginx] * 3))
+    assert memory_of(watched) < before + 60
+    assert server.translate("a") == ["A"]
+
+
 def test_one_sentence_that_fails_fails_alone(server):
     with concurrent.futures.ThreadPoolExecutor(9) as pool:
         held = hold(server, pool)
@@ -130,29 +189,25 @@ def test_one_sentence_that_fails_fails_alone(server):
 
 
 def test_a_full_queue_rejects_at_once_and_loses_nothing(server):
-    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+    with concurrent.futures.ThreadPoolExecutor(60) as pool:
         held = hold(server, pool)
-        asked = [
-            pool.submit(server.predict, {"inputs": [f"{i} {j}" for j in range(10)]})
-            for i in range(30)
-        ]
+        asked = [pool.submit(server.predict, {"inputs": [f"{i} a", f"{i} b"]}) for i in range(58)]
         answers = [each.result() for each in asked]
         assert [each.result().status for each in held] == [200, 200]
-    rejected = [answer for answer in answers if answer.status == 429]
-    assert rejected and "queue" in error_of(rejected[0], 429)
-    assert rejected[0].headers["retry-after"] == "1"
+    assert {answer.status for answer in answers} == {200, 503}
     for i, answer in enumerate(answers):
-        if answer.status != 429:
-            wanted = [f"{i} {j}" for j in range(10)]
-            assert answer.json["outputs"]["translation"] == wanted
+        if answer.status == 200:
+            assert answer.json["outputs"]["translation"] == [f"{i} A", f"{i} B"]
 
 
 def hold(server, pool, text="busy"):
     """Gives both threads of the replica a batch that takes a while."""
-    held = []
-    for _ in range(2):
-        held.append(pool.submit(server.predict, {"inputs": [text]}))
-        time.sleep(0.1)  # Not in one batch.
+    bodies = [
+        {"signature_name": name, "inputs": [text]}  # Never in one batch.
+        for name in ("serving_default", "beam")
+    ]
+    held = [pool.submit(server.predict, body) for body in bodies]
+    time.sleep(0.3)
     return held
 
 
@@ -172,7 +227,8 @@ def test_a_legal_mebibyte_stops_no_other_client(server):
         error_of(server.predict(body), 413)
     stop.set()
     asking.join()
-    assert max(waits) < 0.4, max(waits)
+    # Once or twice another program may have had the cores.
+    assert sum(each > 0.3 for each in waits) < 5, waits
 
 
 def test_the_metrics_are_on_rays_prometheus_endpoint(server):
@@ -185,8 +241,13 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
 
     server.wait(lambda: "keras_transformer_batch_sentences" in exposition(), 60)
     text = exposition()
-    for name in ("requests", "request_seconds", "waiting_sentences", "model_version"):
-        assert f"keras_transformer_{name}" in text, name
+    for name in (
+        "ray_keras_transformer_batch_seconds",
+        "ray_keras_transformer_waiting_sentences",
+        "ray_keras_transformer_model_version",
+        "ray_serve_num_http_requests",
+    ):
+        assert name in text
 
 
 def test_rays_folder_is_private_to_its_user(server):
@@ -227,19 +288,16 @@ def test_the_load_test_counts_every_answer(server, tmp_path, loop):
     assert report["memory_megabytes"][0][1] > 100
 
 
-def test_a_killed_replica_costs_its_batches_alone_which_are_not_sent_again(server):
+def test_a_killed_replica_costs_its_requests_alone_which_are_not_sent_again(server):
     (replica,) = server.replicas()
-    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
         held = hold(server, pool, "endless")
-        waiting = [pool.submit(server.predict, {"inputs": [f"a{i}"]}) for i in range(20)]
-        time.sleep(0.3)
         os.kill(replica, signal.SIGKILL)
-        assert all("ended before" in error_of(each.result(), 503) for each in held)
-        # A batch that was sent again would hold up all of these.
-        for i, each in enumerate(waiting):
-            assert each.result().json == {"outputs": {"score": [1.0], "translation": [f"A{i}"]}}
+        assert all(each.result().status == 500 for each in held)  # Ray's proxy says so.
+        # A batch that was sent again would hold these up.
+        for each in [pool.submit(server.translate, f"a{i}") for i in range(6)]:
+            assert each.result()[0].startswith("A")
     assert len(server.replicas()) == 1 and server.replicas() != [replica]
-    server.wait(lambda: server.get("/readyz").status == 200)
 
 
 def states_of(server):
@@ -272,9 +330,10 @@ def test_versions_take_over_go_back_and_are_refused_and_the_status_says_so(toy, 
             file.write(b"\x00")
         os.rename(models / "new", models / "3")
         running.wait(lambda: "version 3 is refused" in running.log)
-        running.wait(lambda: "not the file that was exported" in states_of(running)["3"][1])
-        assert states_of(running)["3"][0] == "END" and states_of(running)["2"][0] == "AVAILABLE"
-        running.wait(lambda: running.log.count("version 2 answers") == 2)
+        running.wait(lambda: states_of(running).get("3"))
+        state, message = states_of(running)["3"]
+        assert state == "END" and "not the file that was exported" in message
+        assert states_of(running)["2"] == ("AVAILABLE", "")
         shutil.rmtree(models / "3")
         shutil.rmtree(models / "2")
         running.wait(lambda: answers[-1:] == [("A",)])
@@ -302,14 +361,14 @@ def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
         (replica,) = running.replicas()
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             held = hold(running, pool, "endless")
-            time.sleep(0.3)
-            waiting = [pool.submit(running.translate, f"a{i}") for i in range(5)]
+            waiting = [pool.submit(running.predict, {"inputs": [f"a{i}"]}) for i in range(5)]
+            running.wait(lambda: running.get("/readyz").status == 503)
             for each in held:
                 assert "has not ended within 2 seconds" in error_of(each.result(), 504)
-            assert running.get("/readyz").status == 503
-            assert [each.result() for each in waiting] == [[f"A{i}"] for i in range(5)]
-        assert running.replicas() != [replica]
-        running.wait(lambda: running.get("/readyz").status == 200)
+            for each in waiting:
+                assert "its process is replaced" in error_of(each.result(), 503)
+        running.wait(running.is_ready)
+        assert running.translate("a") == ["A"] and running.replicas() != [replica]
         # A driver that is killed leaves nothing behind.
         running.process.kill()
         running.process.communicate(timeout=60)
@@ -322,12 +381,13 @@ def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
 
 def test_a_taken_port_and_a_folder_without_an_export_end_in_one_line(server, tmp_path):
     from keras_transformer.errors import InputError
-    from keras_transformer.serving import LocalOptions, ServerOptions, serve
+    from keras_transformer.serving import LocalOptions, ServerOptions
+    from keras_transformer.serving.local import serve_here
 
     with pytest.raises(InputError, match=f"127.0.0.1:{server.port}: cannot be listened on"):
-        serve(ServerOptions(model=str(server.path)), LocalOptions(port=server.port))
+        serve_here(ServerOptions(model=str(server.path)), LocalOptions(port=server.port))
     with pytest.raises(InputError, match="no such folder"):
-        serve(ServerOptions(model=str(tmp_path / "none")))
+        serve_here(ServerOptions(model=str(tmp_path / "none")), LocalOptions())
     command = [
         sys.executable,
         "-m",

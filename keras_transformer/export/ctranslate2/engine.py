@@ -209,20 +209,23 @@ class CTranslate2Engine(Engine):
                 [pieces[place] for place in places],
                 [forced[place] for place in places] if any(prefixes) else None,
                 max_decoding_length=limit,
+                asynchronous=True,
                 **_batches(batch_size),
                 **options,
             )
 
         # CTranslate2 has one limit a call. Few translations reach the limit of their own source:
-        # these are searched again with it.
-        found = search(range(len(sources)), max(limits)) if sources else []
+        # these are searched again with it, all limits at once to keep each thread busy.
+        begun = search(range(len(sources)), max(limits)) if sources else []
+        found = [each.result() for each in begun]
         again = collections.defaultdict(list)
         for place, (each, limit) in enumerate(zip(found, limits, strict=True)):
             if max(map(len, each.hypotheses)) > limit:
                 again[limit].append(place)
-        for limit, places in again.items():
-            for place, each in zip(places, search(places, limit), strict=True):
-                found[place] = each
+        searches = [(places, search(places, limit)) for limit, places in again.items()]
+        for places, begun in searches:
+            for place, each in zip(places, begun, strict=True):
+                found[place] = each.result()
         return found
 
     def _translator_options(self, asked):

@@ -1,8 +1,6 @@
-"""Batches that a replica runs: options by signature, rows of outputs, warm-up, errors, health."""
+"""Batches of an export: options by signature, rows of outputs, warm-up, errors."""
 
-import asyncio
 import math
-import threading
 import types
 
 import numpy as np
@@ -11,10 +9,11 @@ import pytest
 from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
 from keras_transformer.serving import ServerOptions
-from keras_transformer.serving.replica import Model, Replica, export_digest, signatures_of
+from keras_transformer.serving.model import Model, signatures_of
+from keras_transformer.serving.protocol import Rejection
 
 NUMBERED = {"translation": "A", "score": 0.1, "log_probability": 0.0}
-SAMPLING = {"temperature": [0.5], "top_k": [3], "top_p": [0.25]}
+SAMPLING = {"temperature": 0.5, "top_k": 3, "top_p": 0.25}
 
 
 class Engine:
@@ -27,12 +26,9 @@ class Engine:
     def __init__(self, format="ctranslate2", **manifest):
         self.manifest = {"format": f"keras_transformer.{format}", "beam_size": 2, **manifest}
         self.calls = []
-        self.go = threading.Event()
-        self.go.set()
 
     def translate(self, texts, **options):
         self.calls.append((list(texts), options))
-        self.go.wait(20)
         if "bad" in texts:
             raise InputError("text 1 is bad.\nMore.")
         if "bug" in texts:
@@ -45,7 +41,9 @@ class Engine:
                 alternatives=(second,) * (options.get("n_best", 1) - 1),
                 tokens=(text, "</s>"),
                 source_tokens=(text,),
-                alignment=np.float32([[0.1], [0.9]]) if options.get("alignment") else None,
+                alignment=np.float32([[0.1], [0.9]] * len(text))
+                if options.get("alignment")
+                else None,
             )
             for text in texts
         ]
@@ -76,7 +74,7 @@ def load(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "columns", "options", "row"),
+    ("name", "inputs", "options", "row"),
     [
         ("serving_default", {}, {}, {"translation": "A", "score": 0.1}),
         (
@@ -111,16 +109,16 @@ def load(monkeypatch):
         ),
     ],
 )
-def test_a_signature_is_an_option_of_the_engine(load, name, columns, options, row):
+def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row):
     engine = Engine()
-    assert load(engine).run(name, {"text": ["a"], **columns}) == [row]
+    assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
     assert engine.calls == [(["a"], {"long_input": "truncate", **options})]
 
 
 def test_scores_and_labels_are_rows_too(load):
-    pairs = {"source": ["a"], "target": ["b"]}
-    assert load(Engine()).run("score", pairs) == [{"score": -0.5, "log_probability": -1.5}]
-    rows = load(Classifier()).run("serving_default", {"text": ["a"]})
+    pair = {"source": "a", "target": "b"}
+    assert load(Engine()).run("score", [pair]) == [{"score": -0.5, "log_probability": -1.5}]
+    rows = load(Classifier()).run("serving_default", [{"text": "a"}])
     assert rows == [{"label": "yes", "probabilities": [0.25, 0.75]}]
 
 
@@ -131,24 +129,10 @@ def test_signatures_are_those_that_the_engine_is_capable_of():
     assert set(found) == {"serving_default", "greedy", "beam"}
     assert found["beam"].outputs["score"].shape == (3,)
     text = {"dtype": "string", "shape": [None]}
-    listed = {"greedy": {"inputs": {"text": text}, "outputs": {"translation": text}}}
-    assert set(signatures_of(Engine("saved_model", signatures=listed))) == {
-        "serving_default",
-        "greedy",
-    }
-
-
-def test_interpreters_of_litert_are_one_a_thread_and_other_engines_are_shared(monkeypatch):
-    for kind, wanted in (("litert", [3, 1, 1, 1]), ("ctranslate2", [3])):
-        loaded, engine = [], types.SimpleNamespace(engine=Engine(kind, n_best=1))
-
-        def load(folder, threads, loaded=loaded, engine=engine):
-            loaded.append(threads)
-            return engine
-
-        monkeypatch.setattr(Translator, "load", load)
-        Model("folder", 3, 1000)
-        assert loaded == wanted
+    one = {"inputs": {"text": text}, "outputs": {"translation": text}}
+    found = signatures_of(Engine(signatures={"serving_default": one, "greedy": one, "ids": one}))
+    assert set(found) == {"serving_default", "greedy"}
+    assert set(found["greedy"].outputs) == {"translation"}
 
 
 def test_the_warm_up_runs_each_shape_that_is_compiled(load):
@@ -164,59 +148,19 @@ def test_the_warm_up_runs_each_shape_that_is_compiled(load):
         load(Engine()).warm_up(unknown)
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+@pytest.mark.parametrize(
+    ("name", "text", "status", "says"),
+    [
+        ("serving_default", "bad", 400, "More."),
+        ("align", "a" * 500, 413, "At most 1000 bytes an answer"),
+    ],
+)
+def test_a_text_at_fault_is_a_rejection_of_one_line(load, name, text, status, says):
+    with pytest.raises(Rejection, match=says) as caught:
+        load(Engine()).run(name, [{"text": "a"}, {"text": text}])
+    assert caught.value.status == status and "\n" not in str(caught.value)
 
 
-@pytest.fixture
-def replica(load, tmp_path):
-    """`replica(engine, **options)`."""
-
-    def replica(engine, **options):
-        load(engine)
-        options = ServerOptions(model=str(tmp_path), threads=1, **options)
-        return Replica(str(tmp_path), 7, export_digest(tmp_path), options)
-
-    return replica
-
-
-def test_a_replica_says_what_it_holds(replica):
-    described = run(replica(Engine()).describe())
-    assert (described["number"], described["hung"]) == (7, False)
-    assert "serving_default" in described["signatures"]
-
-
-@pytest.mark.parametrize(("text", "status"), [("bad", 400), ("bug", 500)])
-def test_an_error_of_the_engine_is_the_requests_in_one_line(replica, text, status):
-    answer = run(replica(Engine()).run("serving_default", {"text": ["a", text]}))
-    assert (answer["error"].status, answer["error"].reason) == (status, "model")
-    assert "\n" not in answer["error"].message
-    assert ("traceback" in answer) == (status == 500)
-
-
-def test_alignments_beyond_an_answer_are_the_requests_fault(replica):
-    answer = run(replica(Engine(), max_answer_bytes=9).run("align", {"text": ["a"]}))
-    assert (answer["error"].status, answer["error"].reason) == (413, "model")
-
-
-def test_a_hung_batch_is_504_and_its_replica_takes_no_other_and_is_unhealthy(replica):
-    engine = Engine()
-    hung = replica(engine, batch_timeout=0.05)
-    hung.check_health()
-    engine.go.clear()
-    answer = run(hung.run("serving_default", {"text": ["a"]}))
-    assert (answer["error"].status, answer["error"].reason) == (504, "hung")
-    assert run(hung.run("serving_default", {"text": ["b"]})) == {"again": True}
-    assert run(hung.describe())["hung"]
-    with pytest.raises(RuntimeError, match="more than 0.05 seconds"):
-        hung.check_health()
-    engine.go.set()
-
-
-def test_a_replica_does_not_start_with_other_files_than_were_deployed(replica, tmp_path):
-    (tmp_path / "weights").write_bytes(b"one")
-    digest = export_digest(tmp_path)
-    replica(Engine())
-    (tmp_path / "weights").write_bytes(b"two")
-    with pytest.raises(InputError, match="the files have changed since this version was deployed"):
-        Replica(str(tmp_path), 7, digest, ServerOptions(model=str(tmp_path)))
+def test_a_fault_of_the_engine_is_no_rejection(load):
+    with pytest.raises(RuntimeError, match="a bug"):
+        load(Engine()).run("serving_default", [{"text": "bug"}])

@@ -1,0 +1,224 @@
+"""An export behind signatures: what `Translator.load` returns runs batches of rows."""
+
+import concurrent.futures
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from keras_transformer.errors import InputError
+from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.protocol import (
+    DEFAULT,
+    Rejection,
+    Signature,
+    Tensor,
+    answer_too_long,
+)
+
+PER_BATCH = ("temperature", "top_k", "top_p")
+"""Inputs that all sentences of a batch share."""
+
+# `tf.errors.InvalidArgumentError.error_code`.
+_INVALID_ARGUMENT = 3
+_BYTES_OF_A_NUMBER = 5  # `"0.0, "`, in JSON, at least
+_TEXT, _NUMBER = Tensor("string"), Tensor("float32")
+_BEST = {"translation": _TEXT, "score": _NUMBER}
+_SAMPLING = {"temperature": _NUMBER, "top_k": Tensor("int32"), "top_p": _NUMBER}
+_PAIR = {"source": _TEXT, "target": _TEXT}
+_TOKENS = Tensor("string", (None,))
+_ALIGNED = {"source_tokens": _TOKENS, "target_tokens": _TOKENS}
+_ALIGNED["alignment"] = Tensor("float32", (None, None))
+
+
+def signatures_of(engine: Any) -> dict[str, Signature]:
+    """Returns the signatures of an engine by name.
+
+    They stand in the manifest, or are what the engine's capabilities allow. Those that take ids are
+    left out.
+    """
+    text = {"text": _TEXT}
+    if engine.labels is not None:
+        probabilities = Tensor("float32", (len(engine.labels),))
+        return {DEFAULT: Signature(text, {"label": _TEXT, "probabilities": probabilities})}
+    number, manifest = {**_BEST, "log_probability": _NUMBER}, engine.manifest
+    beams = manifest.get("n_best") or manifest["beam_size"]
+    found = {
+        DEFAULT: Signature(text, _BEST),
+        "greedy": Signature(text, number),
+        "beam": Signature(text, {name: Tensor(each[0], (beams,)) for name, each in number.items()}),
+        "sample": Signature({**text, **_SAMPLING}, number),
+        "score": Signature(_PAIR, {"log_probability": _NUMBER, "score": _NUMBER}),
+        "align": Signature(text, {**_BEST, **_ALIGNED}),
+    }
+    able = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
+    listed = manifest.get("signatures", able)
+    return {
+        name: Signature(
+            _tensors(listed[name].get("inputs"), inputs),
+            _tensors(listed[name].get("outputs"), outputs),
+        )
+        for name, (inputs, outputs) in found.items()
+        if name in listed
+    }
+
+
+def _tensors(described, default):
+    if not isinstance(described, dict):  # Older manifests have names alone.
+        return default
+    return {
+        name: Tensor(each["dtype"], tuple(each["shape"][1:]))
+        for name, each in sorted(described.items())
+    }
+
+
+class Model:
+    """Runs batches of a signature on what `Translator.load` returns, in any number of threads.
+
+    Args:
+        path: Path of an export, or of a LiteRT file in one.
+        threads: Threads that will call.
+        max_answer_bytes: Longest answer.
+
+    Raises:
+        InputError: There is no export, or a damaged one.
+    """
+
+    def __init__(self, path: str, threads: int, max_answer_bytes: int):
+        from keras_transformer.translator import Translator
+
+        self._max_answer_bytes = max_answer_bytes
+        self._threads = threads
+        self.engine = Translator.load(path, threads).engine
+        if self.engine.manifest is None:
+            raise InputError(f"{path}: expected an export. Received: a run folder.")
+        self.signatures = signatures_of(self.engine)
+
+    def run(self, name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Runs a batch of a signature; returns the outputs of each sentence by name.
+
+        Numbers are rounded as in float32. Of `PER_BATCH` the first row's count.
+
+        Raises:
+            Rejection: 400 where a text cannot be taken, 413 where alignments are longer than an
+                answer may be.
+        """
+        signature = self.signatures[name]
+        try:
+            found = _call(self.engine, name, rows, signature)
+        except ValueError as error:
+            raise Rejection(400, _cause(error)) from None
+        except Exception as error:
+            if getattr(error, "error_code", None) != _INVALID_ARGUMENT:
+                raise
+            raise Rejection(400, _cause(error)) from None
+        numbers = sum(each.alignment.size for each in found if each.alignment is not None)
+        if _BYTES_OF_A_NUMBER * numbers > self._max_answer_bytes:
+            raise answer_too_long(self._max_answer_bytes)
+        return [_row(each, signature.outputs, self.engine.labels) for each in found]
+
+    def warm_up(self, options: ServerOptions) -> int:
+        """Runs signatures in each shape that XLA compiles a program for; returns their number.
+
+        Of what is not compiled one batch is run.
+
+        Raises:
+            InputError: A signature takes something else than texts or is missing.
+        """
+        names = options.warm_up_signatures.split(",") if options.warm_up_tokens else []
+        able = [name for name, each in self.signatures.items() if set(each.inputs) == {"text"}]
+        if unknown := set(names) - set(able):
+            rule = "`warm_up_signatures` must name signatures that take text alone"
+            raise InputError(f"{rule}: {', '.join(able)}. Received: {', '.join(sorted(unknown))}.")
+        shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
+        longest = options.warm_up_tokens + 1  # EOS takes one place.
+        last = next((n for n in shapes["source_lengths"] if n >= longest), longest)
+        batches = [
+            (name, [{"text": self._text_of(min(length, longest) - 1)}] * rows)
+            for name in names
+            for length in shapes["source_lengths"]
+            for rows in shapes["rows"]
+            if length <= last and rows < 2 * options.max_batch_size
+        ]
+        with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(lambda batch: self.run(*batch), batches))
+        return len(batches)
+
+    def _text_of(self, count):
+        """Returns a text of `count` tokens, about so many where the tokenizer is in the graph."""
+        tokenizer = self.engine.source_tokenizer
+        for token in range(tokenizer.vocabulary_size if tokenizer else 0):
+            text = tokenizer.detokenize([token] * count)
+            if text.strip() and list(tokenizer.tokenize(text)) == [token] * count:
+                return text
+        return " ".join(["a"] * count)
+
+
+def _call(engine, name, rows, signature):
+    """Returns the `Translation` of each sentence."""
+    if name == "score":
+        return engine.score(*([row[side] for row in rows] for side in ("source", "target")))
+    options: dict[str, Any] = {"long_input": "truncate"}
+    if engine.labels is not None:
+        options["n_best"] = len(engine.labels)
+    elif name == "greedy":
+        options["beam_size"] = 1
+    elif name == "beam":
+        options["n_best"] = signature.outputs["score"].shape[0]
+    elif name == "align":
+        options["alignment"] = True
+    elif name == "sample":
+        # Out of range, and NaN: the nearest that sampling takes, as in the signature.
+        temperature, top_k, top_p = (rows[0][option] for option in PER_BATCH)
+        options |= {"sampling": True, "temperature": max(1e-6, temperature), "top_k": top_k}
+        options["top_p"] = min(1.0, max(1e-6, top_p))
+        if "seed" in rows[0]:
+            options["seed"] = [row["seed"] for row in rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Texts that are cut.
+        return engine.translate([row["text"] for row in rows], **options)
+
+
+def _row(translation, outputs, labels):
+    """Returns outputs of a sentence from its `Translation`."""
+    every = [translation, *translation.alternatives]
+    if labels is not None:
+        by_label = {each.text: each.score for each in every}
+        probabilities = [_float32(by_label.get(label, 0.0)) for label in labels]
+        return {"label": translation.text, "probabilities": probabilities}
+    row = {}
+    for name, (dtype, shape) in outputs.items():
+        if len(shape) == 1 and shape[0]:  # Hypotheses of a beam.
+            values = [_field(each, name, dtype) for each in every[: shape[0]]]
+            missing = "" if dtype == "string" else float("-inf")
+            row[name] = values + [missing] * (shape[0] - len(values))
+        else:
+            row[name] = _field(translation, name, dtype)
+    return row
+
+
+_FIELDS = {"translation": "text", "target_tokens": "tokens"}
+
+
+def _field(translation, name, dtype):
+    value = getattr(translation, _FIELDS.get(name, name))
+    if name == "alignment":
+        return [] if value is None else [[_float32(each) for each in row] for row in value]
+    if isinstance(value, tuple):
+        return list(value)
+    if value is None:
+        return 0
+    return _float32(value) if dtype == "float32" else value
+
+
+def _float32(value):
+    """Returns the shortest decimal that means the float32, as TensorFlow Serving writes it."""
+    import numpy as np
+
+    return float(str(np.float32(value)))
+
+
+def _cause(error):
+    """Returns one line: TensorFlow writes the place in the graph before and after it."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("[[")]
+    return lines[-1][:300] if lines else type(error).__name__
