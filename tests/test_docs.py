@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from keras_transformer import cli
+from keras_transformer import __version__, cli
 from keras_transformer.config import CONFIGURATIONS
 from keras_transformer.export.options import FORMATS
 
@@ -44,3 +44,13 @@ def test_the_reference_has_a_table_of_every_declaration():
         shown.add(getattr(importlib.import_module(module), name))
     with_options = {each for name, each in FORMATS.items() if name != "tokenizer_json"}
     assert {*CONFIGURATIONS.values(), *with_options} <= shown
+
+
+def test_the_citation_is_of_this_version():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [__version__]
+
+
+@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("training/README.md", 60)])
+def test_a_readme_is_short(page, most):
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most
