@@ -18,10 +18,16 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "declarations",
+    "notebooks",
 ]
 exclude_patterns = ["_build", "jupyter_execute", ".jupyter_cache"]  # made by the build
 html_theme = "furo"
 html_title = "keras_transformer"
+html_static_path = ["_static"]
+# The translator of the first page, which the first tutorial makes where there is npm.
+(pathlib.Path(__file__).parent / "_live").mkdir(exist_ok=True)
+html_extra_path = ["_live"]
+html_css_files = ["site.css"]
 
 # A page whose program fails fails the build.
 nb_execution_mode = "cache"

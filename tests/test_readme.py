@@ -1,4 +1,4 @@
-"""READMEs: links, options and extras exist; the Python blocks run as they stand."""
+"""READMEs and the site: links, options and extras exist; the Python blocks run as they stand."""
 
 import ast
 import contextlib
@@ -21,7 +21,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(p for top in ("training", "export") for p in (ROOT / top).rglob("README.md"))
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+OWN_TEXT = ROOT / "docs" / "howto" / "your_own_text.md"
+SITE = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", README + OWN_TEXT.read_text(encoding="utf-8"), flags=re.DOTALL
+)
 
 
 def block_with(text):
@@ -71,7 +75,7 @@ def test_the_extras_are_those_of_the_setup():
     extras = {key.value for key in extras}
     (line,) = [line for line in README.split("\n") if line.startswith("setup.py ")]
     assert set(re.findall(r"\[([\w-]+)\]", line)) == extras
-    for page in PAGES:
+    for page in [*PAGES, *SITE]:
         text = page.read_text(encoding="utf-8")
         named = re.findall(r"(?:\.|keras_transformer|extra `)\[([\w,-]+)\]", text)
         assert {name for names in named for name in names.split(",")} <= extras, page
@@ -83,7 +87,7 @@ def test_pythons_static_server_is_never_shown_to_the_network():
     ]
     lines = [
         line
-        for path in [*PAGES, *sources]
+        for path in [*PAGES, *SITE, *sources]
         for line in path.read_text(encoding="utf-8").splitlines()
         if "-m http.server" in line
     ]
@@ -98,7 +102,9 @@ def test_the_links_of_a_page_lead_somewhere(page):
         assert linked.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+            assert anchor in [
+                re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings
+            ]
 
 
 _PROGRAM = r"keras-transformer |(?:KERAS_BACKEND=\w+ )?python -m (?=benchmarks\.)"
@@ -126,6 +132,8 @@ def help_of(command):
 
 
 def test_every_option_that_a_page_shows_is_one_of_its_command():
-    shown = {each for page in PAGES for each in commands(page.read_text(encoding="utf-8"))}
+    shown = {
+        each for page in [*PAGES, *SITE] for each in commands(page.read_text(encoding="utf-8"))
+    }
     assert len(shown) > 20
     assert [each for each in sorted(shown) if each[1] not in help_of(each[0])] == []

@@ -6,9 +6,12 @@ import io
 import os
 import unittest.mock
 
+import keras
 import yaml
 from docutils import nodes
+from sphinx.util import inspect
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.inspect import stringify_signature
 
 from keras_transformer import cli
 from keras_transformer.declaration import expected, properties, schema_of
@@ -25,7 +28,9 @@ def table(declared: type) -> str:
             default = "required"
         values = "a section" if "$ref" in option else expected(option)
         cells = (f"`{name}`", default, values, option.get("description", ""))
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append(
+            "| " + " | ".join(cell.replace("|", "\\|").replace("<", "\\<") for cell in cells) + " |"
+        )
     return "\n".join(lines)
 
 
@@ -59,16 +64,37 @@ class Command(SphinxDirective):
 
 
 def to_restructured_text(app, what, name, obj, options, lines: list[str]) -> None:
-    """Turns Markdown of a docstring, in place: a table is shown as it stands, bars are bars."""
+    """Turns Markdown of a docstring, in place: tables, programs that are only indented, bars."""
     changed: list[str] = []
+    example: int | None = None  # Indentation of the `Example:` that the line is in.
     for number, line in enumerate(lines):
-        is_table = line.lstrip().startswith("| ") or line.lstrip().startswith("|--")
-        if is_table and not lines[number - 1].lstrip().startswith("|"):
-            changed += ["::", ""]
-        changed.append("    " + line if is_table else line.replace("|", "\\|"))
-        if is_table and not "".join(lines[number + 1 : number + 2]).lstrip().startswith("|"):
-            changed.append("")
+        before = lines[number - 1].lstrip() if number else ""
+        after = next((each for each in lines[number + 1 :] if each.strip()), "")
+        indentation = len(line) - len(line.lstrip())
+        if example is not None and line.strip() and indentation <= example:
+            example = None
+        if line.lstrip().startswith("|--"):
+            continue
+        if line.lstrip().startswith("| "):
+            if not before.startswith("|"):
+                changed += [".. list-table::", "   :header-rows: 1", ""]
+            for place, cell in enumerate(line.strip("| ").split(" | ")):
+                changed.append(f"   {' ' if place else '*'} - {cell}")
+            if not lines[number + 1].lstrip().startswith("|"):
+                changed.append("")
+        else:
+            changed.append(" " * 4 * (example is not None) + line.replace("|", "\\|"))
+        if line.strip() == "Example:" and not after.lstrip().startswith(">>>"):
+            example = indentation
+            changed += [" " * (indentation + 4) + ".. code-block:: python", ""]
     lines[:] = changed
+
+
+def to_signature_of_init(app, what, name, obj, options, signature, returns):
+    """Shows the arguments of `__init__`: those of Keras' `__new__` are anything."""
+    if what == "class" and isinstance(obj, type) and issubclass(obj, keras.Operation):
+        return stringify_signature(inspect.signature(obj.__init__, bound_method=True)), returns
+    return None
 
 
 def setup(app) -> dict:
@@ -77,4 +103,5 @@ def setup(app) -> dict:
     app.add_directive("command", Command)
     # Before napoleon, which makes sections of the lines.
     app.connect("autodoc-process-docstring", to_restructured_text, priority=100)
+    app.connect("autodoc-process-signature", to_signature_of_init)
     return {"parallel_read_safe": True}
