@@ -8,6 +8,7 @@ stdout gets JSON: the seconds of that first start and of each round.
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 
@@ -21,6 +22,7 @@ def seconds_until_ready(model):
         server = Server(model, f"{folder}/log")
         seconds = time.monotonic() - started
         server.stop()
+    print(f"{model}: {seconds:.1f} s", file=sys.stderr)
     return round(seconds, 1)
 
 

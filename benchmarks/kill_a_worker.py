@@ -1,11 +1,12 @@
-"""Translates a large corpus over Ray, kills a worker midway, and checks the output.
+"""Translates a large corpus over Ray, kills a worker and the command, and checks the output.
 
     python -m benchmarks.kill_a_worker --model RUN --text FILE --lines 100000 --work DIR
 
-The corpus is the text again and again, a number before each line of every further round, so that
-no two lines are equal and a line out of place shows. What comes out must have as many lines, and
-be what the model gives for the same lines without Ray, for a sample spread over the corpus.
-The result goes to stdout as JSON.
+Beside the run with kills stand one without, and one of a process a worker without Ray. The corpus
+is the text again and again, a number before each line of every further round, so that no two lines
+are equal and a line out of place shows. What comes out must have as many lines, and be what the
+model gives for the same lines without Ray, for a sample spread over the corpus. The result goes to
+stdout as JSON.
 """
 
 import argparse
@@ -61,6 +62,51 @@ def lines_in(folder):
     return sum(path.read_bytes().count(b"\n") for path in done if path.exists())
 
 
+def alone(options, inputs):
+    """Seconds of one process a worker without Ray, of one thread each, on equal shares."""
+    command = [sys.executable, "-m", "keras_transformer", "translate", "--model", options.model]
+    command += ["--threads", "1", "--beam-size", "1"]
+    started, running = time.monotonic(), []
+    for number in range(options.workers):
+        texts = [pathlib.Path(path).read_bytes() for path in inputs[number :: options.workers]]
+        text = options.work / f"alone-{number}"
+        text.write_bytes(b"".join(texts))
+        with open(text, "rb") as read, open(f"{text}.out", "wb") as written:
+            running.append(subprocess.Popen(command, stdin=read, stdout=written))
+    if any(each.wait() for each in running):
+        sys.exit("a process without Ray has failed")
+    return time.monotonic() - started
+
+
+def over_ray(options, inputs, output, kills=()):
+    """Seconds of the command; `kills` has `"worker"` and `"command"`, a third of the lines apart.
+
+    After it was killed itself, the command is run again.
+    """
+    command = [sys.executable, "-m", "keras_transformer", "translate", "--model", options.model]
+    command += ["--engine", "ray", "--workers", str(options.workers), "--threads", "1"]
+    command += ["--beam-size", "1", "--output", str(output), "--input", *inputs]
+
+    def start():
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    started, running = time.monotonic(), start()
+    for third, victim in enumerate(kills, 1):
+        while running.poll() is None and lines_in(output) < third * options.lines // 3:
+            time.sleep(0.5)
+        print(f"{victim} killed at line {lines_in(output)}", file=sys.stderr)
+        if victim == "worker":
+            os.kill(workers_of(running.pid)[0], signal.SIGKILL)
+        else:
+            running.kill()
+            running.communicate()
+            running = start()
+    _, log = running.communicate()
+    if running.returncode:
+        sys.exit(log[-3000:])
+    return time.monotonic() - started
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.kill_a_worker", description=__doc__.split("\n")[0]
@@ -75,23 +121,17 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True)
     shards = make_corpus(options.text, options.lines, options.shards, options.work)
-    output = options.work / "translated"
     inputs = sorted(map(str, options.work.glob("part-*.txt")))
-    command = [sys.executable, "-m", "keras_transformer", "translate", "--model", options.model]
-    command += ["--engine", "ray", "--workers", str(options.workers), "--threads", "1"]
-    command += ["--beam-size", "1", "--output", str(output), "--input", *inputs]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    started = time.monotonic()
-    while running.poll() is None and lines_in(output) < options.lines // 2:
-        time.sleep(0.5)
-    victim = workers_of(running.pid)[0]
-    at = lines_in(output)
-    os.kill(victim, signal.SIGKILL)
-    _, log = running.communicate()
-    seconds = time.monotonic() - started
-    if running.returncode:
-        sys.exit(log[-3000:])
-    report = {"killed_at_line": at, "seconds": round(seconds, 1), **check(options, shards)}
+    seconds = {
+        "ray": over_ray(options, inputs, options.work / "whole"),
+        "alone": alone(options, inputs),
+        "killed": over_ray(options, inputs, options.work / "translated", ("worker", "command")),
+    }
+    report = {
+        "seconds": {name: round(each, 1) for name, each in seconds.items()},
+        "rate_of_alone": round(seconds["alone"] / seconds["ray"], 2),
+        **check(options, shards),
+    }
     print(json.dumps(report, indent=2))
     sys.exit(0 if report["complete"] and not report["different"] else 1)
 

@@ -61,7 +61,7 @@ def _add_translate_options(command):
         ("json", None, None, "a JSON object a line: text, tokens, probabilities"),
         ALIGNMENT,
         ("stream", None, None, "write each translation while it grows"),
-        ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's and Ray's 2"),
+        ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's 2, Ray's 1"),
     )
     add_progress(group)
     group = command.add_argument_group("files over a Ray cluster, with --engine ray")

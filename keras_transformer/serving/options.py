@@ -69,8 +69,9 @@ class ServerOptions(_Options):
     batch_wait_ms: float = _number(
         10.0, "most milliseconds that a sentence waits for others if a thread is free", 0
     )
+    # With EOS a padded length of a SavedModel: one more token would add a third to the start.
     warm_up_tokens: int = _number(
-        48, "sources up to so many tokens are compiled before a replica is ready", 0
+        47, "sources up to so many tokens are compiled before a replica is ready", 0
     )
     warm_up_signatures: str = option(
         "serving_default", "signatures that are compiled then, with commas between them"

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+import types
+import warnings
 
 import pytest
 from live_server import processes_below, save_model
 
+from keras_transformer import Translation, Translator
 from keras_transformer.bulk import translate_corpus
-from keras_transformer.bulk.translate import _fingerprint, _join, _locked, _parts
+from keras_transformer.bulk.translate import _fingerprint, _join, _locked, _parts, _Worker
 from keras_transformer.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -135,6 +138,22 @@ def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tm
         )
         assert run.returncode == 2 and "Traceback" not in run.stderr
         assert says in run.stderr.splitlines()[-1]
+
+
+def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch):
+    def translate(texts, **options):
+        if "bad" in texts:
+            raise InputError("text 2 is bad.")
+        warnings.warn("1 text was cut.", stacklevel=2)
+        return [Translation(text.upper(), 0.0) for text in texts]
+
+    loaded = types.SimpleNamespace(translate=translate)
+    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
+    worker = _Worker("model", 1, {})
+    row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}
+    done = worker(dict(row))
+    assert done["lines"] == ["X", "Y"] and done["messages"] == ["a, lines 1-2: 1 text was cut."]
+    assert worker({**row, "lines": ["x", "bad"]})["error"] == "a, lines 1-2: text 2 is bad."
 
 
 @pytest.fixture

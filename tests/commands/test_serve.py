@@ -33,6 +33,13 @@ def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path,
     assert "`replicas` must be a positive integer, or auto" in capsys.readouterr().err
 
 
+def test_serve_run_may_give_every_option_as_text():
+    given = {"threads": "4", "replicas": "auto", "batch_wait_ms": "1.5", "version": "2"}
+    options = ServerOptions.model_validate({"model": "m", **given})  # As Ray makes them.
+    typed = ServerOptions(model="m", threads=4, replicas="auto", batch_wait_ms=1.5, version=2)
+    assert options == typed
+
+
 def test_bulk_options_go_with_the_ray_engine_alone(capsys):
     assert run(["translate", "--model", "m", "--workers", "2"]) == 2
     assert "--workers goes with --engine ray alone" in capsys.readouterr().err

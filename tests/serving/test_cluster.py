@@ -69,16 +69,18 @@ def options(model, name, **more):
     return ServerOptions(model=str(model), name=name, warm_up_tokens=3, **more)
 
 
-def test_two_applications_of_one_model_live_side_by_side(cluster, light):
-    for name in ("one", "two"):
-        bound = build_app(options(light, "light"))
-        serve.run(bound, name=name, route_prefix=f"/{name}")
-        client(cluster, f"/{name}").wait(client(cluster, f"/{name}").is_ready)
-    first = client(cluster, "/one").translate("a man runs.", "")
-    assert first == client(cluster, "/two").translate("a man runs.", "") and first[1] == ""
+def test_applications_of_one_model_and_under_another_name_live_side_by_side(cluster, light):
+    servers = {}
+    for name, model in (("one", "light"), ("two", "light"), ("three", "other")):
+        serve.run(build_app(options(light, model)), name=name, route_prefix=f"/{name}")
+        servers[name] = client(cluster, f"/{name}", model)
+        servers[name].wait(servers[name].is_ready)
+    first = servers["one"].translate("a man runs.", "")
+    assert first == servers["two"].translate("a man runs.", "") and first[1] == ""
+    assert first == servers["three"].translate("a man runs.", "")
     serve.delete("one")
-    assert client(cluster, "/two").translate("a man runs.") == first[:1]
-    assert client(cluster).get("/one/healthz").status == 404
+    assert servers["two"].translate("a man runs.") == first[:1]
+    assert servers["one"].get("/one/healthz").status == 404
 
 
 def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
