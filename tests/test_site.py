@@ -71,6 +71,9 @@ def test_the_translator_on_the_first_page_reads_dates(browser, address):
     assert len(right) >= len(DATES) - 2, text("#translation")
 
 
+@pytest.mark.skipif(
+    not (SITE / "tutorials" / "see_inside.html").exists(), reason="needs that tutorial"
+)
 def test_the_attention_page_inside_a_tutorial_is_alive(browser, address):
     browser.open(address + "tutorials/see_inside.html")
     drawn = """(() => {
