@@ -208,7 +208,9 @@ class Artifact:
     note = "an export, loaded by `Translator.load`"
 
     def __init__(self, path, threads):
-        self._translator = Translator.load(path, threads=threads)
+        # TensorFlow has its threads already, from `measure.use_threads`.
+        in_tensorflow = os.path.exists(os.path.join(path, "saved_model.pb"))
+        self._translator = Translator.load(path, threads=None if in_tensorflow else threads)
 
     def settings(self, threads, batch):
         return [{}]

@@ -31,9 +31,9 @@ def _add_options(command):
     command.add_argument(
         "--model",
         required=True,
-        metavar="DIR",
-        help="an export, or a folder of numbered ones: the highest is served, and a higher one "
-        "that appears takes over",
+        metavar="PATH",
+        help="an export, a LiteRT file of one, or a folder of numbered exports: the highest is "
+        "served, and a higher one that appears takes over",
     )
     kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
     for declaring in (LocalOptions, ServerOptions):
