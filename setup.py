@@ -26,6 +26,8 @@ DOCS = [
     # Formulas without a network.
     "sphinx-mathjax-offline>=0.0.2,<0.1",
     *CTRANSLATE2,
+    # The export for browsers.
+    *LITERT,
     *PLOTS,
 ]
 TEST = [
