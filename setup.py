@@ -15,7 +15,14 @@ TOKENIZERS = ["tokenizers>=0.23.3,<0.24"]
 CTRANSLATE2 = ["ctranslate2>=4.8.5,<5"]
 PEERS = [*CTRANSLATE2, "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
 # Ray Serve's proxy and metrics, Ray Data's blocks.
-SERVE = ["ray[data,serve]>=2.60.0,<2.61", "starlette>=1.10.0,<2", "uvloop>=0.23.0,<0.24"]
+SERVE = [
+    "ray[data,serve]>=2.60.0,<2.61",
+    "starlette>=1.10.0,<2",
+    "uvloop>=0.23.0,<0.24",
+    # The parser of requests; pydantic names the exact version of the first.
+    "pydantic_core>=2.50.4,<3",
+    "typing_extensions>=4.16.0,<5",
+]
 PLOTS = ["matplotlib>=3.11.2,<4"]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
