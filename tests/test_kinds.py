@@ -309,9 +309,9 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
             )
         assert far.text == near.text and far.score == pytest.approx(near.score, abs=1e-5)
     # Nor by the file itself, whoever calls it.
-    sampling = {"seed": [0, 0], "temperature": [0.0, 0.0], "top_k": [0, 0], "top_p": [1.0, 1.0]}
-    columns = {"text": texts, **sampling}
-    far, near = Model(str(exported), 2, 10**6).run("sample", columns)
+    sampling = {"seed": 0, "temperature": 0.0, "top_k": 0, "top_p": 1.0}
+    rows = [{"text": text, **sampling} for text in texts]
+    far, near = Model(str(exported), 2, 10**6).run("sample", rows)
     assert far["translation"] == near["translation"]
 
 
