@@ -46,7 +46,7 @@ def nothing_is_left(request):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two nodes on this machine, with Ray's proxy at `port` of the first."""
+    """A node on this machine, with Ray's proxy at `port`; a test may add others."""
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -54,7 +54,6 @@ def cluster(tmp_path_factory):
     head = {"include_dashboard": True, "dashboard_port": dashboard}
     head["dashboard_agent_listen_port"] = free_port()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, **head})
-    cluster.second = cluster.add_node(num_cpus=4)
     cluster.port, cluster.dashboard = free_port(), f"http://127.0.0.1:{dashboard}"
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
     http = {"host": "127.0.0.1", "port": cluster.port}
@@ -84,6 +83,7 @@ def test_applications_of_one_model_and_under_another_name_live_side_by_side(clus
 
 
 def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
+    second = cluster.add_node(num_cpus=4)
     bound = build_app(options(light, "light", replicas=2, replica_cpus=3))  # One a node.
     serve.run(bound, name="spread", route_prefix="/")
     server = client(cluster)
@@ -101,13 +101,15 @@ def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
     for each in asking:
         each.start()
     time.sleep(3)
-    cluster.remove_node(cluster.second, allow_graceful=False)
+    cluster.remove_node(second, allow_graceful=False)
     killed = len(statuses)
     # Until Ray has noticed, requests still go to the dead node.
     server.wait(lambda: len(statuses) > killed + 80 and set(statuses[-80:]) == {200})
     stop.set()
     for each in asking:
         each.join()
+    # What the next test starts must not be sent there.
+    server.wait(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     assert killed
     # 500 is the answer of Ray's proxy where the replica was on the node.
     lost = len(statuses) - statuses.count(200)
