@@ -43,6 +43,21 @@ elif BACKEND == "jax":
     jax.config.update("jax_disable_most_optimizations", True)
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A tab of Chromium, whose console's complaints are collected."""
+    from browser import Browser, find_chromium
+
+    if find_chromium() is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    pytest.importorskip("websockets")
+    running = Browser(tmp_path_factory.mktemp("profile"))
+    running.call("Runtime.enable")
+    running.call("Log.enable")
+    yield running
+    running.close()
+
+
 def pytest_collection_finish():
     # What importing and collecting made stays to the end, and tracing makes objects by the million:
     # by default all of them are searched for cycles again and again.

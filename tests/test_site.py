@@ -7,7 +7,7 @@ import pathlib
 import threading
 
 import pytest
-from browser import Browser, find_chromium
+from browser import find_chromium
 
 SITE = pathlib.Path(__file__).parents[1] / "docs" / "_build"
 
@@ -41,15 +41,6 @@ def address():
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    browser.call("Runtime.enable")
-    browser.call("Log.enable")
-    yield browser
-    browser.close()
 
 
 @pytest.mark.skipif(not (SITE / "translator").is_dir(), reason="needs npm while the site is built")

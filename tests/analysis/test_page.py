@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from browser import Browser, find_chromium
 
 from keras_transformer.analysis.attention import (
     Attention,
@@ -72,18 +71,6 @@ def test_a_model_without_a_decoder_has_a_page_too():
 def test_tokens_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"a token for each row.*shape \(2, 3, 7, 7\), 6 and 6"):
         attention_page(ATTENTION, SOURCE[1:], TARGET)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if find_chromium() is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    pytest.importorskip("websockets")
-    running = Browser(tmp_path_factory.mktemp("profile"))
-    running.call("Runtime.enable")
-    running.call("Log.enable")
-    yield running
-    running.close()
 
 
 @pytest.fixture

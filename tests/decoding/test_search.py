@@ -1,6 +1,7 @@
 """Decoding real Transformers: against the whole model run anew, in batches, on both backends."""
 
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -210,3 +211,15 @@ def test_a_model_of_ten_lines_is_searched_at_once_and_in_batches(options):
     found = Scheduler(Countdown(), (16, 40)).search(jobs, DecodingOptions(**options), 3)
     for hypotheses, ids in zip(found, expected, strict=True):
         assert hypotheses.ids[0].tolist() == ids + [0] * (40 - len(ids))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(("rows", "capacity", "loops"), [(1, 64, 1), (1, 65, 2), (2, 64, 2)])
+def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity, loops):
+    import tensorflow as tf
+
+    model, options = varied("post_norm"), {"max_length": capacity, "max_length_ratio": math.inf}
+    run = tf.function(lambda source_ids: search(model, source_ids, **options))
+    graph = run.get_concrete_function(tf.TensorSpec((rows, 5), tf.int32)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    assert sum(node.op in ("While", "StatelessWhile") for node in nodes) == loops

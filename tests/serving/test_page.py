@@ -1,20 +1,12 @@
 """The page at `/`, in a real browser."""
 
 import pytest
-from browser import Browser, find_chromium
+from browser import find_chromium
 
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.skipif(find_chromium() is None, reason="needs Chromium: apt-get install chromium"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    pytest.importorskip("websockets")
-    running = Browser(tmp_path_factory.mktemp("profile"))
-    yield running
-    running.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from browser import Browser, find_chromium
+from browser import find_chromium
 
 from keras_transformer import Translator
 from keras_transformer.analysis.attention import merge_words, words_of
@@ -40,15 +40,6 @@ class Static:
     def stop(self):
         self._server.shutdown()
         self._server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    browser.call("Runtime.enable")
-    browser.call("Log.enable")
-    yield browser
-    browser.close()
 
 
 def visit(browser, url):
