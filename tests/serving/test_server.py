@@ -239,15 +239,15 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
         with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.read().decode()
 
-    server.wait(lambda: "keras_transformer_batch_sentences" in exposition(), 60)
-    text = exposition()
-    for name in (
+    # Ray's proxy and the replica report at different times.
+    expected = {
         "ray_keras_transformer_batch_seconds",
+        "ray_keras_transformer_batch_sentences",
         "ray_keras_transformer_waiting_sentences",
         "ray_keras_transformer_model_version",
         "ray_serve_num_http_requests",
-    ):
-        assert name in text
+    }
+    server.wait(lambda: all(name in exposition() for name in expected), 60)
 
 
 def test_rays_folder_is_private_to_its_user(server):
