@@ -106,12 +106,12 @@ def compare(
     systems: dict[str, dict] = {name: {} for name in translations}
     signatures: dict[str, dict] = {name: {} for name in metrics()}
     for test, p_value in _TESTS.items():
-        named = [(name, list(texts)) for name, texts in translations.items()]
+        named: list[tuple[str, Sequence[str]]] = list(translations.items())
         signed, found = PairedTest(named, metrics(), [list(references)], test_type=test)()
-        columns = [key for key in found if key != "System"]
-        for metric, column in zip(signatures, columns, strict=True):
+        results: dict[str, Any] = {key: found[key] for key in found if key != "System"}
+        for metric, column in zip(signatures, results, strict=True):
             signatures[metric][p_value.removeprefix("p_")] = str(signed[column])
-            for name, result in zip(systems, found[column], strict=True):
+            for name, result in zip(systems, results[column], strict=True):
                 score = systems[name].setdefault(metric, {"score": round(float(result.score), 2)})
                 if test == "bs":
                     score["mean"] = round(float(result.mean), 2)
