@@ -108,6 +108,8 @@ def properties(schema: dict[str, Any], *path: str) -> dict[str, Any]:
     section = schema
     for key in path:
         section = section.get("properties", {}).get(key, {})
+        # A section that may be null is one of several schemas.
+        section = next((x for x in section.get("anyOf", ()) if "$ref" in x), section)
         section = (
             schema["$defs"][section["$ref"].rpartition("/")[2]] if "$ref" in section else section
         )
