@@ -117,6 +117,8 @@ def properties(schema: dict[str, Any], *path: str | int) -> dict[str, Any]:
             section = section.get("items", {})
         else:
             section = section.get("properties", {}).get(key, {})
+        # A section that may be null is one of several schemas.
+        section = next((x for x in section.get("anyOf", ()) if "$ref" in x), section)
         if "$ref" in section:
             section = schema["$defs"][section["$ref"].rpartition("/")[2]]
     return section.get("properties", {})

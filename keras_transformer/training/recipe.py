@@ -30,12 +30,14 @@ from keras_transformer.training.sections import (
 _NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none of."
 _NOT_OF_A_KIND = {
     "language_model": {
+        "data.clean": _NEEDS_TWO_TEXTS,
         "text.joint: false": _NEEDS_TWO_TEXTS,
         "text.turn_separator": _NEEDS_TWO_TEXTS,
         "training.attention_images": _NEEDS_TWO_TEXTS,
         "training.select_by: bleu": _NEEDS_TWO_TEXTS,
     },
     "classifier": {
+        "data.clean": "needs translations, not labels.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs attention to a source, which a classifier has not.",
         "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",
@@ -121,6 +123,7 @@ class Recipe:
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
         given = {
+            "data.clean": self.data.clean is not None,
             "text.joint: false": not self.text.joint,
             "text.turn_separator": self.text.turn_separator is not None,
             "training.attention_images": self.training.attention_images is not None,
