@@ -14,6 +14,7 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines, write_output
+from keras_transformer.text.placeholders import Placeholders
 
 # The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
 # of the model file. More threads than cores do no harm.
@@ -63,8 +64,19 @@ class VocabularyOptions:
         pattern=r"^[^\s\x00,]+$",
     )
 
+    placeholders: int = option(
+        0,
+        "Tokens <ph_1>, <ph_2>, … for URLs, e-mail addresses, fields such as {name} or %s, and "
+        "tags that are equal on both sides of a pair; `translate` puts them back with `markup`.",
+        ge=0,
+        le=99,
+    )
+    placeholder_numbers: bool = option(False, "Numbers become placeholders, too.")
+
     @pydantic.model_validator(mode="after")
     def _check_words(self) -> "VocabularyOptions":
+        if self.whole_words and self.placeholders:
+            raise InputError("`placeholders` are parts of words. Received: whole_words=True.")
         if self.whole_words and (self.byte_fallback or self.split_digits):
             name = "byte_fallback" if self.byte_fallback else "split_digits"
             raise InputError(f"`whole_words` makes no parts of words. Received: {name}=True.")
@@ -151,6 +163,7 @@ class Tokenizer:
         # The separator of turns alone begins with a space.
         symbols = [SPACE + chosen.turn_separator] if chosen.turn_separator else []
         symbols += [f"<{tag}>" for tag in tags]
+        symbols += Placeholders(chosen.placeholders, chosen.placeholder_numbers).symbols
         model = _train_model(
             texts,
             model_type="word" if chosen.whole_words else "unigram",
@@ -261,6 +274,11 @@ class Tokenizer:
     def tags(self) -> tuple[str, ...]:
         """Names of the tokens `<name>` that may stand in front of a source."""
         return tuple(each[1:-1] for each in self._symbols if each[0] == "<" and "_" not in each)
+
+    @property
+    def placeholders(self) -> Placeholders:
+        """Tokens for what is not translated."""
+        return Placeholders.of_symbols(self._symbols)
 
     @functools.cached_property
     def _symbols(self):
