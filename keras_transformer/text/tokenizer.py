@@ -1,6 +1,5 @@
 """SentencePiece unigram models with the ids that the whole package agrees on."""
 
-import functools
 import io
 import os
 import re
@@ -75,11 +74,10 @@ class VocabularyOptions:
 
     @pydantic.model_validator(mode="after")
     def _check_words(self) -> "VocabularyOptions":
-        if self.whole_words and self.placeholders:
-            raise InputError("`placeholders` are parts of words. Received: whole_words=True.")
-        if self.whole_words and (self.byte_fallback or self.split_digits):
-            name = "byte_fallback" if self.byte_fallback else "split_digits"
-            raise InputError(f"`whole_words` makes no parts of words. Received: {name}=True.")
+        for name in ("byte_fallback", "split_digits", "placeholders") if self.whole_words else ():
+            if value := getattr(self, name):
+                rule = "`whole_words` makes no parts of words."
+                raise InputError(f"{rule} Received: {name}={value!r}.")
         return self
 
 
@@ -114,6 +112,7 @@ class Tokenizer:
         self._processor = _load_processor(model_bytes)
         self.model_bytes = bytes(model_bytes)
         self.whole_words = has_whole_words(self.model_bytes)
+        self._symbols = list(parsed(self.model_bytes).trainer_spec.user_defined_symbols)
 
     @classmethod
     def train(
@@ -160,10 +159,10 @@ class Tokenizer:
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
-        # The separator of turns alone begins with a space.
-        symbols = [SPACE + chosen.turn_separator] if chosen.turn_separator else []
-        symbols += [f"<{tag}>" for tag in tags]
-        symbols += Placeholders(chosen.placeholders, chosen.placeholder_numbers).symbols
+        placeholders = Placeholders(chosen.placeholders, chosen.placeholder_numbers)
+        symbols = [f"<{tag}>" for tag in tags] + placeholders.symbols
+        if chosen.turn_separator:  # It alone begins with a space.
+            symbols.insert(0, SPACE + chosen.turn_separator)
         model = _train_model(
             texts,
             model_type="word" if chosen.whole_words else "unigram",
@@ -279,10 +278,6 @@ class Tokenizer:
     def placeholders(self) -> Placeholders:
         """Tokens for what is not translated."""
         return Placeholders.of_symbols(self._symbols)
-
-    @functools.cached_property
-    def _symbols(self):
-        return list(parsed(self.model_bytes).trainer_spec.user_defined_symbols)
 
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes

@@ -77,13 +77,10 @@ def test_markup_is_put_around_the_translations_of_its_words(learned, capsys, mon
     give_stdin(monkeypatch, b"<p>Two dogs <i id='1'>play</i> in the <br/>snow.</p>\n")
     assert run(["translate", "--model", str(learned / "run"), "--markup", "html"]) == 0
     found = capsys.readouterr().out.strip()
-    assert re.sub("<.*?>", "", found) == TARGETS[0]
+    assert re.sub("<.*?>", "", found).split() == TARGETS[0].split()
     tags = re.findall("<.*?>", found)
-    assert (
-        tags[0] == "<p>"
-        and tags[-1] == "</p>"
-        and sorted(tags)[2:] == ["<br/>", "<i id='1'>", "<p>"]
-    )
+    assert sorted(tags) == ["</i>", "</p>", "<br/>", "<i id='1'>", "<p>"]
+    assert tags[0] == "<p>" and tags[-1] == "</p>"
     assert tags.index("</i>") > tags.index("<i id='1'>")
 
 
