@@ -76,8 +76,9 @@ class VocabularyOptions:
     def _check_words(self) -> "VocabularyOptions":
         for name in ("byte_fallback", "split_digits", "placeholders") if self.whole_words else ():
             if value := getattr(self, name):
-                rule = "`whole_words` makes no parts of words."
-                raise InputError(f"{rule} Received: {name}={value!r}.")
+                raise InputError(
+                    f"`whole_words` makes no parts of words. Received: {name}={value}."
+                )
         return self
 
 
