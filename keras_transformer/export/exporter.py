@@ -149,6 +149,7 @@ class Exporter(abc.ABC):
             "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
             "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
             **turns,
+            **({"tags": list(tags)} if (tags := engine.source_tokenizer.tags) else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
             "versions": {

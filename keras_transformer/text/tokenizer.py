@@ -1,5 +1,6 @@
 """SentencePiece unigram models with the ids that the whole package agrees on."""
 
+import functools
 import io
 import os
 import re
@@ -128,13 +129,14 @@ class Tokenizer:
 
     @classmethod
     def train_from_texts(
-        cls, texts: Iterable[str], vocabulary_size: int, **options: Any
+        cls, texts: Iterable[str], vocabulary_size: int, tags: Sequence[str] = (), **options: Any
     ) -> "Tokenizer":
         """Learns a vocabulary; equal texts and options give equal models.
 
         Args:
             texts: An iterable of strings, one sentence each. Nothing is written to disk.
             vocabulary_size: Number of ids, the four special ones counted.
+            tags: Names of tokens `<name>`, which may stand in front of a source.
             **options: Fields of `VocabularyOptions`. Of whole words an id, `"▁"`, is no word:
                 SentencePiece finds unknown words by it.
 
@@ -146,6 +148,9 @@ class Tokenizer:
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
+        # The separator of turns alone begins with a space.
+        symbols = [SPACE + chosen.turn_separator] if chosen.turn_separator else []
+        symbols += [f"<{tag}>" for tag in tags]
         model = _train_model(
             texts,
             model_type="word" if chosen.whole_words else "unigram",
@@ -155,7 +160,7 @@ class Tokenizer:
             character_coverage=chosen.character_coverage,
             normalization_rule_name=chosen.normalization,
             control_symbols=[_OF_WORDS] if chosen.whole_words else [],
-            user_defined_symbols=[SPACE + chosen.turn_separator] if chosen.turn_separator else [],
+            user_defined_symbols=symbols,
         )
         return cls(model)
 
@@ -249,8 +254,17 @@ class Tokenizer:
     @property
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, if there is one."""
-        symbols = parsed(self.model_bytes).trainer_spec.user_defined_symbols
-        return self._processor.piece_to_id(symbols[0]) if symbols else None
+        found = (each for each in self._symbols if each.startswith(SPACE))
+        return next(map(self._processor.piece_to_id, found), None)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Names of the tokens `<name>` that may stand in front of a source."""
+        return tuple(each[1:-1] for each in self._symbols if each[0] == "<" and "_" not in each)
+
+    @functools.cached_property
+    def _symbols(self):
+        return list(parsed(self.model_bytes).trainer_spec.user_defined_symbols)
 
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes

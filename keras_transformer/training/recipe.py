@@ -115,9 +115,13 @@ class Recipe:
     def _check_kind(self) -> "Recipe":
         """Raises `InputError` for options that the kind of model does not have."""
         for part in () if self.with_sources else ("train", "validation"):
-            if getattr(self.data, part).target is not None:
+            if any(each.target is not None for each in self.data.corpora(part)):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
+        if self.data.tags and (self.turns or not self.with_sources):
+            raise InputError(
+                "`tag` stands before a source of one sequence: no turns, no language model."
+            )
         given = {
             "data.clean": self.data.clean is not None,
             "text.joint: false": not self.text.joint,
@@ -134,8 +138,8 @@ class Recipe:
     def _check_sections(self) -> "Recipe":
         """Raises `InputError` for sections that contradict each other."""
         data, text = self.data, self.text
-        for part in ("train",) if data.hold_out_every else ("train", "validation"):
-            if not getattr(data, part).source:
+        for part in ("train", "validation"):
+            if not all(each.source for each in data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}."
                 raise InputError(f"`data.{part}` {rule}")
         if data.context_turns is not None and text.turn_separator is None:

@@ -1,5 +1,6 @@
 import contextlib
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -229,3 +230,18 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
 def test_a_missing_recipe_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.yaml: cannot read the recipe"):
         Recipe.load(tmp_path / "nowhere.yaml")
+
+
+HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"
+SHOWN = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in sorted(HOWTO.glob("*.md"))
+    for number, block in enumerate(
+        re.findall(r"```yaml\n(data:.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("block", SHOWN)
+def test_a_recipe_that_a_page_shows_is_one(block):
+    Recipe.from_dict(yaml.safe_load(block))
