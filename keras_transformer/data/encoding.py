@@ -263,14 +263,14 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
             keep &= [pair not in held_out for pair in chunk]
             reasons[-1][(reasons[-1] == _KEPT) & ~keep] = _HELD_OUT
         if options.drop_duplicates:
-            hashes.append(np.array([_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
+            hashes.append(np.array([pair_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
         for side, (flat, lengths) in zip(sides, found, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
     reasons, lines = np.concatenate(reasons), np.concatenate(lines)
     kept = np.flatnonzero(reasons == _KEPT)
     first = np.ones(len(kept), bool)
     if options.drop_duplicates:
-        first = _are_first(hashes)
+        first = are_first(hashes)
         reasons[kept[~first]] = _DUPLICATE
     report = _report(reasons, lines, {} if list(ends) == [""] else ends)
     if not report.kept:
@@ -284,8 +284,8 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
     return EncodedPairs(*sides, lines[reasons == _KEPT], _sizes(report)), report
 
 
-def _are_first(chunks):
-    """True for the first occurrence of each number; the chunks are emptied on the way."""
+def are_first(chunks: list[np.ndarray]) -> np.ndarray:
+    """Returns True for the first occurrence of each number; the chunks are emptied on the way."""
     values = np.concatenate(chunks)
     chunks.clear()
     # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
@@ -295,9 +295,10 @@ def _are_first(chunks):
     return first
 
 
-def _hash(source, target):
-    source, target = source.encode("utf-8"), target.encode("utf-8")
-    content = b"%d %b%b" % (len(source), source, target)
+def pair_hash(source: str, target: str) -> int:
+    """Returns 64 bits of a pair, which tell the ends of its sides apart."""
+    sides = source.encode("utf-8"), target.encode("utf-8")
+    content = b"%d %b%b" % (len(sides[0]), *sides)
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
