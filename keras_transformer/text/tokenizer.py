@@ -62,7 +62,6 @@ class VocabularyOptions:
         "no target may have. null: a source is one sequence.",
         pattern=r"^[^\s\x00,]+$",
     )
-
     placeholders: int = option(
         0,
         "Tokens <ph_1>, <ph_2>, … for URLs, e-mail addresses, fields such as {name} or %s, and "
@@ -76,9 +75,7 @@ class VocabularyOptions:
     def _check_words(self) -> "VocabularyOptions":
         for name in ("byte_fallback", "split_digits", "placeholders") if self.whole_words else ():
             if value := getattr(self, name):
-                raise InputError(
-                    f"`whole_words` makes no parts of words. Received: {name}={value}."
-                )
+                raise InputError(f"`whole_words` has no parts of words. Received: {name}={value}.")
         return self
 
 
