@@ -24,6 +24,8 @@ SERVE = [
     "typing_extensions>=4.16.0,<5",
 ]
 PLOTS = ["matplotlib>=3.11.2,<4"]
+# Rules for corpora, and the picture of what they dropped.
+CLEAN = ["ftfy>=6.3.1,<7", "py3langid>=0.4.0,<0.5", *PLOTS]
 # TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
 DOCS = [
@@ -55,7 +57,7 @@ TEST = [
     *CTRANSLATE2,
     *LITERT,
     *SERVING_API,
-    *PLOTS,
+    *CLEAN,
 ]
 
 setup(
@@ -103,6 +105,7 @@ setup(
     ],
     extras_require={
         "test": TEST,
+        "clean": CLEAN,
         "ctranslate2": CTRANSLATE2,
         "docs": DOCS,
         "jax": JAX,

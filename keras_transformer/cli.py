@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.commands import evaluate, export, serve, train, translate
+from keras_transformer.commands import corpora, evaluate, export, serve, train, translate
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 
@@ -149,6 +149,7 @@ def _parser():
     evaluate.add_commands(commands)
     export.add_command(commands)
     serve.add_command(commands)
+    corpora.add_commands(commands)
     return parser
 
 

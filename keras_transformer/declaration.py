@@ -21,6 +21,9 @@ INT32 = 2**31
 """Limit of integers that a program holds in int32."""
 Int32 = Annotated[int, pydantic.Field(strict=True, ge=-INT32, lt=INT32)]
 
+UNION_TAGS = ("object", "array")
+"""Tags of a section that may be a list of sections, in pydantic's paths."""
+
 _TYPES = {
     "string": "text",
     "boolean": "true or false",
@@ -103,14 +106,21 @@ def schema_of(declared: type) -> dict[str, Any]:
     return pydantic.TypeAdapter(declared).json_schema()
 
 
-def properties(schema: dict[str, Any], *path: str) -> dict[str, Any]:
+def properties(schema: dict[str, Any], *path: str | int) -> dict[str, Any]:
     """Schemas of a section's options by name; `path` are the keys that lead to the section."""
     section = schema
     for key in path:
-        section = section.get("properties", {}).get(key, {})
-        section = (
-            schema["$defs"][section["$ref"].rpartition("/")[2]] if "$ref" in section else section
-        )
+        if "oneOf" in section:  # The key is a type, the tag of a member.
+            is_list = key == "array"
+            section = next(x for x in section["oneOf"] if is_list == (x.get("type") == "array"))
+        elif isinstance(key, int):
+            section = section.get("items", {})
+        else:
+            section = section.get("properties", {}).get(key, {})
+        # A section that may be null is one of several schemas.
+        section = next((x for x in section.get("anyOf", ()) if "$ref" in x), section)
+        if "$ref" in section:
+            section = schema["$defs"][section["$ref"].rpartition("/")[2]]
     return section.get("properties", {})
 
 
@@ -118,8 +128,8 @@ def expected(schema: dict[str, Any]) -> str:
     """Values that an option of this schema may have: `"an integer of at least 1, or null"`."""
     if "expected" in schema:
         return schema["expected"]
-    if "anyOf" in schema:
-        return ", or ".join(expected(each) for each in schema["anyOf"])
+    if union := schema.get("anyOf") or schema.get("oneOf"):
+        return ", or ".join(expected(each) for each in union)
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
@@ -151,7 +161,7 @@ def _shown(key):
 def _line(first, schema, where):
     *section, key = first["loc"] or ("",)
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-        known, place = properties(schema, *section), ".".join(section)
+        known, place = properties(schema, *section), _place(section)
         if not where:  # An argument.
             return f"There is no option `{_shown(key)}`.{did_you_mean(key, known)}"
         place = f" in `{place}`" if place else ""
@@ -161,9 +171,13 @@ def _line(first, schema, where):
     while section and key not in properties(schema, *section):
         *section, key = section
     wanted = properties(schema, *section).get(key, {})
-    name = f"`{'.'.join((*section, key))}`" if key else "the recipe"
+    name = f"`{_place((*section, key))}`" if key else "the recipe"
     given = "nothing" if first["type"].startswith("missing") else received(first["input"])
     return f"{where}{name} must be {expected(wanted)}. Received: {given}."
+
+
+def _place(path):
+    return ".".join(str(each) for each in path if each not in UNION_TAGS)
 
 
 def received(value: object) -> str:

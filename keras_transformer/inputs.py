@@ -26,6 +26,7 @@ _SENTENCE_END = re.compile(
     r"|[\n\r\v\f\x85\u2028\u2029]"
 )
 _SHOWN_CHARACTERS = 40
+_TAG = re.compile(r"<([a-z0-9][a-z0-9-]*)>\s+")
 
 
 def source_ids(
@@ -76,11 +77,16 @@ def _cut(ids, limit, turn_id):
 
 
 def _split(texts, place, tokenizer, limit):
+    # Each part gets the tag in front of the whole.
+    match = _TAG.match(texts[place])
+    is_tagged = match is not None and match[1] in getattr(tokenizer, "tags", ())
+    tag, text = (match[0], texts[place][match.end() :]) if is_tagged else ("", texts[place])
+
     def fits(part):
-        return len(tokenizer.tokenize([part], add_eos=True)[0]) <= limit
+        return len(tokenizer.tokenize([tag + part], add_eos=True)[0]) <= limit
 
     try:
-        every = tokenizer.tokenize(split_text(texts[place], fits), add_eos=True)
+        every = tokenizer.tokenize([tag + part for part in split_text(text, fits)], add_eos=True)
     except InputError as error:
         raise InputError(error.message, place) from None
     return [ids for ids in every if ids != [EOS_ID]]
@@ -161,6 +167,11 @@ def ids_and_texts(
             rule = f"Each of `{name}` must have at most {limit} tokens."
             raise InputError(f"{rule} Received: {_shown(each, texts[place])}", place)
     return ids, texts
+
+
+def tagged(text: str, tag: str | None) -> str:
+    """A source with a tag in front; a blank one stays blank."""
+    return text if tag is None or not text.strip() else f"<{tag}> {text}"
 
 
 def _shown(ids, text):

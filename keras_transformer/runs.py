@@ -62,7 +62,7 @@ def export_run(
 def _validation_pairs(recipe):
     """Pairs of the validation text; None where its files are gone."""
     corpus = Corpus(recipe)
-    if not all(map(os.path.isfile, filter(None, corpus.files("validation")))):
+    if not all(map(os.path.isfile, corpus.files("validation"))):
         return None
     return list(corpus.pairs("validation"))
 

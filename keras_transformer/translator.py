@@ -5,9 +5,12 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_transformer.config import check_positive
+from keras_transformer.config import check_choice, check_positive
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
+from keras_transformer.inputs import check_texts, tagged
+from keras_transformer.markup import Markup
+from keras_transformer.markup import translate as translate_with_markup
 from keras_transformer.translation import Translation
 
 
@@ -67,11 +70,20 @@ class Translator:
             "(model_ids.tflite) nor a CTranslate2 export (model.bin)."
         )
 
-    def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]:
+    def translate(
+        self,
+        texts: Sequence[str],
+        tag: str | None = None,
+        markup: Markup | None = None,
+        **options: Any,
+    ) -> list[Translation]:
         """Translates a list of texts.
 
         Args:
             texts: List of strings. A blank one gives the empty string.
+            tag: Tag of all texts, one of those that the model was trained with.
+            markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
+                {name} or %s; `"html"` around tags as well, with character references.
             **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
@@ -83,18 +95,25 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        return self.engine.translate(texts, **self._with_defaults(options))
+        options, given = self._with_defaults(options), self._tagged(texts, tag)
+        if markup is None:
+            return self.engine.translate(given, **options)
+        return translate_with_markup(self.engine, texts, markup, tag, **options)
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], **options: Any
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        tag: str | None = None,
+        **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
         defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
-        return self.engine.score(sources, targets, **{**defaults, **options})
+        return self.engine.score(self._tagged(sources, tag), targets, **{**defaults, **options})
 
-    def stream(self, text: str, **options: Any) -> Iterator[str]:
+    def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
         """Yields one translation as it grows; see `ModelEngine.stream`."""
-        return self.engine.stream(text, **options)
+        return self.engine.stream(*self._tagged([text], tag), **options)
 
     def warmup(self, **options: Any) -> int:
         """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
@@ -109,6 +128,19 @@ class Translator:
     def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
         return self.engine.compilations
+
+    def _tagged(self, texts, tag):
+        if tag is None:
+            return texts
+        check_texts("texts", texts)
+        tokenizer = self.engine.source_tokenizer
+        known = (
+            (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
+        )
+        if not known:
+            raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
+        check_choice("tag", tag, tuple(known))
+        return [tagged(text, tag) for text in texts]
 
     def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from naive_search import EOS
 from test_engine import NumberTokenizer
 
+from keras_transformer import Tokenizer
 from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import (
@@ -305,3 +306,12 @@ def test_padded_rows_hold_their_ids_and_padding_alone():
         pad(ids, 4, 5), [[5, 7, 11, 0, 0], [3, 0, 0, 0, 0], [13, 17, 0, 0, 0], [0] * 5]
     )
     assert pad(ids, 4, 5).dtype == "int32"
+
+
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole():
+    texts = ["a dog.", "a man."]
+    tokenizer = Tokenizer.train_from_texts([*texts * 9, "<bt> a"], 14, tags=("bt",))
+    limit = len(tokenizer.tokenize("<bt> a man.", add_eos=True))
+    with pytest.warns(UserWarning, match="split"):
+        sources, (parts,) = source_ids(["<bt> a dog. a man."], tokenizer, limit, "split")
+    assert tokenizer.detokenize([sources[part] for part in parts]) == ["<bt> a dog.", "<bt> a man."]

@@ -88,3 +88,19 @@ def test_a_missing_capability_is_one_line_that_names_those_there(name):
     with pytest.raises(InputError, match=rule):
         found = getattr(Translator(FakeEngine()), name)
         found(*["a"] * {"score": 2, "stream": 1}.get(name, 0))
+
+
+class TaggedEngine(FakeRun):
+    manifest = {"tags": ["2de", "bt"]}
+
+
+def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
+    translator = Translator(TaggedEngine())
+    found = translator.translate(["a", " "], tag="2de")
+    assert [each.text for each in found] == ["<2DE> A", " "]
+    assert translator.score(["a"], ["b"], tag="bt")[0] == ["<bt> a"]
+    assert next(translator.stream("a", tag="bt")) == "<bt> a"
+    with pytest.raises(InputError, match="`tag` must be one of 2de, bt. Received: tag='2fr'"):
+        translator.translate(["a"], tag="2fr")
+    with pytest.raises(InputError, match="needs a model trained with tags"):
+        Translator(FakeRun()).translate(["a"], tag="2fr")

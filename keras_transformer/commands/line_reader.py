@@ -158,9 +158,14 @@ def advance(bar: Any, lines: Sequence[Line]) -> None:
         return
     bar.sentences += len(lines)
     rate = bar.sentences / (time.time() - bar.start_t)
-    bar.set_description_str(f"{bar.sentences} sentences, {rate:.1f}/s", refresh=False)
+    describe(bar, f"{bar.sentences} sentences, {rate:.1f}/s", sum(line.size for line in lines))
+
+
+def describe(bar: Any, text: str, size: int) -> None:
+    """Shows a text and `size` more finished bytes in a bar of `progress_bar`."""
+    bar.set_description_str(text, refresh=False)
     # Not `update`, which draws by the clock: chunks come seldom.
-    bar.n += sum(line.size for line in lines)
+    bar.n += size
     bar.refresh()
 
 

@@ -4,7 +4,7 @@ A compiled train step costs seconds for each new shape, padding costs time in ev
 examples are put into a handful of length buckets, whose edges waste least on these very lengths.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,59 @@ def plan_batches(
     if rng is not None:
         plan = [plan[position] for position in rng.permutation(len(plan))]
     return plan
+
+
+def epoch_rates(
+    sizes: Mapping[str, int], weights: Mapping[str, float], temperature: float = 1.0
+) -> list[float] | None:
+    """Times that an epoch takes each pair of every corpus, or None: all once.
+
+    In proportion to `weight · size^(1 / temperature)` pairs of a corpus, `Σ weight · size` in all.
+
+    >>> rates = epoch_rates({"a": 800, "b": 200}, {"a": 1, "b": 1}, temperature=2)
+    >>> [round(rate, 2) for rate in rates]
+    [0.83, 1.67]
+    """
+    counts = np.array(list(sizes.values()), float)
+    wanted = np.array([weights[name] for name in sizes])
+    if np.all(wanted == 1) and (temperature == 1 or len(counts) == 1):
+        return None
+    shares = wanted * counts ** (1 / temperature)
+    pairs = shares * np.sum(wanted * counts) / max(np.sum(shares), 1e-9)
+    return (pairs / np.maximum(counts, 1)).tolist()
+
+
+def draw_epoch(
+    buckets: np.ndarray, sizes: Sequence[int], rates: Sequence[float], seed: int, epoch: int
+) -> np.ndarray:
+    """Examples of an epoch, int32 or int64, from corpora that follow one another.
+
+    Of each bucket of each corpus every epoch takes equally many examples, so that it has as many
+    batches. They come in rounds, each with an order of its own: an example is taken again once
+    all others were.
+
+    Args:
+        buckets: Unsigned integers `(examples,)`, the bucket of each example.
+        sizes: Examples of each corpus.
+        rates: Times that an epoch takes an example of each corpus.
+        seed: Seed of all orders.
+        epoch: Number of the epoch, from 0.
+    """
+    index_type = np.int32 if len(buckets) < 2**31 else np.int64
+    found = [np.zeros(0, index_type)]
+    starts = np.cumsum([0, *sizes])
+    for corpus, (start, size, rate) in enumerate(zip(starts, sizes, rates, strict=False)):
+        of_corpus = buckets[start : start + size]
+        for bucket in np.unique(of_corpus):
+            members = (start + np.flatnonzero(of_corpus == bucket)).astype(index_type)
+            count = max(1, round(rate * len(members)))
+            begin = epoch * count
+            for turn in range(begin // len(members), -(-(begin + count) // len(members))):
+                rng = np.random.default_rng((seed, corpus, int(bucket), turn))
+                first = turn * len(members)
+                part = slice(max(begin - first, 0), begin + count - first)
+                found.append(rng.permutation(members)[part])
+    return np.concatenate(found)
 
 
 def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:

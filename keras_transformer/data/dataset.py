@@ -7,7 +7,12 @@ import numpy as np
 
 from keras_transformer.config import BOS_ID, EOS_ID, NO_LABEL, PAD_ID
 from keras_transformer.config.checks import check
-from keras_transformer.data.batching import check_shapes, choose_shapes, plan_batches
+from keras_transformer.data.batching import (
+    check_shapes,
+    choose_shapes,
+    draw_epoch,
+    plan_batches,
+)
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.errors import InputError
 
@@ -47,6 +52,8 @@ class ParallelDataset:
             batch has a third part, float32 `(batch,)`: sample weights with which the mean of the
             gradients of the *sums* of so many batches is that of the mean over all their tokens.
             Batches of padding fill the last step of an epoch.
+        rates: Times that an epoch takes each pair of every one of `pairs.corpora`, as
+            `epoch_rates` gives them; by default all pairs once.
         host: This host; its batches have its rows alone.
         hosts: Number of hosts.
         shards: Rows of padding make the number of a batch's rows a multiple of this one, which is
@@ -91,6 +98,7 @@ class ParallelDataset:
         shards: int = 1,
         short_targets: bool = False,
         with_sources: bool = True,
+        rates: Sequence[float] | None = None,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
@@ -101,15 +109,16 @@ class ParallelDataset:
         if shapes is None:
             shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
+        self.rates, self.steps_per_epoch = rates, 0
         # The shapes of a plan do not depend on its order, so any plan tells them.
-        plan = plan_batches(self._lengths, self.shapes, None, self._target_lengths)
+        plan = self._plan(0, shuffle=False)
         self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
         self._with_sources = with_sources
         if not with_sources:
             self._inputs = 1
-        self.real_tokens = self._sum_of_sides(
-            int(np.sum(pairs.source_lengths)), int(np.sum(pairs.target_lengths + 1))
-        )
+        sides = pairs.source_lengths, pairs.target_lengths + 1
+        rows = slice(None) if rates is None else np.concatenate([rows for _, rows in plan])
+        self.real_tokens = self._sum_of_sides(*(int(np.sum(side[rows])) for side in sides))
         positions = sum(
             rows * self._sum_of_sides(length, self._target_columns(chosen, length))
             for index, chosen in plan
@@ -123,9 +132,16 @@ class ParallelDataset:
         plan = self._plan(epoch)
         return (self._batch(plan, step) for step in range(start, len(plan)))
 
-    def lines(self, epoch: int, step: int) -> list[int]:
-        """The lines of the files that batch `step` of an epoch, both from 0, is made of."""
-        return np.sort(self.pairs.lines[self._plan(epoch)[step][1]]).tolist()
+    def lines(self, epoch: int, step: int) -> list[int] | dict[str, list[int]]:
+        """The lines of the files that batch `step` of an epoch, both from 0, is made of.
+
+        Of several corpora those of each, by its name.
+        """
+        rows = np.sort(self._plan(epoch)[step][1])
+        sizes = self.pairs.corpora
+        each = np.split(rows, np.searchsorted(rows, np.cumsum(list(sizes.values()))[:-1]))
+        lines = [np.sort(self.pairs.lines[rows]).tolist() for rows in each]
+        return lines[0] if len(sizes) == 1 else dict(zip(sizes, lines, strict=True))
 
     def real_tokens_of(self, batch: "Batch") -> int:
         """Real tokens of one copy of a batch, counted like `real_tokens` of an epoch."""
@@ -136,9 +152,19 @@ class ParallelDataset:
     def _sum_of_sides(self, source, target):
         return self._with_sources * source + self._counts_targets * target
 
-    def _plan(self, epoch):
-        rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
-        plan = plan_batches(self._lengths, self.shapes, rng, self._target_lengths)
+    def _plan(self, epoch, shuffle=None):
+        shuffle = self.shuffle if shuffle is None else shuffle
+        rng = np.random.default_rng((self.seed, epoch)) if shuffle else None
+        lengths, second, drawn = self._lengths, self._target_lengths, None
+        if self.rates is not None:
+            edges = [length for _, length in self.shapes]
+            buckets = np.searchsorted(edges, lengths).astype(np.uint16)
+            sizes = list(self.pairs.corpora.values())
+            drawn = draw_epoch(buckets, sizes, self.rates, self.seed, epoch)
+            lengths, second = lengths[drawn], None if second is None else second[drawn]
+        plan = plan_batches(lengths, self.shapes, rng, second)
+        if drawn is not None:
+            plan = [(index, drawn[rows]) for index, rows in plan]
         return plan + [(0, np.zeros(0, np.int64))] * (self.steps_per_epoch - len(plan))
 
     def _batch(self, plan, step):

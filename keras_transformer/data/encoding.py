@@ -6,12 +6,14 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
+from keras_transformer.data.rules import RULES, PairRules
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
@@ -24,9 +26,14 @@ _REASONS = (
     "extreme length ratio",
     "equal to a held-out pair",
     "exact duplicate",
+    *(f"rule {name}" for name in RULES),
 )
+_FIRST_RULE = len(_REASONS) - len(RULES) + 1
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
+Lines = Iterable[tuple[str, str] | None]
+
+_TAG = re.compile(r"^<[a-z0-9-]+> ")  # in front of a corpus' sources
 _LINES_NAMED = 5
 # Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
 _RATIO_NEEDS_TOKENS = 10
@@ -48,6 +55,12 @@ class PairChecks:
         ge=1,
     )
     drop_duplicates: bool = option(True, "Keep only the first of equal training pairs.")
+    clean: PairRules | None = option(
+        None,
+        "Rules for the text of training pairs, those of the command `clean`; {}: their defaults; "
+        "null: none.",
+        strict=None,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +76,20 @@ class PairReport:
     """The fate of the pairs: `total` seen, `kept`, and `dropped` by reason.
 
     Each dropped pair is counted once, under the first reason that applies. `dropped` has the
-    reasons that occurred, `str(report)` is a text of a few lines.
+    reasons that occurred, `str(report)` is a text of a few lines. Of several corpora `corpora` has
+    a report each, by its name, with the numbers of its own lines.
     """
 
     total: int
     kept: int
     dropped: dict[str, DropCount]
+    corpora: dict[str, "PairReport"] = dataclasses.field(default_factory=dict)
 
     def __str__(self):
         lines = [f"{self.kept} of {self.total} pairs kept"]
-        for reason, drop in self.dropped.items():
+        for name, report in self.corpora.items():
+            lines += f"{name}: {report}".splitlines()
+        for reason, drop in self.dropped.items() if not self.corpora else ():
             numbers = ", ".join(map(str, drop.first_lines))
             more = ", ..." if drop.count > len(drop.first_lines) else ""
             noun = "line" if drop.count == 1 else "lines"
@@ -110,11 +127,11 @@ def encode_pairs(
         )
     options = PairChecks(**checks)
     pairs = zip(source_texts, target_texts, strict=True)
-    return _encode(pairs, (source_tokenizer, target_tokenizer), options)
+    return _encode({"": lambda: pairs}, (source_tokenizer, target_tokenizer), options)
 
 
 def encode_lines(
-    read: Callable[[], Iterable[tuple[str, str] | None]],
+    read: Callable[[], Lines] | Mapping[str, Callable[[], Lines]],
     tokenizers: tuple[Any, Any],
     checks: PairChecks,
     cache: str | os.PathLike | None = None,
@@ -125,7 +142,8 @@ def encode_lines(
     """Tokenizes and checks a stream of pairs, like `encode_pairs`, that need not fit in memory.
 
     Args:
-        read: Returns the pairs from the first on, None for a line of the files that is left out.
+        read: Returns the pairs from the first on, None for a line of the files that is left out;
+            or such functions of several corpora by their names.
         tokenizers: Of the sources and the targets, see `encode_pairs`.
         checks: Checks of the pairs.
         cache: Folder in which the ids are kept for other calls with equal texts, tokenizers and
@@ -139,15 +157,18 @@ def encode_lines(
     Raises:
         InputError: See `encode_pairs`; or the folder cannot be written.
     """
+    read = read if isinstance(read, Mapping) else {"": read}
     if cache is None:
-        return _encode(read(), tokenizers, checks, held_out=held_out, with_sources=with_sources)
-    key = digests(filter(None, read())) if key is None else key
+        return _encode(read, tokenizers, checks, held_out=held_out, with_sources=with_sources)
+    if key is None:
+        every = [digests(filter(None, each())) for each in read.values()]
+        key = every[0] if list(read) == [""] else list(zip(read, every, strict=True))
     folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
     remove_left_behind(folder.parent)
     if not (folder / "report.json").exists():
         try:
             with OwnedFolder(folder).staged() as staging:
-                pairs, report = _encode(read(), tokenizers, checks, staging, held_out, with_sources)
+                pairs, report = _encode(read, tokenizers, checks, staging, held_out, with_sources)
                 for name in ("source_offsets", "target_offsets", "lines"):
                     np.save(staging / f"{name}.npy", getattr(pairs, name))
                 write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
@@ -176,11 +197,7 @@ def _name(key, tokenizers, options, with_sources):
 
 def _load(folder):
     try:
-        values = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        dropped = {
-            why: DropCount(each["count"], tuple(each["first_lines"]))
-            for why, each in values["dropped"].items()
-        }
+        report = _read_report(json.loads((folder / "report.json").read_text(encoding="utf-8")))
         sides = []
         for side in ("source", "target"):
             offsets = _mapped(folder / f"{side}_offsets.npy")
@@ -191,16 +208,40 @@ def _load(folder):
         lines = _mapped(folder / "lines.npy")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: damaged ({error}); remove the folder.") from None
-    return EncodedPairs(*sides, lines), PairReport(values["total"], values["kept"], dropped)
+    return EncodedPairs(*sides, lines, _sizes(report)), report
+
+
+def _read_report(values):
+    dropped = {
+        why: DropCount(each["count"], tuple(each["first_lines"]))
+        for why, each in values["dropped"].items()
+    }
+    corpora = {name: _read_report(each) for name, each in values.get("corpora", {}).items()}
+    return PairReport(values["total"], values["kept"], dropped, corpora)
+
+
+def _sizes(report):
+    return {name: each.kept for name, each in report.corpora.items()} or None
 
 
 def _mapped(file):
     return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
 
-def _encode(pairs, tokenizers, options, folder=None, held_out=(), with_sources=True):
-    numbered = ((line, pair) for line, pair in enumerate(pairs, start=1) if pair is not None)
-    lines, held_out = [np.zeros(0, np.int64)], set(held_out)
+def _numbered(read, ends):
+    """The pairs of all corpora with their lines; `ends` gets the number of them after each."""
+    count = 0
+    for name, pairs in read.items():
+        for line, pair in enumerate(pairs(), start=1):
+            if pair is not None:
+                count += 1
+                yield line, pair
+        ends[name] = count
+
+
+def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=True):
+    ends: dict[str, int] = {}
+    numbered, lines, held_out = _numbered(read, ends), [np.zeros(0, np.int64)], set(held_out)
     names = ("source.ids", "target.ids")
     sides = [_Side(None if folder is None else folder / name) for name in names]
     reasons, hashes = [np.zeros(0, np.uint8)], [np.zeros(0, np.uint64)]
@@ -215,21 +256,23 @@ def _encode(pairs, tokenizers, options, folder=None, held_out=(), with_sources=T
         (_, source_lengths), (_, target_lengths) = found
         source_tokens = source_lengths - 1 if with_sources else target_lengths
         reasons.append(_reasons(source_tokens, target_lengths, options))
+        if options.clean is not None:
+            _apply(options.clean, chunk, reasons[-1])
         keep = reasons[-1] == _KEPT
         if held_out:
             keep &= [pair not in held_out for pair in chunk]
             reasons[-1][(reasons[-1] == _KEPT) & ~keep] = _HELD_OUT
         if options.drop_duplicates:
-            hashes.append(np.array([_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
+            hashes.append(np.array([pair_hash(*chunk[i]) for i in np.flatnonzero(keep)], np.uint64))
         for side, (flat, lengths) in zip(sides, found, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
     reasons, lines = np.concatenate(reasons), np.concatenate(lines)
     kept = np.flatnonzero(reasons == _KEPT)
     first = np.ones(len(kept), bool)
     if options.drop_duplicates:
-        first = _are_first(hashes)
+        first = are_first(hashes)
         reasons[kept[~first]] = _DUPLICATE
-    report = _report(reasons, lines)
+    report = _report(reasons, lines, {} if list(ends) == [""] else ends)
     if not report.kept:
         raise InputError(
             "No sentence pair is left after the checks: "
@@ -238,11 +281,11 @@ def _encode(pairs, tokenizers, options, folder=None, held_out=(), with_sources=T
         )
     (source, source_offsets), (target, target_offsets) = (side.finish(first) for side in sides)
     sides = source, source_offsets, target, target_offsets
-    return EncodedPairs(*sides, lines[reasons == _KEPT]), report
+    return EncodedPairs(*sides, lines[reasons == _KEPT], _sizes(report)), report
 
 
-def _are_first(chunks):
-    """True for the first occurrence of each number; the chunks are emptied on the way."""
+def are_first(chunks: list[np.ndarray]) -> np.ndarray:
+    """Returns True for the first occurrence of each number; the chunks are emptied on the way."""
     values = np.concatenate(chunks)
     chunks.clear()
     # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
@@ -252,9 +295,10 @@ def _are_first(chunks):
     return first
 
 
-def _hash(source, target):
-    source, target = source.encode("utf-8"), target.encode("utf-8")
-    content = b"%d %b%b" % (len(source), source, target)
+def pair_hash(source: str, target: str) -> int:
+    """Returns 64 bits of a pair, which tell the ends of its sides apart."""
+    sides = source.encode("utf-8"), target.encode("utf-8")
+    content = b"%d %b%b" % (len(sides[0]), *sides)
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
@@ -309,10 +353,22 @@ def _reasons(source_tokens, target_tokens, options):
     return np.select(conditions, choices, default=_KEPT).astype(np.uint8)
 
 
-def _report(reasons, lines):
-    dropped = {}
+def _apply(rules, pairs, reasons):
+    """Writes the rules that kept pairs break into their reasons."""
+    rules.check_packages()
+    numbers = {None: _KEPT, **{name: _FIRST_RULE + i for i, name in enumerate(RULES)}}
+    for place in np.flatnonzero(reasons == _KEPT):
+        source, target = pairs[place]
+        reasons[place] = numbers[rules.broken(_TAG.sub("", source), target)]
+
+
+def _report(reasons, lines, ends):
+    dropped, parts, start = {}, {}, 0
+    for name, end in ends.items():
+        parts[name] = _report(reasons[start:end], lines[start:end], {})
+        start = end
     for reason, name in enumerate(_REASONS, start=1):
         found = lines[reasons == reason]
         if len(found):
             dropped[name] = DropCount(len(found), tuple(found[:_LINES_NAMED].tolist()))
-    return PairReport(len(reasons), int(np.sum(reasons == _KEPT)), dropped)
+    return PairReport(len(reasons), int(np.sum(reasons == _KEPT)), dropped, parts)

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class EncodedPairs:
         target_offsets: int64 `(pairs + 1,)`.
         lines: int64 `(pairs,)`, the line of each pair in its files, from 1; by default they are in
             order and none is left out.
+        corpora: Number of pairs of each corpus by its name, in their order; by default they are of
+            one, without a name.
 
     Most callers use `encode_pairs` or `EncodedPairs.from_lists`.
     """
@@ -78,10 +80,12 @@ class EncodedPairs:
         target_flat: np.ndarray,
         target_offsets: np.ndarray,
         lines: np.ndarray | None = None,
+        corpora: Mapping[str, int] | None = None,
     ):
         self.source_flat, self.source_offsets = source_flat, source_offsets
         self.target_flat, self.target_offsets = target_flat, target_offsets
         self.lines = np.arange(1, len(self) + 1) if lines is None else lines
+        self.corpora = {"": len(self)} if corpora is None else dict(corpora)
 
     @classmethod
     def from_lists(
@@ -106,6 +110,18 @@ class EncodedPairs:
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
+
+    def of_corpus(self, name: str) -> "EncodedPairs":
+        """The pairs of one corpus, in the arrays of all."""
+        sizes = list(self.corpora.values())
+        place = list(self.corpora).index(name)
+        start, size = sum(sizes[:place]), sizes[place]
+        source, target = (
+            offsets[start : start + size + 1]
+            for offsets in (self.source_offsets, self.target_offsets)
+        )
+        lines = self.lines[start : start + size]
+        return EncodedPairs(self.source_flat, source, self.target_flat, target, lines)
 
     def source(self, index: int) -> np.ndarray:
         """int32 ids of one source sentence, EOS included."""

@@ -165,9 +165,15 @@ class Search:
 
         if not larger:
             return found()
-        # The second condition lets XLA leave out a loop that a traced capacity does not need.
-        goes_on = ops.any(state.running) & (larger[0] > size)
-        return ops.cond(goes_on, next_loop, found)
+
+        def go_on():
+            return ops.cond(ops.any(state.running), next_loop, found)
+
+        if isinstance(larger[0], int):
+            return go_on()
+        # A traced capacity is known when XLA compiles for a shape: TensorFlow then hands over one
+        # branch of a switch, and both of a condition.
+        return ops.switch(ops.cast(larger[0] > size, "int32"), [found, go_on])
 
 
 def search(

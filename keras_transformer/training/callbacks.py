@@ -130,12 +130,17 @@ class Throughput(RunCallback):
         logs["tokens_per_second"] = real_tokens / (self._train_seconds or seconds)
 
 
-class ValidationBleu(RunCallback):
-    """Adds `val_bleu` of the averaged weights to the epoch's logs."""
+class MoreValidation(RunCallback):
+    """Adds BLEU, and the measures of each of several corpora, to the epoch's logs.
+
+    Of the averaged weights, `val_bleu` and `val_loss/NAME`.
+    """
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
-            logs["val_bleu"] = self.run.bleu()
+            logs |= self.run.validate_corpora()
+            if self.run.recipe.training.select_by == "bleu":
+                logs |= self.run.bleu()
 
 
 class SampleTranslations(RunCallback):

@@ -5,7 +5,8 @@ import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,17 @@ from keras_transformer.data import (
     encode_lines,
     iterate_pairs,
 )
+from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import digests
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
+from keras_transformer.inputs import tagged
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.tokenizer import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
+from keras_transformer.training.sections import NamedFiles
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 PARTS = ("train", "validation")
@@ -41,31 +46,45 @@ class Corpus:
         self.recipe = recipe
         self._held: dict[tuple, list[tuple[str, str]]] = {}
 
-    def files(self, part: str) -> tuple[pathlib.Path, pathlib.Path | None]:
-        """Returns the source's and the target's file; None for the second if one file has both."""
-        base = pathlib.Path(self.recipe.data.folder)
-        files = getattr(self.recipe.data, part)
-        if not files.source:
-            files = self.recipe.data.train  # some of whose pairs are held out
-        return base / files.source, None if files.target is None else base / files.target
+    def files(self, part: str) -> list[pathlib.Path]:
+        """Returns all files of `"train"` or `"validation"`."""
+        corpora = self.recipe.data.corpora(part)
+        return [file for each in corpora for file in self.files_of(each) if file]
+
+    def files_of(self, corpus: NamedFiles) -> tuple[pathlib.Path, pathlib.Path | None]:
+        """Returns a corpus' source and target file; None for the second if one file has both."""
+        base, target = pathlib.Path(self.recipe.data.folder), corpus.target
+        return base / corpus.source, None if target is None else base / target
 
     def pairs(self, part: str) -> Iterator[tuple[str, str]]:
-        """Yields the pairs of `"train"` or `"validation"`."""
-        return filter(None, self._lines(part))
+        """Yields the pairs of `"train"` or `"validation"`, corpus after corpus."""
+        readers = self.readers(part).values()
+        return filter(None, itertools.chain.from_iterable(read() for read in readers))
 
-    def _lines(self, part, labels=None):
-        """Yields the pair of each line of the files, or None for a line of the other part."""
-        held_out, files = self.recipe.data.hold_out_every, self.files(part)
-        for number, pair in enumerate(self._read(files), start=1):
+    def readers(
+        self, part: str, labels: Labels | None = None
+    ) -> dict[str, Callable[[], Iterator[tuple[str, str] | None]]]:
+        """Functions that read the corpora of a part, by name, as `encode_lines` takes them."""
+        corpora = self.recipe.data.corpora(part)
+        return {each.name: functools.partial(self._lines, part, each, labels) for each in corpora}
+
+    def _lines(self, part, corpus, labels):
+        """Yields the pair of each line of a corpus, or None for a line of the other part."""
+        held_out, files = self.recipe.data.hold_out_every, self.files_of(corpus)
+        text = self.recipe.text
+        placeholders = Placeholders(text.placeholders, text.placeholder_numbers)
+        for number, pair in enumerate(self._read(files, part), start=1):
             if labels is not None:
                 labels.check(pair[1], f"{files[1] or files[0]}, line {number}")
+            if placeholders.size:
+                pair = with_placeholders(*pair, placeholders)
             is_here = held_out is None or (number % held_out == 0) == (part == "validation")
-            yield pair if is_here else None
+            yield (tagged(pair[0], corpus.tag), pair[1]) if is_here else None
 
-    def _read(self, files):
+    def _read(self, files, part):
         """All pairs of the files, from memory where they were read before."""
         is_streamed = self.recipe.text.sample_sentences or self.recipe.data.cache
-        if is_streamed and files == self.files("train"):
+        if is_streamed and (part == "train" or self.recipe.data.hold_out_every):
             return self._stream(*files)
         if files not in self._held:
             self._held[files] = list(self._stream(*files))
@@ -83,7 +102,16 @@ class Corpus:
     @functools.cached_property
     def digests(self) -> dict[str, dict[str, str]]:
         """SHA-256 of the texts of each part and side, `{part: {side: digest}}`."""
-        return {part: digests(self.pairs(part)) for part in PARTS}
+        found: dict[str, dict[str, str]] = {part: {} for part in PARTS}
+        for part, name, read in self._every_reader():
+            sides = digests(filter(None, read())).items()
+            found[part] |= {f"{name}.{side}" if name else side: each for side, each in sides}
+        return found
+
+    def _every_reader(self):
+        for part in PARTS:
+            for name, read in self.readers(part).items():
+                yield part, name, read
 
     def tokenizers(self) -> Tokenizers:
         """Learns the tokenizers of both sides from the training texts; one twice when joint.
@@ -96,7 +124,8 @@ class Corpus:
 
         def learn(lines, size=text.vocabulary_size):
             lines = _sample(lines, text.sample_sentences)
-            return Tokenizer.train_from_texts(lines, **{**options, "vocabulary_size": size})
+            options["vocabulary_size"] = size
+            return Tokenizer.train_from_texts(lines, tags=self.recipe.data.tags, **options)
 
         sources, targets = self._side(0), self._side(1)
         if self.recipe.gives_labels:
@@ -114,12 +143,18 @@ class Corpus:
     ) -> tuple[dict[str, ParallelDataset], dict[str, PairReport]]:
         """Makes the batches of each part, this host's rows of them, and counts dropped pairs.
 
-        Training pairs that are equal to a held-out pair are dropped.
+        Training pairs that are equal to a held-out pair are dropped. Of several validation corpora
+        each has batches of its own, too, as `validation/NAME`.
+
+        Raises:
+            InputError: The vocabulary, of another run, lacks a tag.
         """
         made, reports = {}, {}
-        data, training = self.recipe.data, self.recipe.training
+        data = self.recipe.data
         is_classifier = self.recipe.gives_labels
-        labels = tokenizers[1] if is_classifier else None
+        labels: Any = tokenizers[1] if is_classifier else None
+        if missing := set(data.tags).difference(tokenizers[0].tags):
+            raise InputError(f"The vocabulary has no tag {', '.join(sorted(missing))}.")
         for part in PARTS:
             is_training = part == "train"
             held_out = self.pairs("validation") if data.hold_out_every and is_training else ()
@@ -127,9 +162,10 @@ class Corpus:
                 max_length=data.max_length,
                 max_length_ratio=None if is_classifier else data.max_length_ratio,
                 drop_duplicates=data.drop_duplicates and is_training,
+                clean=data.clean if is_training else None,
             )
             pairs, reports[part] = encode_lines(
-                functools.partial(self._lines, part, labels),
+                self.readers(part, labels),
                 tokenizers,
                 checks,
                 cache=data.cache,
@@ -137,22 +173,34 @@ class Corpus:
                 with_sources=self.recipe.with_sources,
                 held_out=held_out,
             )
-            made[part] = (LabelledDataset if is_classifier else ParallelDataset)(
-                pairs,
-                batch_tokens=training.batch_tokens,
-                # Each shape costs seconds of compilation, more than padding costs on a small set.
-                max_shapes=training.max_shapes if is_training else min(4, training.max_shapes),
-                shuffle=is_training,
-                seed=training.seed,
-                copies=1 if training.r_drop is None else 2,
-                accumulation_steps=training.accumulation_steps if is_training else 1,
-                host=host.index,
-                hosts=host.count,
-                shards=host.shards,
-                short_targets=training.short_targets,
-                with_sources=self.recipe.with_sources,
-            )
+            made[part] = self._dataset(pairs, is_training, host)
+            if is_training or len(pairs.corpora) < 2:
+                continue
+            for name in filter(pairs.corpora.get, pairs.corpora):
+                own = self._dataset(pairs.of_corpus(name), False, host, made[part].shapes)
+                made[f"{part}/{name}"] = own
         return made, reports
+
+    def _dataset(self, pairs, is_training, host, shapes=None):
+        data, training = self.recipe.data, self.recipe.training
+        weights = {each.name: each.weight for each in data.corpora("train")}
+        return (LabelledDataset if self.recipe.gives_labels else ParallelDataset)(
+            pairs,
+            batch_tokens=training.batch_tokens,
+            # Each shape costs seconds of compilation, more than padding costs on a small set.
+            max_shapes=training.max_shapes if is_training else min(4, training.max_shapes),
+            shuffle=is_training,
+            seed=training.seed,
+            shapes=shapes,
+            copies=1 if training.r_drop is None else 2,
+            accumulation_steps=training.accumulation_steps if is_training else 1,
+            host=host.index,
+            hosts=host.count,
+            shards=host.shards,
+            short_targets=training.short_targets,
+            with_sources=self.recipe.with_sources,
+            rates=epoch_rates(pairs.corpora, weights, data.temperature) if is_training else None,
+        )
 
     def _key(self, part):
         """Everything that decides a part's pairs in the cache."""

@@ -30,12 +30,16 @@ from keras_transformer.training.sections import (
 _NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none of."
 _NOT_OF_A_KIND = {
     "language_model": {
+        "text.placeholders": _NEEDS_TWO_TEXTS,
+        "data.clean": _NEEDS_TWO_TEXTS,
         "text.joint: false": _NEEDS_TWO_TEXTS,
         "text.turn_separator": _NEEDS_TWO_TEXTS,
         "training.attention_images": _NEEDS_TWO_TEXTS,
         "training.select_by: bleu": _NEEDS_TWO_TEXTS,
     },
     "classifier": {
+        "text.placeholders": "needs a model that writes text.",
+        "data.clean": "needs translations, not labels.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs attention to a source, which a classifier has not.",
         "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",
@@ -113,12 +117,18 @@ class Recipe:
     def _check_kind(self) -> "Recipe":
         """Raises `InputError` for options that the kind of model does not have."""
         for part in () if self.with_sources else ("train", "validation"):
-            if getattr(self.data, part).target is not None:
+            if any(each.target is not None for each in self.data.corpora(part)):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
+        if self.data.tags and (self.turns or not self.with_sources):
+            raise InputError(
+                "`tag` stands before a source of one sequence: no turns, no language model."
+            )
         given = {
+            "data.clean": self.data.clean is not None,
             "text.joint: false": not self.text.joint,
             "text.turn_separator": self.text.turn_separator is not None,
+            "text.placeholders": self.text.placeholders > 0,
             "training.attention_images": self.training.attention_images is not None,
             "training.select_by: bleu": self.training.select_by == "bleu",
         }
@@ -131,8 +141,8 @@ class Recipe:
     def _check_sections(self) -> "Recipe":
         """Raises `InputError` for sections that contradict each other."""
         data, text = self.data, self.text
-        for part in ("train",) if data.hold_out_every else ("train", "validation"):
-            if not getattr(data, part).source:
+        for part in ("train", "validation"):
+            if not all(each.source for each in data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}."
                 raise InputError(f"`data.{part}` {rule}")
         if data.context_turns is not None and text.turn_separator is None:

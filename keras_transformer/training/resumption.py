@@ -23,8 +23,6 @@ _FREE = {
     # Texts are compared by their digests, so that they may be moved.
     "folder",
     "cache",
-    "train",
-    "validation",
 }
 
 
@@ -64,7 +62,8 @@ def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
     before, now = folder.recipe().to_dict(), recipe.to_dict()
     for section in ("data", "text", "model", "training"):
         for key in sorted(before[section].keys() | now[section].keys()):
-            is_equal = before[section].get(key) == now[section].get(key)
+            values = before[section].get(key), now[section].get(key)
+            is_equal = len({str(_without_files(each)) for each in values}) == 1
             if not is_equal and key not in _FREE:
                 raise InputError(
                     f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
@@ -74,6 +73,13 @@ def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
     # The best model gets its place after the first checkpoint.
     if folder.model_file.exists() and not folder.checkpoint_epochs():
         raise InputError(f"{folder.path}: there is no checkpoint to resume from.")
+
+
+def _without_files(value):
+    """A field's value; of corpora their names, weights and tags."""
+    if isinstance(value, dict) and "source" in value:
+        return {key: value[key] for key in value if key not in ("source", "target")}
+    return list(map(_without_files, value)) if isinstance(value, (list, tuple)) else value
 
 
 def last_checkpoint(folder: RunFolder) -> tuple[keras.Model, MidEpochState] | None:

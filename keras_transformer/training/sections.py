@@ -1,6 +1,6 @@
 """The sections of a recipe: options with type, range, unit, meaning and default."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -27,19 +27,61 @@ class Files:
 
 
 @declared
+class NamedFiles(Files):
+    """A corpus among several."""
+
+    name: str = option(
+        "", "Name of the corpus in reports, curves and metrics.json.", pattern=r"^[\w-]*$"
+    )
+    tag: str | None = option(
+        None,
+        "Token <tag> before each source: 2de for a direction, bt for back-translated text, or a "
+        "domain. `translate` takes it as `tag`.",
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+    )
+
+
+@declared
+class WeightedFiles(NamedFiles):
+    """A training corpus among several."""
+
+    weight: float = option(
+        1.0,
+        "Times that an epoch takes each pair of the corpus; with 0.25 each fourth epoch takes it.",
+        gt=0,
+    )
+
+
+def _tag_of(value):
+    return "array" if isinstance(value, (list, tuple)) else "object"
+
+
+_OneFile = Annotated[Files, pydantic.Tag("object")]
+_Training = Annotated[tuple[WeightedFiles, ...], pydantic.Tag("array")]
+_Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
+
+
+@declared
 class DataSection(PairChecks):
     """Files, and the pairs that are kept."""
 
     folder: str = option(
         ".", "Folder of the files below; relative to where the command is run.", **_NO_NULL
     )
-    train: Files = pydantic.Field(
+    train: Annotated[_OneFile | _Training, pydantic.Discriminator(_tag_of)] = pydantic.Field(
         Files(),
         description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
-        "two columns: {source: pairs.tsv}; a classifier's has the label first. Both parts are "
+        "two columns: {source: pairs.tsv}; a classifier's has the label first. Or several corpora: "
+        "[{name: A, source: a.en, target: a.de, weight: 2, tag: 2de}, …]. Both parts are "
         "required, but with `hold_out_every`.",
     )
-    validation: Files = Files()
+    validation: Annotated[_OneFile | _Validation, pydantic.Discriminator(_tag_of)] = Files()
+    temperature: float = option(
+        1.0,
+        "Evens out the sizes of several corpora: an epoch takes pairs of each in proportion to "
+        "weight · size^(1 / temperature), as many in all as at 1.",
+        ge=1,
+    )
     hold_out_every: int | None = option(
         None,
         "One pair in so many of `train` is held out as the validation set, where `validation` "
@@ -60,11 +102,27 @@ class DataSection(PairChecks):
 
     @pydantic.model_validator(mode="after")
     def _check_validation(self) -> "DataSection":
-        if self.hold_out_every and self.validation.source:
+        for part in ("train", "validation"):
+            names = [each.name for each in self.corpora(part)]
+            if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
+                rule = f"Each corpus of `data.{part}` must have a `name` of its own."
+                raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
+        if self.hold_out_every and self.validation != Files():
             raise InputError(
                 "`data.hold_out_every` and `data.validation` are two validation sets: give one."
             )
         return self
+
+    def corpora(self, part: str) -> tuple[NamedFiles, ...]:
+        """Returns the corpora of `"train"` or `"validation"`; one alone may have no name."""
+        found = self.train if part == "train" or self.hold_out_every else self.validation
+        return found if isinstance(found, tuple) else (WeightedFiles(found.source, found.target),)
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags of all corpora, sorted."""
+        every = (*self.corpora("train"), *self.corpora("validation"))
+        return sorted({each.tag for each in every if each.tag is not None})
 
 
 @declared

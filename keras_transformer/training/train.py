@@ -112,6 +112,7 @@ class Run:
     def __init__(self, recipe: Recipe, folder: RunFolder, host: Host):
         self.recipe, self.folder, self.host = recipe, folder, host
         self.start, self.history, self.metrics = MidEpochState(), [], {}
+        self.datasets, self._validation_names = {}, []
         self._is_resumed = False
 
     def prepare(self, overwrite: bool, recipe_file: str | os.PathLike | None) -> None:
@@ -119,8 +120,10 @@ class Run:
         corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         for part in ("train", "validation"):
-            sides = zip(("source", "target"), corpus.files(part), strict=True)
-            inputs |= {f"`data.{part}.{side}`": file for side, file in sides}
+            for each in self.recipe.data.corpora(part):
+                key = f"data.{part}.{each.name}".rstrip(".")
+                sides = zip(("source", "target"), corpus.files_of(each), strict=True)
+                inputs |= {f"`{key}.{side}`": file for side, file in sides}
         self.folder.check_replaceable(overwrite, inputs)
         self.digests = corpus.digests
         origin = _origin(self.recipe)
@@ -136,8 +139,8 @@ class Run:
         corpus = Corpus(self.recipe)
         for part, sides in self.folder.digests().items():
             for side, digest in sides.items():
-                if corpus.digests[part][side] != digest:
-                    files = " and ".join(str(file) for file in corpus.files(part) if file)
+                if corpus.digests[part].get(side) != digest:
+                    files = " and ".join(map(str, corpus.files(part)))
                     raise InputError(
                         f"{self.folder.path}: cannot be resumed with other texts than it was begun "
                         f"with. Received: another {side} side of `data.{part}`, {files}."
@@ -154,11 +157,25 @@ class Run:
             f"{dataset.steps_per_epoch} steps an epoch, shapes {dataset.shapes}, "
             f"{dataset.real_token_share:.1%} real tokens"
         )
-        self.validation = list(itertools.islice(corpus.pairs("validation"), _BLEU_SENTENCES))
+        self._sample_validation(corpus)
         if not self.recipe.with_sources:  # Samples go on from a few words.
             words = (text.split()[:_PROMPT_WORDS] for _, text in self.validation)
             prompts = zip(map(" ".join, words), self.validation, strict=True)
             self.validation = [(prompt, text) for prompt, (_, text) in prompts]
+
+    def _sample_validation(self, corpus):
+        """Takes the first pairs for BLEU and samples, in turns of each validation corpus."""
+        readers = corpus.readers("validation")
+        most = -(-_BLEU_SENTENCES // len(readers))
+        rows = itertools.zip_longest(
+            *(
+                ((name, pair) for pair in itertools.islice(filter(None, read()), most))
+                for name, read in readers.items()
+            )
+        )
+        found = filter(None, itertools.chain.from_iterable(rows))
+        names, self.validation = map(list, zip(*found, strict=True))
+        self._validation_names = names if len(readers) > 1 else []
 
     def forecast(self) -> None:
         """Says what the training would take after some steps of it; nothing is written."""
@@ -240,8 +257,8 @@ class Run:
             run_callbacks.AveragedValidation(),
             run_callbacks.Throughput(self),
         ]
-        if training.select_by == "bleu":
-            chosen.append(run_callbacks.ValidationBleu(self))
+        if training.select_by == "bleu" or len(self.datasets) > 2:
+            chosen.append(run_callbacks.MoreValidation(self))
         chosen.append(TensorBoard(self))
         if self.start.step or training.checkpoint_every_minutes is not None:
             chosen.append(run_callbacks.StepCheckpoints(self))
@@ -270,12 +287,34 @@ class Run:
         found = self.engine.translate(sources, beam_size=1, long_input="truncate")
         return [each.text for each in found]
 
-    def bleu(self) -> float:
-        """Returns sacreBLEU's cased BLEU of the validation set's first 2,000 pairs, 0 … 100."""
+    def bleu(self) -> dict[str, float]:
+        """Returns sacreBLEU's cased BLEU of the validation set's first 2,000 pairs, 0 … 100.
+
+        As `val_bleu`, and of each of several corpora as `val_bleu/NAME`.
+        """
         import sacrebleu
 
         sources, references = map(list, zip(*self.validation, strict=True))
-        return sacrebleu.corpus_bleu(self.translate(sources), [references]).score
+        pairs = list(zip(self.translate(sources), references, strict=True))
+
+        def score(pairs):
+            found, references = map(list, zip(*pairs, strict=True))
+            return sacrebleu.corpus_bleu(found, [references]).score
+
+        by_name: dict[str, list] = {}
+        for name, pair in zip(self._validation_names, pairs, strict=False):
+            by_name.setdefault(name, []).append(pair)
+        each = {f"val_bleu/{name}": score(pairs) for name, pairs in by_name.items()}
+        return {"val_bleu": score(pairs), **each}
+
+    def validate_corpora(self) -> dict[str, float]:
+        """Returns loss and metrics of each of several validation corpora, `val_loss/NAME`, …."""
+        found = {}
+        for part, dataset in self.datasets.items():
+            if name := part.partition("/")[2]:
+                logs = self.model.evaluate(_for_fit(dataset), verbose=0, return_dict=True)
+                found |= {f"val_{key}/{name}": float(value) for key, value in logs.items()}
+        return found
 
     def average(self) -> None:
         """Averages the models of `average_epochs`; a better average becomes the best model.
@@ -294,39 +333,50 @@ class Run:
         row = {"epoch": 0.0}
         logs = model.evaluate(_for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
         row |= {f"val_{key}": float(value) for key, value in logs.items()}
+        row |= self.validate_corpora()
         if training.select_by == "bleu":
-            row["val_bleu"] = self.bleu()
+            row |= self.bleu()
         is_best = best_row([*self.history, row], training.select_by) is row
         if is_best:
             save_without_optimizer(model, self.folder.model_file)
-        values = {key: row[key] for key in ("val_loss", "val_bleu") if key in row}
+        values = {key: row[key] for key in row if key.startswith(("val_loss", "val_bleu"))}
         self.metrics["average"] = {"epochs": epochs, **values, "is_the_best_model": is_best}
 
     def finish(self) -> None:
         """Writes `metrics.json`."""
         best = best_row(self.history, self.recipe.training.select_by)
         dataset, perplexity = self.datasets["train"], best["val_perplexity"]
+        names = (part.partition("/")[2] for part in self.datasets)
+        corpora = {
+            name: {
+                key.removeprefix("val_").removesuffix(f"/{name}"): value
+                for key, value in best.items()
+                if key.endswith(f"/{name}") and math.isfinite(value)
+            }
+            for name in filter(None, names)
+        }
         found: dict[str, Any] = {
             "best_epoch": int(best["epoch"]),
             "best_validation_loss": best["val_loss"],
             "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
             **({"best_validation_bleu": best["val_bleu"]} if "val_bleu" in best else {}),
+            **({"best_validation_corpora": corpora} if corpora else {}),
             **self.metrics,
             "epochs": int(self.history[-1]["epoch"]),
             "training_minutes": round(sum(row["seconds"] for row in self.history) / 60, 2),
             "steps_per_epoch": dataset.steps_per_epoch,
             "shapes": [list(shape) for shape in dataset.shapes],
             "real_token_share": round(dataset.real_token_share, 4),
-            "pairs": {
-                part: {
-                    "total": report.total,
-                    "kept": report.kept,
-                    "dropped": {why: drop.count for why, drop in report.dropped.items()},
-                }
-                for part, report in self.reports.items()
-            },
+            "pairs": {part: _counts(report) for part, report in self.reports.items()},
         }
         self.folder.write_metrics(found)
+
+
+def _counts(report):
+    found = {"total": report.total, "kept": report.kept}
+    found["dropped"] = {why: drop.count for why, drop in report.dropped.items()}
+    corpora = {name: _counts(each) for name, each in report.corpora.items()}
+    return {**found, "corpora": corpora} if corpora else found
 
 
 def _for_fit(dataset, start=0):

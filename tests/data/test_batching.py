@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.data import choose_shapes
-from keras_transformer.data.batching import plan_batches
+from keras_transformer.data.batching import draw_epoch, epoch_rates, plan_batches
 from keras_transformer.errors import InputError
 
 SHAPES = [(5, 3), (3, 5), (2, 7)]
@@ -114,3 +114,32 @@ def test_shapes_that_are_none_are_refused(shapes):
 def test_an_example_longer_than_every_shape_is_refused():
     with pytest.raises(InputError, match="longest shape=7, longest example=8"):
         plan_batches([8], SHAPES)
+
+
+def test_an_epoch_takes_pairs_of_a_corpus_as_often_as_its_weight_says():
+    lengths = np.random.default_rng(0).integers(1, 8, 90)
+    buckets = np.searchsorted([length for _, length in SHAPES], lengths).astype(np.uint16)
+    sizes, rates = [50, 0, 40], [0.4, 3.0, 2.5]
+    epochs = [draw_epoch(buckets, sizes, rates, seed=3, epoch=epoch) for epoch in range(20)]
+    # Equally many of each bucket of each corpus: every epoch has as many batches.
+    strata = {tuple(sorted(zip(buckets[rows], rows >= 50, strict=True))) for rows in epochs}
+    assert len(strata) == 1
+    times = np.bincount(np.concatenate(epochs), minlength=90)
+    for start, size, rate in ((0, 50, 0.4), (50, 40, 2.5)):
+        of_corpus = slice(start, start + size)
+        for bucket in set(buckets[of_corpus].tolist()):
+            found = times[of_corpus][buckets[of_corpus] == bucket]
+            # None is taken twice more than another is, in whatever epochs.
+            assert found.max() - found.min() <= 1
+            assert found.mean() == pytest.approx(20 * rate, abs=20 * 0.5 / len(found))
+    assert (epochs[4] == draw_epoch(buckets, sizes, rates, seed=3, epoch=4)).all()
+    assert (epochs[4] != draw_epoch(buckets, sizes, rates, seed=4, epoch=4)).any()
+
+
+def test_rates_by_hand():
+    weights = {"a": 2.0, "b": 0.5}
+    assert epoch_rates({"a": 10, "b": 40}, {"a": 1, "b": 1}) is None
+    assert epoch_rates({"a": 10, "b": 40}, weights) == [2.0, 0.5]
+    # 20 + 20 pairs; at temperature 2 in proportion to 2 · 4 and 0.5 · 8.
+    evened = epoch_rates({"a": 16, "b": 64}, weights, temperature=2)
+    assert evened == pytest.approx([64 * (8 / 12) / 16, 64 * (4 / 12) / 64])

@@ -240,3 +240,24 @@ def test_a_label_is_a_target_of_one_token_and_padding_has_none():
     assert short.real_token_share == dataset.real_token_share
     (given,), *_ = next(iter(dataset.to_tf_dataset()))
     np.testing.assert_array_equal(given, source_ids)
+
+
+def test_weighted_corpora_give_every_epoch_as_many_batches_from_any_step():
+    pairs, sources, _ = random_pairs(101)
+    pairs.corpora = {"a": 60, "b": 41}
+    options = dict(batch_tokens=50, max_shapes=3, accumulation_steps=2, rates=[0.3, 2.0])
+    dataset = ParallelDataset(pairs, **options)
+    counts = np.zeros(101, int)
+    for epoch in range(10):
+        batches = list(dataset.batches(epoch))
+        assert len(batches) == dataset.steps_per_epoch
+        for (source_ids, _), _, _ in batches:
+            np.add.at(counts, source_ids[source_ids[:, 0] >= 10, 0] - 10, 1)
+    assert set(counts[:60]) <= {2, 3, 4} and set(counts[60:]) == {20}
+    rest = list(dataset.batches(7, start=5))
+    for one, other in zip(rest, list(dataset.batches(7))[5:], strict=True):
+        assert all(map(np.array_equal, keras.tree.flatten(one), keras.tree.flatten(other)))
+    lines = dataset.lines(7, 0)
+    rows = next(dataset.batches(7))[0][0][:, 0] - 9
+    assert sorted([*lines["a"], *lines["b"]]) == sorted(rows[rows > 0].tolist())
+    assert max(lines["a"], default=0) <= 60 < min(lines["b"], default=61)

@@ -86,7 +86,7 @@ def test_bleu_is_that_of_the_averaged_models_translations(make_run):
     model.set_weights([np.full((1, 1), 3.0)])  # its average is still the first value
     run = make_run(select_by="bleu")
     run.engine, run.validation = Engine(), list(zip(["x", "y"], references, strict=True))
-    callback = attach(callbacks.ValidationBleu(run), model)
+    callback = attach(callbacks.MoreValidation(run), model)
     for expected in (100.0, 0.0):
         logs = {}
         callback.on_epoch_end(0, logs)

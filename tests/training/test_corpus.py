@@ -178,3 +178,66 @@ def test_a_text_is_read_once_unless_it_may_not_fit_in_memory(values, monkeypatch
     datasets, _ = made.datasets(made.tokenizers())
     assert (len(read) == times) if sample is None else (len(read) >= times)
     assert len(datasets["validation"].pairs) == len(PAIRS) // 3
+
+
+@pytest.fixture
+def corpora(values, tmp_path):
+    """A recipe of two corpora: 32 pairs, and 16 the other way round, with tags."""
+    for name, side in (("back.de", 1), ("back.en", 0)):
+        text = "".join(pair[side] + "\n" for pair in [*PAIRS[:15], ("", "")])
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    there = {"source": "train.en", "target": "train.de", "name": "there", "tag": "2de"}
+    back = {"source": "back.de", "target": "back.en", "name": "back", "tag": "2en"}
+    values["data"] |= {"train": [there, {**back, "weight": 2.0}], "validation": [there, back]}
+    return values
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_several_corpora_have_tags_weights_and_reports_of_their_own(corpora, tmp_path, cached):
+    corpora["data"]["cache"] = str(tmp_path / "cache") if cached else None
+    corpus = Corpus(Recipe.from_dict(corpora))
+    assert {"there.source", "back.target"} <= set(corpus.digests["train"])
+    tokenizers = corpus.tokenizers()
+    assert tokenizers[0].tags == ("2de", "2en")
+    for _ in range(1 + cached):
+        datasets, reports = corpus.datasets(tokenizers)
+        assert str(reports["train"]).splitlines() == [
+            "47 of 48 pairs kept",
+            "there: 32 of 32 pairs kept",
+            "back: 15 of 16 pairs kept",
+            "  1 dropped, empty side: line 16",
+        ]
+        train, validation = datasets["train"], datasets["validation"]
+        assert train.pairs.corpora == {"there": 32, "back": 15}
+        sources = tokenizers[0].detokenize([train.pairs.source(i) for i in range(47)])
+        assert sources[0] == f"<2de> {PAIRS[0][0]}" and sources[32] == f"<2en> {PAIRS[0][1]}"
+        # 32 once and 15 twice.
+        rows = sum(np.count_nonzero(ids[:, 0]) for (ids, _), _ in train.batches(0))
+        assert rows == 32 + 30
+        own = datasets["validation/back"]
+        assert own.shapes == validation.shapes and len(own.pairs) == 15
+        of_own = own.pairs.source(3).tolist(), own.pairs.target(3).tolist()
+        of_all = validation.pairs.source(35).tolist(), validation.pairs.target(35).tolist()
+        assert of_own == of_all
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"name": "there"}, "must have a `name` of its own. Received: there, there."),
+        ({"weigth": 1}, "unknown key `weigth` in `data.train.1`. Did you mean `weight`?"),
+        ({"weight": 0}, "`data.train.1.weight` must be a number above 0. Received: 0"),
+        ({"tag": "<2en>"}, "`data.train.1.tag` must be text, or null. Received: '<2en>'."),
+    ],
+)
+def test_a_mistake_in_a_list_of_corpora_is_one_line(corpora, change, expected):
+    corpora["data"]["train"][1] |= change
+    with pytest.raises(InputError) as error:
+        Recipe.from_dict(corpora)
+    assert expected in str(error.value)
+
+
+def test_a_vocabulary_of_another_run_without_the_tag_is_refused(corpora):
+    tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
+    with pytest.raises(InputError, match="has no tag 2de, 2en"):
+        Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))

@@ -1,5 +1,6 @@
 import contextlib
 import pathlib
+import re
 
 import pytest
 import yaml
@@ -98,6 +99,11 @@ def test_a_vocabulary_a_side_ties_what_two_sides_can_share(tmp_path):
         ("data.train.source=''", "`data.train` must name its files"),
         ("data.folder=7", "`data.folder` must be text. Received: 7"),
         ("data=7", "`data` must be a section with keys"),
+        (
+            "data.clean.max_ration=2",
+            "unknown key `max_ration` in `data.clean`. Did you mean `max_r",
+        ),
+        ("data.clean=7", "`data.clean` must be a section with keys, or null. Received: 7."),
         ("data.folder.deeper=7", "`folder` is a value, not a section"),
         ("no-equals", "--set must be section.key=value"),
         ("training.epochs=[1", "--set training.epochs='[1', line 1: not valid YAML"),
@@ -224,3 +230,18 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path, content, expected):
 def test_a_missing_recipe_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.yaml: cannot read the recipe"):
         Recipe.load(tmp_path / "nowhere.yaml")
+
+
+HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"
+SHOWN = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in sorted(HOWTO.glob("*.md"))
+    for number, block in enumerate(
+        re.findall(r"```yaml\n(data:.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("block", SHOWN)
+def test_a_recipe_that_a_page_shows_is_one(block):
+    Recipe.from_dict(yaml.safe_load(block))

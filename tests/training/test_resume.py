@@ -32,6 +32,7 @@ class Trainer:
     def __init__(self, folder):
         self.corpus = write_corpus(folder)
         self.model = None
+        self.data = {}
         self._model_and_start = Run._model_and_start
 
     def recipe(self, **training):
@@ -39,6 +40,7 @@ class Trainer:
         options = dict(epochs=9, early_stopping_patience=2, ema_momentum=0.6, jit_compile=False)
         options |= dict(learning_rate_scale=4.0, warmup_steps=8, sample_translations=1)
         values = recipe_values(self.corpus, **{**options, **training})
+        values["data"] |= self.data
         values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
         return Recipe.from_dict(values)
 
@@ -212,7 +214,22 @@ class Killed(Exception):
     """In the place of a signal that nobody catches."""
 
 
-def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path):
+FILES = {"source": "train.en", "target": "train.de"}
+OTHER_DATA = {
+    "one corpus": {},
+    "weighted corpora": {
+        "train": [
+            {**FILES, "name": "there", "tag": "2de", "weight": 0.6},
+            {"source": "train.de", "target": "train.en", "name": "back", "tag": "2en"},
+        ],
+        "validation": [{**FILES, "name": each, "tag": "2de"} for each in ("one", "two")],
+    },
+}
+
+
+@pytest.mark.parametrize("data", OTHER_DATA)
+def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, data):
+    monkeypatch.setattr(trainer, "data", OTHER_DATA[data])
     options = dict(batch_tokens=64, checkpoint_every_minutes=1e-9, epochs=2)
     options |= dict(average_epochs=2, average_of="best")
     expected = results(trainer.train(tmp_path / "unbroken", **options))
@@ -247,6 +264,17 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path):
         assert results(each) == expected
         assert not each.step_files()
     assert len(steps) == 2 and steps[1] == steps[0] + 1
+    if data == "weighted corpora":
+        for row in folder.history():
+            # Both validation corpora are the same text.
+            assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])
+        metrics = folder.metrics()
+        assert metrics["pairs"]["train"]["corpora"]["back"]["kept"] == 32
+        assert set(metrics["best_validation_corpora"]) == {"one", "two"}
+        other = [{**each, "weight": 0.5} for each in OTHER_DATA[data]["train"]]
+        monkeypatch.setattr(trainer, "data", {**OTHER_DATA[data], "train": other})
+        with pytest.raises(InputError, match="another `data.train` than it was begun with"):
+            trainer.resume(folder.path, **options)
 
 
 def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):

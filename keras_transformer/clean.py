@@ -1,0 +1,319 @@
+"""Cleans parallel corpora: pairs in, pairs out in their order, and a report of what was dropped.
+
+A first pass applies the rules in several processes and notes a reason and a hash for each pair in
+files; repeated hashes and high cross-entropies add reasons; a last pass writes the pairs without.
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, Literal
+
+import numpy as np
+
+from keras_transformer.data import iterate_pairs
+from keras_transformer.data.encoding import are_first, pair_hash
+from keras_transformer.data.rules import RULES, PairRules, skeleton
+from keras_transformer.declaration import declared, option
+from keras_transformer.errors import InputError, require
+from keras_transformer.files import iterate_lines
+from keras_transformer.owned_folder import OwnedFolder
+
+FilePath = str | os.PathLike
+Corpus = tuple[FilePath, FilePath | None]
+Progress = Callable[[str, int], None]
+
+_REASONS = (*RULES, "held_out", "duplicate", "cross_entropy")
+_CODES = {name: code for code, name in enumerate((None, *_REASONS))}
+_REPORT, _PICTURE = "report.json", "length_ratios.png"
+_PAIRS_AT_ONCE = 1000
+# About 130 MB while they are sorted.
+_HASHES_AT_ONCE = 1 << 22
+_EXAMPLES = 3
+_EDGES = np.linspace(-3, 3, 61)  # base-2 logarithms of length ratios
+
+
+@declared
+class CleanOptions(PairRules):
+    """Rules for the text of a pair, and for the corpus."""
+
+    duplicates: Literal["near", "exact", "keep"] = option(
+        "near",
+        "Pairs of which only the first is kept: equal ones (exact), or those that are equal but "
+        "for case, accents, digits, punctuation and spaces (near).",
+        strict=None,
+    )
+    keep_share: float = option(
+        0.9, "Share of the other pairs that models keep, by least dual cross-entropy.", gt=0, le=1
+    )
+    processes: int | None = option(
+        None, "Processes that apply the rules; null: one for each processor.", ge=1
+    )
+
+
+def clean_corpora(
+    corpora: Sequence[Corpus],
+    output: FilePath,
+    held_out: Sequence[FilePath] = (),
+    models: tuple[FilePath, FilePath] | None = None,
+    overwrite: bool = False,
+    progress: Progress = lambda stage, size: None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Writes the pairs of corpora that break no rule, in their order, in constant memory.
+
+    Args:
+        corpora: Paths of two aligned files, or of a TSV of two columns and None.
+        output: Folder to make: the cleaned files under their names without `.gz`, `report.json`,
+            and `length_ratios.png`.
+        held_out: Paths of test sets; a pair is dropped where a side equals one of their lines, or
+            a column of a TSV, but for case, accents, digits, punctuation and spaces.
+        models: Paths of a run or export that translates the corpora's sources to their targets,
+            and of one that translates back; both score the pairs that are left.
+        overwrite: Whether an earlier `output` of this function is replaced.
+        progress: Called with the stage and the bytes of text that it has done.
+        **options: Fields of `CleanOptions`.
+
+    Returns:
+        The report: for each corpus `pairs`, `kept` and the counts of `dropped` by rule, and for
+        each rule first `examples` with their lines.
+
+    Raises:
+        InputError: A file, a model or an option is not what it must be, or a package is missing.
+
+    Reference of the dual cross-entropy: Junczys-Dowmunt 2018 (arXiv:1809.00197).
+    """
+    given = CleanOptions(**options)
+    given.check_packages()
+    require("matplotlib.figure", "Matplotlib, for the picture of length ratios,", "clean")
+    names = _output_names(corpora)
+    known = frozenset(_hashes_of_lines(held_out))
+    with OwnedFolder(output, _REPORT).staged(overwrite) as staging:
+        with tempfile.TemporaryDirectory(dir=staging) as work:
+            reasons, hashes = _examined(corpora, given, known, pathlib.Path(work), progress)
+            if given.duplicates != "keep":
+                _drop_repeated(hashes, reasons)
+            quantiles = None
+            if models is not None:
+                scores = _scores(corpora, reasons, models, progress)
+                quantiles = _drop_improbable(scores, reasons, given.keep_share)
+            report = _write(corpora, names, reasons, staging, progress)
+            del reasons, hashes
+        report["options"] = dataclasses.asdict(given)
+        if quantiles is not None:
+            report["dual_cross_entropy"] = quantiles
+        files = [name for each in names for name in each]
+        report["files"] = [*files, _PICTURE, _REPORT]
+        text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+        (staging / _REPORT).write_text(text, encoding="utf-8")
+    return {"output": os.fspath(output), **report}
+
+
+def _output_names(corpora):
+    names = [
+        [os.path.basename(path).removesuffix(".gz") for path in corpus if path is not None]
+        for corpus in corpora
+    ]
+    every = [name for each in names for name in each]
+    for name in every:
+        if every.count(name) > 1 or name in (_REPORT, _PICTURE):
+            rule = "Cleaned files have the names of their corpora, which must differ"
+            raise InputError(f"{rule}, also from {_REPORT} and {_PICTURE}. Received: {name}.")
+    return names
+
+
+def _hashes_of_lines(paths):
+    for path in paths:
+        for line in iterate_lines(path):
+            yield from filter(None, map(_hash_of, line.split("\t")))
+
+
+def _hash_of(text):
+    letters = skeleton(text)
+    return pair_hash(letters, "") if letters else None
+
+
+def _chunks(corpora) -> Iterator[list[tuple[str, str]]]:
+    """Yields the pairs of all corpora in lists."""
+    pairs = itertools.chain.from_iterable(iterate_pairs(*corpus) for corpus in corpora)
+    return iter(lambda: list(itertools.islice(pairs, _PAIRS_AT_ONCE)), [])
+
+
+def _size(pairs):
+    return len("\n".join(map("\n".join, pairs)).encode()) + 1
+
+
+def _examined(corpora, options, held_out, work, progress):
+    """Returns the reason and the hash of each pair, in files: uint8 and uint64 `(pairs,)`."""
+    processes = options.processes or os.cpu_count() or 1
+    waiting: collections.deque = collections.deque()
+    # Not forked: a process that has loaded TensorFlow has threads.
+    pool = ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), _start, (options, held_out)
+    )
+    with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
+
+        def keep(found, size):
+            for file, array in zip((reasons, hashes), found, strict=True):
+                array.tofile(file)
+            progress("rules", size)
+
+        if processes == 1:
+            for chunk in _chunks(corpora):
+                keep(_examine(chunk, options, held_out), _size(chunk))
+        try:
+            for chunk in _chunks(corpora) if processes > 1 else ():
+                waiting.append((pool.submit(_examine_here, chunk), _size(chunk)))
+                if len(waiting) > 3 * processes:  # What waits is held in memory.
+                    done, size = waiting.popleft()
+                    keep(done.result(), size)
+            for done, size in waiting:
+                keep(done.result(), size)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return np.memmap(work / "reasons", np.uint8, "r+"), np.memmap(work / "hashes", np.uint64, "r")
+
+
+def _start(*arguments):
+    """Keeps what every chunk needs in a process of the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The command ends its processes itself.
+    _start.arguments = arguments
+
+
+def _examine_here(pairs):
+    return _examine(pairs, *_start.arguments)
+
+
+def _examine(pairs, options, held_out):
+    reasons, hashes = np.zeros(len(pairs), np.uint8), np.zeros(len(pairs), np.uint64)
+    for place, pair in enumerate(pairs):
+        reason = options.broken(*pair)
+        if reason is None and held_out and not held_out.isdisjoint(map(_hash_of, pair)):
+            reason = "held_out"
+        reasons[place] = _CODES[reason]
+        letters = tuple(map(skeleton, pair)) if options.duplicates == "near" else pair
+        hashes[place] = pair_hash(*(letters if any(letters) else pair))
+    return reasons, hashes
+
+
+def _drop_repeated(hashes, reasons):
+    """Notes the reason of pairs whose hash an earlier kept pair has, some hashes at a time."""
+    parts = -(-len(hashes) // _HASHES_AT_ONCE)
+    for part in range(parts):
+        found = []
+        for start in range(0, len(hashes), _HASHES_AT_ONCE):
+            some = slice(start, start + _HASHES_AT_ONCE)
+            is_here = (hashes[some] % np.uint64(parts) == part) & (reasons[some] == 0)
+            found.append(start + np.flatnonzero(is_here))
+        places = np.concatenate(found)
+        reasons[places[~are_first([hashes[places]])]] = _CODES["duplicate"]
+
+
+def _scores(corpora, reasons, models, progress):
+    """Returns the dual cross-entropy of each pair that is left, float32, infinite for the others.
+
+    A pair that is too long for a model has an infinite one.
+    """
+    from keras_transformer.translator import Translator
+
+    forward, backward = map(Translator.load, models)
+    scores, start = np.full(len(reasons), np.inf, np.float32), 0
+    for chunk in _chunks(corpora):
+        left = start + np.flatnonzero(reasons[start : start + len(chunk)] == 0)
+        pairs = [chunk[place - start] for place in left]
+        while pairs:
+            sources, targets = map(list, zip(*pairs, strict=True))
+            try:
+                ahead = _cross_entropies(forward, sources, targets)
+                back = _cross_entropies(backward, targets, sources)
+            except InputError as error:
+                if error.index is None:
+                    raise
+                del pairs[error.index]
+                left = np.delete(left, error.index)
+                continue
+            scores[left] = np.abs(ahead - back) + (ahead + back) / 2
+            break
+        start += len(chunk)
+        progress("cross-entropies", _size(chunk))
+    return scores
+
+
+def _cross_entropies(translator, sources, targets):
+    """Returns the nats a token, or a word of a model that does not tell its tokens."""
+    scored = translator.score(sources, targets)
+    counts = [len(each.token_log_probabilities) or len(each.text.split()) + 1 for each in scored]
+    return -np.array([each.log_probability for each in scored]) / counts
+
+
+def _drop_improbable(scores, reasons, share):
+    """Notes the reason of all but a share of the scored pairs; returns quantiles of the scores."""
+    finite = scores[np.isfinite(scores)]
+    left = reasons == 0
+    limit = np.quantile(finite, share, method="inverted_cdf") if len(finite) else np.inf
+    reasons[left & ~(scores <= limit)] = _CODES["cross_entropy"]
+    shares = (0.05, 0.25, 0.5, 0.75, 0.95)
+    return {str(each): round(float(np.quantile(finite, each)), 3) for each in shares if len(finite)}
+
+
+def _write(corpora, names, reasons, staging, progress):
+    """Writes the kept pairs and the picture; returns the report."""
+    ratios, start, rows = np.zeros((2, len(_EDGES) - 1), np.int64), 0, []
+    examples: dict[str, list] = {}
+    for corpus, files in zip(corpora, names, strict=True):
+        counts, first = np.zeros(len(_CODES), np.int64), start
+        outputs = [open(staging / name, "w", encoding="utf-8", newline="\n") for name in files]
+        for chunk in _chunks([corpus]):
+            some = np.asarray(reasons[start : start + len(chunk)])
+            counts += np.bincount(some, minlength=len(_CODES))
+            ratios += _histograms(chunk, some == 0)
+            for place, (code, pair) in enumerate(zip(some.tolist(), chunk, strict=True)):
+                if code:
+                    listed = examples.setdefault(_REASONS[code - 1], [])
+                    if len(listed) < _EXAMPLES:
+                        where = {"file": files[0], "line": start - first + place + 1}
+                        listed.append({**where, "source": pair[0], "target": pair[1]})
+                elif len(outputs) == 1:
+                    outputs[0].write("\t".join(pair) + "\n")
+                else:
+                    for output, text in zip(outputs, pair, strict=True):
+                        output.write(text + "\n")
+            start += len(chunk)
+            progress("writing", _size(chunk))
+        for output in outputs:
+            output.close()
+        dropped = {name: int(n) for name, n in zip(_REASONS, counts[1:], strict=True) if n}
+        rows.append({"files": files, "pairs": start - first, "kept": int(counts[0])})
+        rows[-1]["dropped"] = dropped
+    _picture(ratios).savefig(staging / _PICTURE, dpi=120)
+    return {"corpora": rows, "examples": examples}
+
+
+def _histograms(pairs, kept):
+    lengths = np.array([[len(side) + 1 for side in pair] for pair in pairs])
+    logarithms = np.clip(np.log2(lengths[:, 1] / lengths[:, 0]), _EDGES[0], _EDGES[-1])
+    return np.stack([np.histogram(logarithms[mask], _EDGES)[0] for mask in (kept, ~kept)])
+
+
+def _picture(ratios):
+    """Figure of the length ratios of kept and dropped pairs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for counts, label in zip(ratios, ("kept", "dropped"), strict=True):
+        axes.stairs(counts, _EDGES, fill=True, alpha=0.6, label=f"{label}: {counts.sum():,}")
+    axes.set_xticks(range(-3, 4), ["⅛", "¼", "½", "1", "2", "4", "8"])
+    axes.set(
+        xlabel="characters of the target to one of the source", ylabel="pairs", yscale="symlog"
+    )
+    axes.legend()
+    return figure

@@ -1,0 +1,219 @@
+"""Rules for sentence pairs: each looks at one pair and says whether it is broken."""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+from keras_transformer.config import check_choice
+from keras_transformer.declaration import declared, option
+from keras_transformer.errors import require
+
+Script = Literal[
+    "Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",
+    "Gujarati", "Gurmukhi", "Han", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer",
+    "Lao", "Latin", "Malayalam", "Myanmar", "Sinhala", "Tamil", "Telugu", "Thai", "Tibetan",
+]  # fmt: skip
+Rule = Literal[
+    "length", "ratio", "copy", "encoding", "punctuation", "urls", "numbers", "script", "language"
+]
+
+_SCRIPTS = f"a list of {', '.join(get_args(Script))}, or null"
+# Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
+_RATIO_NEEDS_CHARACTERS = 20
+# Shorter texts are identified by chance.
+_LANGUAGE_NEEDS_LETTERS = 15
+# "forty-one" for 41, but no words for a year.
+_DIGITS_OF_WORDS = 2
+_URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
+_QUESTIONS = frozenset("?？؟;՞")
+_CLOSING = "\"'»«”“’)]} "
+
+
+@declared
+class PairRules:
+    """Rules for the text of a pair, and their limits."""
+
+    min_characters: int = option(1, "length: fewest characters of a side.", ge=1)
+    max_characters: int = option(1000, "length: most characters of a side.", ge=1)
+    max_ratio: float | None = option(
+        3.0,
+        "ratio: most times that one side may be as long as the other, in characters, looked at "
+        "once the longer one has more than 20; null: any.",
+        ge=1,
+    )
+    min_letter_share: float = option(
+        0.5,
+        "punctuation: least share of letters in a side's characters without spaces.",
+        ge=0,
+        le=1,
+    )
+    source_scripts: list[Script] | None = option(
+        None,
+        "script: Unicode scripts of the source, such as [Han, Hiragana, Katakana]; null: any.",
+        _SCRIPTS,
+        strict=None,
+    )
+    target_scripts: list[Script] | None = option(
+        None, "script: those of the target; null: any.", _SCRIPTS, strict=None
+    )
+    min_script_share: float = option(
+        0.8, "script: least share of a side's letters in its scripts.", ge=0, le=1
+    )
+    source_language: str | None = option(
+        None, "language: ISO 639-1 code of the source, with the extra `clean`; null: any."
+    )
+    target_language: str | None = option(None, "language: that of the target; null: any.")
+    min_language_probability: float = option(
+        0.02,
+        "language: least probability of a side's language, looked at once it has 15 letters.",
+        ge=0,
+        le=1,
+    )
+    without: list[Rule] = option(
+        [],
+        "Rules that are not applied; encoding needs the extra `clean`.",
+        f"a list of {', '.join(get_args(Rule))}",
+        strict=None,
+    )
+
+    def check_packages(self) -> None:
+        """Raises `InputError` for a package that a rule needs and that is not installed."""
+        if "encoding" not in self.without:
+            require("ftfy", "ftfy, for the rule encoding,", "clean")
+        if "language" not in self.without and (self.source_language or self.target_language):
+            labels = _identifier().labels
+            for language in filter(None, (self.source_language, self.target_language)):
+                check_choice("language", language, tuple(labels))
+
+    def broken(self, source: str, target: str) -> Rule | None:
+        """Returns the name of the first rule that a pair breaks, None where it breaks none."""
+        for name, breaks in RULES.items():
+            if name not in self.without and breaks(self, source, target):
+                return name
+        return None
+
+
+def _length(options, *sides):
+    lengths = [len(side.strip()) for side in sides]
+    return min(lengths) < options.min_characters or max(lengths) > options.max_characters
+
+
+def _ratio(options, *sides):
+    shorter, longer = sorted(len(side.strip()) for side in sides)
+    is_far = options.max_ratio is not None and longer > options.max_ratio * shorter
+    return is_far and longer > _RATIO_NEEDS_CHARACTERS
+
+
+def _copy(options, source, target):
+    """One word may be a name: two sides of several words are equal."""
+    letters = skeleton(source)
+    return letters == skeleton(target) and len(source.split()) > 1 and bool(letters)
+
+
+def _encoding(options, *sides):
+    """Text that was decoded as what it is not, or lost characters on the way."""
+    from ftfy.badness import is_bad
+
+    return any(
+        not side.isascii() and ("\ufffd" in side or is_bad(side)) or not _is_printable(side)
+        for side in sides
+    )
+
+
+def _is_printable(text):
+    return text.isprintable() or not any(unicodedata.category(each) == "Cc" for each in text)
+
+
+def _punctuation(options, *sides):
+    """Mostly signs and digits, or a question on one side alone."""
+    for side in sides:
+        characters = side.replace(" ", "")
+        letters = sum(map(str.isalpha, characters))
+        if letters < options.min_letter_share * len(characters):
+            return True
+    source, target = (side.rstrip(_CLOSING)[-1:] in _QUESTIONS for side in sides)
+    return source != target
+
+
+def _urls(options, *sides):
+    source, target = (sorted(_found_urls(side)) for side in sides)
+    return source != target
+
+
+def _found_urls(side):
+    if "@" not in side and "/" not in side and "www" not in side.lower():
+        return []
+    return [each.rstrip(".,;:!?)\"'").lower() for each in _URL.findall(side)]
+
+
+def _numbers(options, *sides):
+    """Digits but 0, whatever stands between them: 1,000.50 is 1.000,5; words may stand for two."""
+    fewer, more = sorted((sorted(_digits(side)) for side in sides), key=len)
+    return fewer != more and (bool(fewer) or len(more) > _DIGITS_OF_WORDS)
+
+
+def _digits(side):
+    return [digit for each in side if each.isdecimal() and (digit := unicodedata.decimal(each))]
+
+
+def _script(options, *sides):
+    for side, scripts in zip(sides, (options.source_scripts, options.target_scripts), strict=True):
+        if scripts is None:
+            continue
+        wanted = {"CJK" if each == "Han" else each.upper() for each in scripts}
+        letters = [script_of(each) for each in side if each.isalpha()]
+        if sum(each in wanted for each in letters) < options.min_script_share * len(letters):
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def script_of(character: str) -> str:
+    """First word of a character's Unicode name, which for letters is the script; CJK for Han."""
+    return unicodedata.name(character, "").partition(" ")[0]
+
+
+def _language(options, *sides):
+    languages = options.source_language, options.target_language
+    for side, language in zip(sides, languages, strict=True):
+        if language is None or sum(map(str.isalpha, side)) < _LANGUAGE_NEEDS_LETTERS:
+            continue
+        probabilities = dict(_identifier().rank(side))
+        if probabilities[language] < options.min_language_probability:
+            return True
+    return False
+
+
+@functools.cache
+def _identifier():
+    langid = require("py3langid.langid", "py3langid, for the rule language,", "clean")
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+
+
+def skeleton(text: str) -> str:
+    """Letters of a text without case and accents: what near-duplicates share."""
+    text = text.casefold()
+    if text.isascii():
+        return "".join(filter(str.isalpha, text))
+    return "".join(filter(_is_letter, unicodedata.normalize("NFKD", text)))
+
+
+def _is_letter(character):
+    # Vowel signs and voicing marks are letters; accents have the combining classes from 200 on.
+    is_mark = unicodedata.category(character)[0] == "M"
+    return character.isalpha() or is_mark and unicodedata.combining(character) < 200
+
+
+RULES: dict[Rule, Callable[[Any, str, str], bool]] = {
+    "length": _length,
+    "ratio": _ratio,
+    "copy": _copy,
+    "encoding": _encoding,
+    "punctuation": _punctuation,
+    "urls": _urls,
+    "numbers": _numbers,
+    "script": _script,
+    "language": _language,
+}

@@ -1,0 +1,115 @@
+import dataclasses
+import sys
+import unicodedata
+from typing import get_args
+
+import pytest
+
+from keras_transformer.data.rules import RULES, PairRules, Rule, Script, script_of, skeleton
+from keras_transformer.errors import InputError
+
+pytest.importorskip("ftfy", reason="needs the extra `clean`")
+
+LONG = "Two dogs play in the snow."
+# Pairs that break one rule, and the options that it needs.
+BROKEN = [
+    ("length", "  ", "Zwei", {}),
+    ("length", "abc", "abcde", {"min_characters": 4}),
+    ("length", "abc ", "abcde", {"max_characters": 4}),
+    ("ratio", "Yes.", "Ja, das ist wahr!", {"max_ratio": 4.0, "max_characters": 16}),
+    ("ratio", LONG, "Hunde.", {}),
+    ("copy", "Two dogs play.", "two  dogs play", {}),
+    ("encoding", LONG, "Zwei Hunde spielen drauÃŸen im Schnee.", {}),
+    ("encoding", LONG, "Zwei Hunde spielen drau\ufffden.", {}),
+    ("encoding", "Two dogs\x07 play.", "Zwei Hunde spielen.", {}),
+    ("punctuation", "*** 7/8 *** ---", "Sieben Achtel", {}),
+    ("punctuation", "Do dogs play?", "Hunde spielen.", {}),
+    ("urls", "See www.a.org/x.", "Siehe www.a.org/y.", {}),
+    ("urls", "Write to a.b@c.org", "Schreiben Sie uns", {}),
+    ("numbers", "In 1,500 days", "In 1.600 Tagen", {}),
+    ("numbers", "It was in 1969.", "Es war einmal.", {}),
+    ("script", "Two dogs play", "Две собаки play", {"target_scripts": ["Cyrillic"]}),
+    ("script", "два dogs", "Zwei Hunde", {"source_scripts": ["Latin"]}),
+    ("language", "Zwei Hunde spielen im Schnee.", "Zwei Hunde", {"source_language": "en"}),
+    ("language", LONG, "Dos perros juegan en la nieve.", {"target_language": "de"}),
+]
+FAIR = [
+    (LONG, "Zwei Hunde spielen im Schnee.", {}),
+    ("Yes.", "Ja, das ist es doch.", {}),  # A short one may be much longer.
+    ("Berlin", "Berlin", {}),
+    ("Straße, naïve façade", "Чай — œuvre", {}),
+    ("“Do they play?”", "»Spielen sie?«", {}),
+    ("Two dogs\u2028play", "Zwei\u200dHunde", {}),
+    ("See www.A.org/x.", "www.a.org/x, bitte", {}),
+    ("It costs 1,000.50, or 20 of them", "20 oder 1 000,5 kostet das", {}),
+    ("41 students", "einundvierzig Schüler", {}),
+    ("3 dogs", "٣ كلاب", {"target_scripts": ["Arabic"]}),
+    ("Two dogs", "二匹の犬", {"target_scripts": ["Han", "Hiragana"], "source_scripts": ["Latin"]}),
+    (LONG, "Zwei Hunde spielen.", {"source_language": "en", "target_language": "de"}),
+    ("Tom!", "¡Tom!", {"source_language": "en", "target_language": "es"}),
+]
+
+
+@pytest.mark.parametrize(("rule", "source", "target", "options"), BROKEN)
+def test_a_pair_breaks_the_rule_and_no_other(rule, source, target, options):
+    if rule == "ratio" and "max_ratio" in options:
+        # Below 21 characters no ratio says anything.
+        assert PairRules(**options).broken(source, target) == "length"
+        assert PairRules(max_ratio=4.0).broken(source, target) is None
+        return
+    assert PairRules(**options).broken(source, target) == rule
+    # Broken whichever side it is, where the sides have no languages.
+    if not {"source_language", "target_language", "source_scripts", "target_scripts"} & {*options}:
+        assert PairRules(**options).broken(target, source) == rule
+    assert PairRules(**options, without=[rule]).broken(source, target) is None
+
+
+@pytest.mark.parametrize(("source", "target", "options"), FAIR)
+def test_a_fair_pair_breaks_none(source, target, options):
+    assert PairRules(**options).broken(source, target) is None
+
+
+def test_every_rule_has_a_function_a_name_and_a_broken_pair():
+    assert list(RULES) == list(get_args(Rule))
+    assert {rule for rule, *_ in BROKEN} == set(RULES)
+
+
+def test_every_script_has_letters_of_its_name():
+    wanted = {"CJK" if each == "Han" else each.upper() for each in get_args(Script)}
+    letters = filter(str.isalpha, map(chr, range(sys.maxunicode)))
+    assert wanted <= {script_of(each) for each in letters}
+
+
+def test_near_duplicates_share_their_letters_without_case_and_accents():
+    one = "Ein Mädchen, 3 Jahre alt!"
+    assert skeleton(one) == skeleton("ein madchen (4)  Jahre alt") == "einmadchenjahrealt"
+    assert skeleton(unicodedata.normalize("NFD", one)) == skeleton(one)
+    assert skeleton("Straße") == skeleton("STRASSE") != skeleton("Strase")
+    assert skeleton("犬 です。") == skeleton("犬です") != skeleton("犬 てす。")
+    assert skeleton("कि") != skeleton("की")
+
+
+def test_options_name_the_rule_that_they_belong_to():
+    for field in dataclasses.fields(PairRules):
+        if field.name != "without":
+            assert field.default.description.partition(":")[0] in RULES
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"without": ["number"]}, "`without` must be a list of length, ratio, copy"),
+        ({"source_scripts": ["Klingon"]}, "`source_scripts` must be a list of Arabic, Armenian"),
+        ({"target_language": "xx"}, "`language` must be one of"),
+    ],
+)
+def test_an_unknown_name_is_an_error(options, says):
+    with pytest.raises(InputError, match=says):
+        PairRules(**options).check_packages()
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ftfy", None)
+    with pytest.raises(InputError, match=r"ftfy, .* pip install \"keras_transformer\[clean\]\""):
+        PairRules().check_packages()
+    PairRules(without=["encoding"]).check_packages()
