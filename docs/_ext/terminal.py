@@ -7,6 +7,7 @@ there is a run of the recipe, `runs/dates`, which the first page that asks for i
 
 import contextlib
 import datetime
+import logging
 import os
 import pathlib
 import shlex
@@ -111,6 +112,7 @@ def bash(line: str, cell: str) -> None:
 
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+logging.getLogger("tensorflow").setLevel(logging.ERROR)
 if not (FOLDER / "text").exists():
     make_text(FOLDER / "text")
     (FOLDER / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
