@@ -9,6 +9,8 @@ from keras_transformer.config import check_choice, check_positive
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_texts, tagged
+from keras_transformer.markup import Markup
+from keras_transformer.markup import translate as translate_with_markup
 from keras_transformer.translation import Translation
 
 
@@ -69,13 +71,19 @@ class Translator:
         )
 
     def translate(
-        self, texts: Sequence[str], tag: str | None = None, **options: Any
+        self,
+        texts: Sequence[str],
+        tag: str | None = None,
+        markup: Markup | None = None,
+        **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
 
         Args:
             texts: List of strings. A blank one gives the empty string.
             tag: Tag of all texts, one of those that the model was trained with.
+            markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
+                {name} or %s; `"html"` around tags as well, with character references.
             **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
@@ -87,7 +95,10 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        return self.engine.translate(self._tagged(texts, tag), **self._with_defaults(options))
+        options, given = self._with_defaults(options), self._tagged(texts, tag)
+        if markup is None:
+            return self.engine.translate(given, **options)
+        return translate_with_markup(self.engine, texts, markup, tag, **options)
 
     def score(
         self,

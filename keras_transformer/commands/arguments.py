@@ -108,6 +108,8 @@ _TOO_LONG = "what happens to a line of too many tokens (a conversation is not sp
 _TOO_LONG += "oldest turns where it is truncated); default: refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _TAG = ("tag", str, "TAG", "tag of all lines, such as 2de: a direction, or a domain")
+_KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
+_MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
 _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
@@ -125,7 +127,7 @@ def add_decoding(command: Any) -> None:
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
-    add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT, _TAG)
+    add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:

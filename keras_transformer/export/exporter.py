@@ -139,6 +139,7 @@ class Exporter(abc.ABC):
     def _common_fields(self, engine):
         import keras_transformer
 
+        tokenizer = engine.source_tokenizer
         turns = {"turns": list(engine.turns)} if engine.turns else {}
         return {
             "format": f"keras_transformer.{self.name}",
@@ -149,7 +150,8 @@ class Exporter(abc.ABC):
             "source_vocabulary_size": engine.source_tokenizer.vocabulary_size,
             "target_vocabulary_size": engine.target_tokenizer.vocabulary_size,
             **turns,
-            **({"tags": list(tags)} if (tags := engine.source_tokenizer.tags) else {}),
+            **({"placeholders": list(kept)} if (kept := tokenizer.placeholders).size else {}),
+            **({"tags": list(tags)} if (tags := tokenizer.tags) else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
             "versions": {

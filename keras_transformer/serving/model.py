@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
+from keras_transformer.markup import translate as translate_with_markup
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
@@ -93,8 +94,12 @@ class Model:
             raise InputError(f"{path}: expected an export. Received: a run folder.")
         self.signatures = signatures_of(self.engine)
 
-    def run(self, name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def run(
+        self, name: str, rows: Sequence[dict[str, Any]], markup: Any = None
+    ) -> list[dict[str, Any]]:
         """Runs a batch of a signature; returns the outputs of each sentence by name.
+
+        With `markup` the engine translates around it, as `Translator.translate`.
 
         Numbers are rounded as in float32. Of `PER_BATCH` the first row's count.
 
@@ -104,7 +109,7 @@ class Model:
         """
         signature = self.signatures[name]
         try:
-            found = _call(self.engine, name, rows, signature)
+            found = _call(self.engine, name, rows, signature, markup)
         except ValueError as error:
             raise Rejection(400, _cause(error)) from None
         except Exception as error:
@@ -153,8 +158,10 @@ class Model:
         return " ".join(["a"] * count)
 
 
-def _call(engine, name, rows, signature):
+def _call(engine, name, rows, signature, markup):
     """Returns the `Translation` of each sentence."""
+    if name == "score" and markup:
+        raise InputError("`markup` goes with translations.")
     if name == "score":
         return engine.score(*([row[side] for row in rows] for side in ("source", "target")))
     options: dict[str, Any] = {"long_input": "truncate"}
@@ -175,7 +182,10 @@ def _call(engine, name, rows, signature):
             options["seed"] = [row["seed"] for row in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Texts that are cut.
-        return engine.translate([row["text"] for row in rows], **options)
+        texts = [row["text"] for row in rows]
+        if markup:
+            return translate_with_markup(engine, texts, markup, **options)
+        return engine.translate(texts, **options)
 
 
 def _row(translation, outputs, labels):

@@ -51,6 +51,12 @@ class ServerOptions(_Options):
         "default localhost and numeric addresses",
     )
 
+    markup: Literal["none", "placeholders", "html"] = option(
+        "none",
+        "what requests without a field `markup` translate around: URLs, e-mail addresses and "
+        "fields; html: tags as well",
+        strict=None,
+    )
     replicas: pydantic.PositiveInt | Literal["auto"] = option(
         1,
         "processes that hold the model; auto: Ray scales them with the load",

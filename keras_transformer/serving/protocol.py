@@ -15,6 +15,7 @@ import pydantic_core
 from typing_extensions import TypedDict
 
 from keras_transformer.declaration import Int32
+from keras_transformer.markup import MARKUP
 
 DEFAULT = "serving_default"
 # Content type of any body that `curl -d` sends.
@@ -77,11 +78,13 @@ class Predict(NamedTuple):
     Attributes:
         rows: Inputs of each sentence by name, text or number.
         by_row: True if it came as `"instances"`: the answer goes as `"predictions"`.
+        markup: Markup to translate around, of the request's field of that name; None for none.
     """
 
     signature: str
     rows: list[dict[str, Any]]
     by_row: bool
+    markup: str | None = None
 
 
 class Parser:
@@ -91,10 +94,17 @@ class Parser:
         signatures: Signatures of the model by name.
         max_sentences: Most sentences of a request.
         max_text_bytes: Most bytes of a text in UTF-8.
+        markup: Markup of requests that name none.
     """
 
-    def __init__(self, signatures: dict[str, Signature], max_sentences: int, max_text_bytes: int):
-        self._signatures = signatures
+    def __init__(
+        self,
+        signatures: dict[str, Signature],
+        max_sentences: int,
+        max_text_bytes: int,
+        markup: str = "none",
+    ):
+        self._signatures, self._markup = signatures, markup
         self._max_sentences = max_sentences
 
         def text(value):
@@ -134,11 +144,16 @@ class Parser:
             raise Rejection(400, message)
         if ("instances" in document) == ("inputs" in document):
             raise Rejection(400, "Expected one of the keys 'inputs' and 'instances'")
+        markup = document.get("markup", self._markup)
+        if markup not in ("none", *MARKUP):
+            known = ", ".join(("none", *MARKUP))
+            raise Rejection(400, f"Expected a markup of {known}. Received: {shown(markup)}")
         by_row = "instances" in document
         given = document["instances" if by_row else "inputs"]
         rows = self._listed(given, list(self._signatures[name].inputs), by_row)
         try:
-            return Predict(name, self._rows[name].validate_python(rows), by_row)
+            checked = self._rows[name].validate_python(rows)
+            return Predict(name, checked, by_row, None if markup == "none" else markup)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
         where = ", ".join(map(str, first["loc"]))  # place and name

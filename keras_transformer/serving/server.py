@@ -81,7 +81,8 @@ class _Api:
         # In JSON a `<` can only stand in a string, where `\u003c` means the same.
         self._page = page.replace('"MODEL_NAME"', json.dumps(name).replace("<", "\\u003c"))
         self._states: dict[str, list[str]] = {}
-        self._parser = Parser(self._model.signatures, options.max_sentences, options.max_text_bytes)
+        limits = options.max_sentences, options.max_text_bytes
+        self._parser = Parser(self._model.signatures, *limits, options.markup)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._hung: Rejection | None = None
         self._batcher = Batcher(
@@ -106,10 +107,10 @@ class _Api:
 
     async def _run(self, key, rows):
         """Runs one batch in a thread."""
-        name, *_ = key
+        name, markup, *_ = key
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, self._model.run, name, rows)
+        work = loop.run_in_executor(self._pool, self._model.run, name, rows, markup)
         done, _ = await asyncio.wait({work}, timeout=self._options.batch_timeout)
         if not done:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
@@ -186,9 +187,12 @@ class _Api:
         if self._hung is not None:
             raise self._hung
         asked = self._parser.parse(body)
-        # Sentences of a batch share signature and these options.
+        # Sentences of a batch share signature, markup and these options.
         rows = [
-            ((asked.signature, *(row[name] for name in PER_BATCH if name in row)), row)
+            (
+                (asked.signature, asked.markup, *(row[name] for name in PER_BATCH if name in row)),
+                row,
+            )
             for row in asked.rows
         ]
         try:

@@ -1,6 +1,5 @@
 """SentencePiece unigram models with the ids that the whole package agrees on."""
 
-import functools
 import io
 import os
 import re
@@ -14,6 +13,7 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines, write_output
+from keras_transformer.text.placeholders import Placeholders
 
 # The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
 # of the model file. More threads than cores do no harm.
@@ -62,12 +62,20 @@ class VocabularyOptions:
         "no target may have. null: a source is one sequence.",
         pattern=r"^[^\s\x00,]+$",
     )
+    placeholders: int = option(
+        0,
+        "Tokens <ph_1>, <ph_2>, … for URLs, e-mail addresses, fields such as {name} or %s, and "
+        "tags that are equal on both sides of a pair; `translate` puts them back with `markup`.",
+        ge=0,
+        le=99,
+    )
+    placeholder_numbers: bool = option(False, "Numbers become placeholders, too.")
 
     @pydantic.model_validator(mode="after")
     def _check_words(self) -> "VocabularyOptions":
-        if self.whole_words and (self.byte_fallback or self.split_digits):
-            name = "byte_fallback" if self.byte_fallback else "split_digits"
-            raise InputError(f"`whole_words` makes no parts of words. Received: {name}=True.")
+        for name in ("byte_fallback", "split_digits", "placeholders") if self.whole_words else ():
+            if value := getattr(self, name):
+                raise InputError(f"`whole_words` has no parts of words. Received: {name}={value}.")
         return self
 
 
@@ -102,6 +110,7 @@ class Tokenizer:
         self._processor = _load_processor(model_bytes)
         self.model_bytes = bytes(model_bytes)
         self.whole_words = has_whole_words(self.model_bytes)
+        self._symbols = list(parsed(self.model_bytes).trainer_spec.user_defined_symbols)
 
     @classmethod
     def train(
@@ -148,9 +157,10 @@ class Tokenizer:
         texts = _checked(texts)
         if not any(text.strip() for text in texts):
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
-        # The separator of turns alone begins with a space.
-        symbols = [SPACE + chosen.turn_separator] if chosen.turn_separator else []
-        symbols += [f"<{tag}>" for tag in tags]
+        placeholders = Placeholders(chosen.placeholders, chosen.placeholder_numbers)
+        symbols = [f"<{tag}>" for tag in tags] + placeholders.symbols
+        if chosen.turn_separator:  # It alone begins with a space.
+            symbols.insert(0, SPACE + chosen.turn_separator)
         model = _train_model(
             texts,
             model_type="word" if chosen.whole_words else "unigram",
@@ -262,9 +272,10 @@ class Tokenizer:
         """Names of the tokens `<name>` that may stand in front of a source."""
         return tuple(each[1:-1] for each in self._symbols if each[0] == "<" and "_" not in each)
 
-    @functools.cached_property
-    def _symbols(self):
-        return list(parsed(self.model_bytes).trainer_spec.user_defined_symbols)
+    @property
+    def placeholders(self) -> Placeholders:
+        """Tokens for what is not translated."""
+        return Placeholders.of_symbols(self._symbols)
 
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes

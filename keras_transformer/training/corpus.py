@@ -24,6 +24,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.inputs import tagged
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.tokenizer import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
@@ -70,9 +71,13 @@ class Corpus:
     def _lines(self, part, corpus, labels):
         """Yields the pair of each line of a corpus, or None for a line of the other part."""
         held_out, files = self.recipe.data.hold_out_every, self.files_of(corpus)
+        text = self.recipe.text
+        placeholders = Placeholders(text.placeholders, text.placeholder_numbers)
         for number, pair in enumerate(self._read(files, part), start=1):
             if labels is not None:
                 labels.check(pair[1], f"{files[1] or files[0]}, line {number}")
+            if placeholders.size:
+                pair = with_placeholders(*pair, placeholders)
             is_here = held_out is None or (number % held_out == 0) == (part == "validation")
             yield (tagged(pair[0], corpus.tag), pair[1]) if is_here else None
 

@@ -30,6 +30,7 @@ from keras_transformer.training.sections import (
 _NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none of."
 _NOT_OF_A_KIND = {
     "language_model": {
+        "text.placeholders": _NEEDS_TWO_TEXTS,
         "data.clean": _NEEDS_TWO_TEXTS,
         "text.joint: false": _NEEDS_TWO_TEXTS,
         "text.turn_separator": _NEEDS_TWO_TEXTS,
@@ -37,6 +38,7 @@ _NOT_OF_A_KIND = {
         "training.select_by: bleu": _NEEDS_TWO_TEXTS,
     },
     "classifier": {
+        "text.placeholders": "needs a model that writes text.",
         "data.clean": "needs translations, not labels.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs attention to a source, which a classifier has not.",
@@ -126,6 +128,7 @@ class Recipe:
             "data.clean": self.data.clean is not None,
             "text.joint: false": not self.text.joint,
             "text.turn_separator": self.text.turn_separator is not None,
+            "text.placeholders": self.text.placeholders > 0,
             "training.attention_images": self.training.attention_images is not None,
             "training.select_by: bleu": self.training.select_by == "bleu",
         }

@@ -73,6 +73,17 @@ def test_32_real_pairs_are_learned_by_heart_and_translated_back_exactly(
         assert capsys.readouterr().out.splitlines() == TARGETS
 
 
+def test_markup_is_put_around_the_translations_of_its_words(learned, capsys, monkeypatch):
+    give_stdin(monkeypatch, b"<p>Two dogs <i id='1'>play</i> in the <br/>snow.</p>\n")
+    assert run(["translate", "--model", str(learned / "run"), "--markup", "html"]) == 0
+    found = capsys.readouterr().out.strip()
+    assert re.sub("<.*?>", "", found).split() == TARGETS[0].split()
+    tags = re.findall("<.*?>", found)
+    assert sorted(tags) == ["</i>", "</p>", "<br/>", "<i id='1'>", "<p>"]
+    assert tags[0] == "<p>" and tags[-1] == "</p>"
+    assert tags.index("</i>") > tags.index("<i id='1'>")
+
+
 def test_evaluate_prints_json_alone(learned, capsys):
     corpus, saved = learned / "corpus", learned / "translations.txt"
     code = run(

@@ -36,6 +36,13 @@ def test_the_ids_and_texts_are_those_of_sentencepiece(normalization):
     same(Tokenizer.train_from_texts(TEXTS, 150, **options), HOSTILE + TEXTS)
 
 
+def test_tags_and_placeholders_are_tokens_in_any_text():
+    tokenizer = Tokenizer.train_from_texts(TEXTS, 150, tags=("2de",), placeholders=9)
+    texts = ["<2de> A dog.", "a<ph_1>b (<ph_9>) <ph_10>", "<2de><ph_2>", "<PH_1>"]
+    assert 4 in tokenizer.tokenize(texts[0]) and 13 in tokenizer.tokenize(texts[1])
+    same(tokenizer, [*texts, *HOSTILE])
+
+
 def test_each_unknown_word_is_one_token():
     tokenizer = Tokenizer.train_from_texts(TEXTS, 40, whole_words=True)
     assert tokenizer.tokenize("A gnus gnu Aman A")[1:4] == [3, 3, 3]

@@ -164,3 +164,17 @@ def test_a_text_at_fault_is_a_rejection_of_one_line(load, name, text, status, sa
 def test_a_fault_of_the_engine_is_no_rejection(load):
     with pytest.raises(RuntimeError, match="a bug"):
         load(Engine()).run("serving_default", [{"text": "bug"}])
+
+
+def test_markup_is_taken_out_of_the_texts_and_put_back(monkeypatch):
+    engine = Engine(placeholders=[2])
+    monkeypatch.setattr(Translator, "load", lambda *path: types.SimpleNamespace(engine=engine))
+    model = Model("folder", 1, 10**6)
+    rows = [{"text": "<b>hello</b>"}]
+    (found,) = model.run("serving_default", rows, "html")
+    assert found["translation"] == "<b>HELLO</b>"
+    assert engine.calls[-1][0] == ["hello"] and engine.calls[-1][1]["alignment"] is True
+    (found,) = model.run("serving_default", [{"text": "%s {x} %d"}], "placeholders")
+    assert engine.calls[-1][0] == ["<ph_1> <ph_2> "] and "alignment" not in engine.calls[-1][1]
+    with pytest.raises(Rejection, match="goes with translations"):
+        model.run("score", [{"source": "a", "target": "b"}], "html")

@@ -126,3 +126,10 @@ def test_the_metadata_of_a_signature_has_tensorflow_servings_form():
     sizes = [dim["size"] for dim in told["outputs"]["score"]["tensor_shape"]["dim"]]
     assert told["outputs"]["score"]["dtype"] == "DT_FLOAT" and sizes == ["-1", "5"]
     assert told["method_name"] == "tensorflow/serving/predict"
+
+
+def test_markup_is_a_field_of_the_request():
+    body = b'{"instances": ["<b>a</b>"], "markup": "html"}'
+    assert parse(body).markup == "html" and parse(b'{"instances": ["a"]}').markup is None
+    with pytest.raises(Rejection, match="Expected a markup of none, placeholders, html"):
+        parse(b'{"instances": ["a"], "markup": ["xml"]}')

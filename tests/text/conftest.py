@@ -14,6 +14,7 @@ NASTY_TEXTS = (
     *("<s> a </s> <pad> <unk>", "▁ ▁▁a", " ⁇ ", "<0x41>", "\ufffd", "12345 1 23", "ÄÖÜß"),
     *("dogsled", "the gnu gnus", "adogs two dogs.x intheparks in"),
     *("e\u0301 ﬁ Å Ⅷ", "\ufeffa", "a\u00a0b", "\u2028x", "\u200b a", "\u00ad", "\u0301"),
+    *("<2de> a man", "two <2de>dogs<ph_1>, (<ph_2>) <ph_3>", "<2de>", "<PH_1>"),
     *("a" * 20_000, "the man " * 3_000, "😀" * 5_000),
 )
 
@@ -42,3 +43,10 @@ def byte_tokenizer(sentences):
 @pytest.fixture(scope="session")
 def word_tokenizer(sentences):
     return Tokenizer.train_from_texts(sentences, vocabulary_size=41, whole_words=True)
+
+
+@pytest.fixture(scope="session")
+def symbol_tokenizer(sentences):
+    """Has a tag, and two placeholders."""
+    texts = [f"<2de> {each} <ph_1>" for each in sentences]
+    return Tokenizer.train_from_texts(texts, vocabulary_size=58, tags=("2de",), placeholders=2)

@@ -36,9 +36,12 @@ assert not [name for name in sys.modules if name.startswith("keras_transformer")
 """
 
 
-@pytest.fixture(scope="module", params=["tokenizer", "byte_tokenizer", "word_tokenizer"])
+KINDS = ["tokenizer", "byte_tokenizer", "word_tokenizer", "symbol_tokenizer"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def both(request):
-    """A tokenizer and its graph: without and with byte fallback, and of whole words."""
+    """A tokenizer and its graph: without and with byte fallback, of whole words, with symbols."""
     chosen = request.getfixturevalue(request.param)
     return chosen, graph.GraphTokenizer(chosen)
 

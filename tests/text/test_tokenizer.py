@@ -321,3 +321,18 @@ def test_character_coverage_leaves_rare_characters_out():
     texts = ["the same line again and again"] * 100 + ["ж"]
     assert UNK_ID not in Tokenizer.train_from_texts(texts, 19).tokenize("ж")
     assert UNK_ID in Tokenizer.train_from_texts(texts, 18, character_coverage=0.99).tokenize("ж")
+
+
+def test_symbols_are_known_by_their_names(symbol_tokenizer, tokenizer):
+    assert symbol_tokenizer.tags == ("2de",) and symbol_tokenizer.placeholders == (2, False)
+    assert symbol_tokenizer.turn_id is None
+    assert tokenizer.tags == () and tokenizer.placeholders == (0, False)
+    text = "<2de> a man (<ph_2>),<ph_1>"
+    ids = symbol_tokenizer.tokenize(text)
+    assert [symbol_tokenizer.pieces_of([each])[0] for each in ids if 4 <= each < 7] == [
+        "<2de>",
+        "<ph_2>",
+        "<ph_1>",
+    ]
+    with pytest.raises(InputError, match="no parts of words. Received: placeholders=1"):
+        Tokenizer.train_from_texts([text], 20, placeholders=1, whole_words=True)

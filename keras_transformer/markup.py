@@ -1,0 +1,376 @@
+"""Markup around a translation: taken out of the source, put back into the translation.
+
+URLs, e-mail addresses and fields become placeholders, tokens that the model copies. Tags are left
+out; in the translation a tag encloses the words that attended to the words it encloses.
+Whatever the model writes, every tag and placeholder of the source is in the result once.
+"""
+
+import dataclasses
+import html
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from keras_transformer.config import check_choice
+from keras_transformer.engine import Engine
+from keras_transformer.errors import InputError
+from keras_transformer.inputs import check_texts, tagged
+from keras_transformer.text.placeholders import ITEM, ITEM_OR_NUMBER, TAG, Placeholders, symbol
+from keras_transformer.translation import Translation
+
+Markup = Literal["placeholders", "html"]
+MARKUP = ("placeholders", "html")
+
+_OPAQUE = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>|<\?.*?\?>"
+_OPAQUE_NAMES = ("script", "style")
+_OPAQUE += "".join(rf"|<{name}\b[^>]*>.*?</{name}\s*>" for name in _OPAQUE_NAMES)
+# By numbers that are placeholders, too.
+_ITEMS = {
+    numbers: f"(?P<item>(?x:{pattern.pattern}))"
+    for numbers, pattern in ((False, ITEM), (True, ITEM_OR_NUMBER))
+}
+_PATTERNS = {("placeholders", numbers): re.compile(item) for numbers, item in _ITEMS.items()} | {
+    ("html", numbers): re.compile(f"(?is:{_OPAQUE})|(?:{TAG})|{item}")
+    for numbers, item in _ITEMS.items()
+}
+_EMPTY = set("area base br col embed hr img input link meta source track wbr".split())
+# Tags between which words are no parts of one word.
+_BLOCKS = set("br dd div dl dt h1 h2 h3 h4 h5 h6 hr img li ol option p table td th tr ul".split())
+_OWN_NAME = re.compile(r"<ph_(?=\d+>)")
+_UNIT = re.compile(r"<ph_\d+>|\w+|[^\w\s]")
+_SPECIAL = ("<s>", "</s>", "<pad>")
+
+
+@dataclasses.dataclass
+class _Mark:
+    """A tag, or an item, and its place: characters of the text before it, spaces not counted."""
+
+    begin: str
+    start: int
+    space_before: bool
+    end: str = ""
+    stop: int = 0
+    space_after: bool = False
+    number: int = 0  # of a placeholder
+    children: list["_Mark"] = dataclasses.field(default_factory=list)
+
+
+class Protected(NamedTuple):
+    """A source without markup, and the markup: marks, and the texts of the placeholders."""
+
+    text: str
+    marks: list[_Mark]
+    literals: list[str]
+    is_html: bool
+
+
+class _Unit(NamedTuple):
+    """A word, a sign or a placeholder of a translation."""
+
+    text: str
+    has_space: bool  # before it
+    attention: np.ndarray  # to the source's tokens, sums to 1
+
+
+class _Writer:
+    """Takes a source apart: the text, and a tree of marks."""
+
+    def __init__(self, placeholders):
+        self.text, self.count, self.literals = "", 0, []
+        self.left = placeholders
+        self.marks: list[_Mark] = []
+        self.open: list[tuple[str, _Mark, list[_Mark]]] = []
+
+    def add(self, text):
+        self.text += text
+        self.count += len("".join(text.split()))
+
+    def item(self, literal, space_after):
+        mark = self._mark(literal)
+        mark.space_after = space_after
+        if len(self.literals) < self.left:
+            self.literals.append(literal)
+            mark.number = len(self.literals)
+            self.add(symbol(mark.number))
+        mark.stop = self.count
+
+    def tag(self, literal, space_after):
+        (name,) = re.match(r"<[/!?]?([^\s/>]*)", literal.lower()).groups()
+        if name in _BLOCKS and self.text and not self.text[-1].isspace():
+            self.add(" ")
+        is_end = literal.startswith("</")
+        if is_end and name in [each for each, _, _ in self.open]:
+            while True:
+                found, mark, outside = self.open.pop()
+                if found == name:
+                    mark.end, mark.stop, mark.space_after = literal, self.count, space_after
+                    self.marks = outside
+                    return
+                # An open tag without an end is a mark by itself, its children its siblings.
+                mark.stop = mark.start
+                outside += mark.children
+                mark.children, self.marks = [], outside
+        mark = self._mark(literal)
+        mark.stop, mark.space_after = self.count, space_after
+        is_whole = literal[1] in "!?" or literal.endswith("/>") or name in (*_EMPTY, *_OPAQUE_NAMES)
+        if not (is_end or is_whole):
+            self.open.append((name, mark, self.marks))
+            self.marks = mark.children
+
+    def _mark(self, literal):
+        has_space = not self.text or self.text[-1].isspace()
+        self.marks.append(_Mark(literal, self.count, has_space))
+        return self.marks[-1]
+
+    def close(self):
+        """Ends what is open: marks by themselves."""
+        while self.open:
+            _, mark, outside = self.open.pop()
+            mark.stop = mark.start
+            outside += mark.children
+            mark.children, self.marks = [], outside
+
+
+def translate(
+    engine: Engine,
+    texts: Sequence[str],
+    markup: Markup,
+    tag: str | None = None,
+    alignment: bool = False,
+    **options: Any,
+) -> list[Translation]:
+    """Translates texts with markup; see `Engine.translate` for the other options.
+
+    Args:
+        engine: Engine; for `"html"` one that can align.
+        texts: List of strings.
+        markup: As of `protect`.
+        tag: Tag of all texts.
+        alignment: Whether each translation gets its alignment, which has no markup in it.
+
+    Raises:
+        InputError: An option is out of range, or the engine cannot align.
+    """
+    check_choice("markup", markup, MARKUP)
+    check_texts("texts", texts)
+    if markup == "html" and "align" not in engine.capabilities:
+        raise engine.lacks("align", "markup")
+    if engine.labels is not None:
+        raise InputError("`markup` is for a model that writes text.")
+    protected = [protect(each, markup, placeholders_of(engine)) for each in texts]
+    if alignment or markup == "html":
+        options["alignment"] = True
+    found = engine.translate([tagged(each.text, tag) for each in protected], **options)
+    skipped = 0 if tag is None else len(tag) + 2
+    restored = [restore(*each, skipped) for each in zip(found, protected, strict=True)]
+    return restored if alignment else list(map(_without_alignment, restored))
+
+
+def _without_alignment(translation):
+    others = tuple(map(_without_alignment, translation.alternatives))
+    parts = tuple(map(_without_alignment, translation.parts))
+    return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
+
+
+def placeholders_of(engine: Engine) -> Placeholders:
+    """Placeholders of an engine's vocabulary."""
+    if engine.source_tokenizer is not None:
+        return engine.source_tokenizer.placeholders
+    return Placeholders(*(engine.manifest or {}).get("placeholders", ()))
+
+
+def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protected:
+    """Takes markup out of a source.
+
+    Args:
+        source: Text; of `"html"` with tags and character references.
+        markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags as well.
+        placeholders: Placeholders of the vocabulary. Further items are left out of the text, and
+            stand in the translation where the words around them are.
+    """
+    is_html, place, writer = markup == "html", 0, _Writer(placeholders.size)
+
+    def add(text):
+        text = html.unescape(text) if is_html else text
+        writer.add(_OWN_NAME.sub("<ph ", text))
+
+    for match in _PATTERNS[markup, placeholders.numbers].finditer(source):
+        add(source[place : match.start()])
+        place = match.end()
+        write = writer.item if match["item"] else writer.tag
+        write(match[0], source[place : place + 1].isspace())
+    add(source[place:])
+    writer.close()
+    return Protected(writer.text, writer.marks, writer.literals, is_html)
+
+
+def restore(translation: Translation, protected: Protected, skipped: int = 0) -> Translation:
+    """Puts the markup of its source into a translation, and into its alternatives.
+
+    Args:
+        translation: Translation of `protected.text`; without an alignment words are taken to be in
+            the order of the source.
+        protected: The source.
+        skipped: Characters that were put in front of the text.
+    """
+    others = tuple(restore(each, protected, skipped) for each in translation.alternatives)
+    text = _Restorer(translation, protected, skipped).text()
+    return dataclasses.replace(translation, text=text, alternatives=others)
+
+
+class _Restorer:
+    def __init__(self, translation, protected, skipped):
+        self._protected = protected
+        size = len("".join(protected.text.split()))
+        weights, target, self._middles = _attention(translation, size, skipped)
+        self._units: list[_Unit] = []
+        self._placed: set[int] = set()
+        items = {each.number: each for each in _every(protected.marks) if each.number}
+        end, text = 0, translation.text
+        total = max(len("".join(text.split())), 1)
+        for match in _UNIT.finditer(text):
+            begin, end = end, end + len(match[0])
+            has_space = text[max(match.start() - 1, 0)].isspace()
+            row = weights[_between(target, begin / total, end / total)].sum(axis=0)
+            if match[0].startswith("<ph_"):
+                number = int(match[0][4:-1])
+                if number not in items or number in self._placed:
+                    continue  # The model has made it up, or written it twice.
+                self._placed.add(number)
+                row = self._inside(items[number])
+            self._units.append(_Unit(match[0], has_space, row / max(row.sum(), 1e-9)))
+        rows = [unit.attention for unit in self._units]
+        self._rows = np.array(rows).reshape(len(rows), len(self._middles))
+
+    def _inside(self, mark):
+        return ((self._middles >= mark.start) & (self._middles < mark.stop)).astype(float)
+
+    def text(self) -> str:
+        """The translation with its markup."""
+        self._out: list[str] = []
+        self._spaced, self._owes_space = 0, False  # units whose space is written
+        self._write(self._protected.marks, 0, len(self._units))
+        return "".join(self._out)
+
+    def _write(self, marks, left, right):
+        place = left
+        for start, stop, mark in self._places(marks, left, right):
+            self._words(place, start)
+            self._space(start, mark.space_before and start == stop)
+            self._out.append(mark.begin)
+            self._write(mark.children, start, stop)
+            self._out.append(mark.end)
+            self._owes_space = start == stop and mark.space_after
+            place = stop
+        self._words(place, right)
+
+    def _words(self, start, stop):
+        for place in range(start, stop):
+            self._space(place)
+            text = self._units[place].text
+            if text.startswith("<ph_"):
+                text = self._protected.literals[int(text[4:-1]) - 1]
+            elif self._protected.is_html:
+                text = html.escape(text, quote=False)
+            self._out.append(text)
+
+    def _space(self, place, is_wanted=False):
+        """Writes the space before a unit, once, also before the tags in front of it."""
+        if place >= self._spaced and place < len(self._units):
+            is_wanted |= self._units[place].has_space
+            self._spaced = place + 1
+        if (is_wanted or self._owes_space) and self._out and not self._out[-1].endswith(" "):
+            self._out.append(" ")
+        self._owes_space = False
+
+    def _places(self, marks, left, right):
+        """Ranges of units of sibling marks, which do not overlap, in their order."""
+        found, free = [], [(left, right)]
+        for order, mark in enumerate(marks):
+            if mark.number in self._placed:
+                continue
+            if mark.end and mark.stop > mark.start and (best := self._best_range(mark, free)):
+                found.append((*best, order))
+                ((begin, end),) = [each for each in free if each[0] <= best[0] < each[1]]
+                free.remove((begin, end))
+                free += [each for each in ((begin, best[0]), (best[1], end)) if each[0] < each[1]]
+        inside = {place for start, stop, _ in found for place in range(start + 1, stop)}
+        taken = {order for _, _, order in found}
+        for order, mark in enumerate(marks):
+            if order not in taken and mark.number not in self._placed:
+                place = self._best_place(mark, left, right, inside)
+                found.append((place, place, order))
+        return [(start, stop, marks[order]) for start, stop, order in sorted(found)]
+
+    def _best_range(self, mark, free):
+        """The units in a row that attend to the words in a mark more than to others, or None."""
+        gains = self._rows @ self._inside(mark) - 0.5
+        best, most = None, 0.0
+        for left, right in free:
+            total, start = 0.0, left
+            for place in range(left, right):
+                if total <= 0:
+                    total, start = 0.0, place
+                total += gains[place]
+                if total > most + 1e-9:
+                    best, most = (start, place + 1), total
+        return best
+
+    def _best_place(self, mark, left, right, inside):
+        """The place that most agrees with the words before and after a mark."""
+        if not len(self._middles):
+            return right
+        before = self._rows[left:right] @ (self._middles < mark.start) - 0.5
+        gains = np.concatenate([[0.0], np.cumsum(before)])
+        gains[[place - left for place in inside]] = -np.inf
+        return left + int(np.argmax(gains))
+
+
+def _every(marks):
+    for mark in marks:
+        yield mark
+        yield from _every(mark.children)
+
+
+def _attention(translation: Translation, size: int, skipped: int) -> tuple[Any, Any, Any]:
+    """Attention `(target tokens, source tokens)`, and where their middles are.
+
+    Those of the target as shares of its characters, those of the source in characters of the text
+    of `size`, spaces not counted.
+    """
+    parts = translation.parts or (translation,)
+    has_alignment = all(each.alignment is not None for each in parts)
+    tokens = [[x for x in each.tokens if x not in _SPECIAL] for each in parts]
+    sources = [[x for x in each.source_tokens if x not in _SPECIAL] for each in parts]
+    target, source = _middles(sum(tokens, [])), _middles(sum(sources, []))
+    if not has_alignment or not len(target) or not len(source):
+        # One place for each character, in order.
+        middles = (np.arange(size) + 0.5) / max(size, 1)
+        return np.eye(size), middles, middles * size
+    weights = np.zeros((len(target), len(source)))
+    row = column = 0
+    for part, each, other in zip(parts, tokens, sources, strict=True):
+        kept = [i for i, x in enumerate(part.tokens) if x not in _SPECIAL]
+        read = [i for i, x in enumerate(part.source_tokens) if x not in _SPECIAL]
+        block = np.asarray(part.alignment, float)[np.ix_(kept, read)]
+        weights[row : row + len(each), column : column + len(other)] = block
+        row, column = row + len(each), column + len(other)
+    source = source * (size + skipped) - skipped
+    return weights[:, source > 0], target, source[source > 0]
+
+
+def _middles(tokens: Sequence[str]) -> np.ndarray:
+    """The middle of each token, as a share of all characters."""
+    sizes = [1 if re.fullmatch("<0x..>", x) else len(x.replace("\u2581", "")) for x in tokens]
+    ends = np.cumsum(sizes)
+    return (ends - np.array(sizes) / 2) / max(ends[-1] if len(ends) else 0, 1)
+
+
+def _between(middles, begin, end):
+    """Places of the tokens of a unit: those in the middle of it, or the nearest one."""
+    found = np.flatnonzero((middles >= begin) & (middles <= end))
+    if len(found) or not len(middles):
+        return found if len(found) else slice(0, 0)
+    return [int(np.argmin(np.abs(middles - (begin + end) / 2)))]
