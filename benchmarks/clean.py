@@ -76,7 +76,7 @@ def _write_made_up(corpus, lines):
     words = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 9))) for _ in range(20_000)]
     with open(corpus[0], "w") as sources, open(corpus[1], "w") as targets:
         for number in range(lines):
-            if number % 100:
+            if number % 100 or not number:
                 chosen = rng.choices(words, k=rng.randint(3, 20))
             sources.write(" ".join(chosen) + ".\n")
             targets.write(" ".join(reversed(chosen)) + ".\n")

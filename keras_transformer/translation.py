@@ -118,3 +118,18 @@ def translation_of(text: str, score: float, by_token, ids, source, tokenizers) -
         token_log_probabilities=tuple(by_token),
         source_tokens=tuple(tokenizers[0].pieces_of(source)),
     )
+
+
+def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
+    """Returns source, target and score of each hypothesis, with tabs between.
+
+    Args:
+        text: Text that was translated.
+        translation: Its translation.
+        is_back: Whether the text is the target, and its translation the source.
+    """
+    lines = []
+    for each in (translation, *translation.alternatives):
+        pair = [" ".join(side.split()) for side in (text, each.text)]
+        lines.append("\t".join([*(pair[::-1] if is_back else pair), f"{each.score:.4f}"]))
+    return lines

@@ -1,4 +1,4 @@
-"""Files in, files out, by Ray Data: chunks are kept as they come, put together in order."""
+"""Files in, files out, by Ray Data or here: chunks are kept as they come, put together in order."""
 
 import contextlib
 import fcntl
@@ -12,11 +12,12 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
+from keras_transformer.translation import pair_lines
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -26,18 +27,22 @@ _NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "
 _STORE_BYTES = 256 * 2**20
 _MOST_FAILURES = 3
 
+Records = Literal["text", "pairs", "back"]
+
 
 def translate_corpus(
     model: str | os.PathLike,
     inputs: Sequence[str | os.PathLike],
     output: str | os.PathLike,
     workers: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     chunk_lines: int = 500,
     ray_address: str | None = None,
+    records: Records = "text",
+    with_ray: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Translates text files with Ray Data: an engine in each of a pool of actors.
+    """Translates text files with Ray Data, an engine in each of a pool of actors, or here.
 
     Run again after a crash, it goes on: parts that are there are not translated again.
 
@@ -47,9 +52,12 @@ def translate_corpus(
         output: Folder to make; each translated file has the name of its input, without `.gz`.
         workers: Processes that translate, one for each `threads` of this machine's cores by
             default.
-        threads: Threads, and CPUs of the cluster, that a worker takes.
+        threads: Threads, and CPUs of the cluster, that a worker takes, one by default.
         chunk_lines: Lines that a worker translates at a time.
         ray_address: Address of the cluster; None starts Ray on this machine.
+        records: `"text"` writes the best translation of each line; `"pairs"` makes TSVs of all
+            hypotheses, after the line, and `"back"` before it, with their scores in `NAME.scores`.
+        with_ray: False translates in this process, with all its cores by default.
         **options: Options of `Translator.translate`.
 
     Returns:
@@ -59,15 +67,22 @@ def translate_corpus(
         InputError: A file, the model or an option is invalid, or workers fail on a part again and
             again. Translated parts stay, and a second run goes on from there.
     """
-    workers = max((os.cpu_count() or 1) // threads, 1) if workers is None else workers
-    check_positive(workers=workers, threads=threads, chunk_lines=chunk_lines)
+    cpus = 0
+    if with_ray:
+        threads = 1 if threads is None else threads
+        workers = max((os.cpu_count() or 1) // threads, 1) if workers is None else workers
+        check_positive(workers=workers, threads=threads)
+        cpus = workers * threads
+    check_positive(chunk_lines=chunk_lines)
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")
     paths = [os.fspath(path) for path in inputs]
-    names = _names(paths)
+    names = _names(paths, "" if records == "text" else ".tsv")
     job = {"model": _fingerprint(model), "options": options, "chunk_lines": chunk_lines}
     job["inputs"] = list(map(_identity, paths))
+    if records != "text":
+        job["records"] = records
     folder, started, lines = pathlib.Path(output), time.monotonic(), 0
     with _locked(folder, job):
         waiting = [
@@ -76,11 +91,20 @@ def translate_corpus(
             if not (folder / name).exists()
         ]
         if waiting:
-            engine = {"model": model, "threads": threads, "options": options}
-            with _ray(ray_address, workers * threads):
-                lines = _keep(folder, _translated(waiting, chunk_lines, engine, workers))
+            engine: dict[str, Any] = {"model": model, "threads": threads}
+            engine |= {"options": options, "records": records}
+            if with_ray:
+                with _ray(ray_address, cpus):
+                    import ray
+
+                    rows = _translated(waiting, chunk_lines, engine, workers)
+                    lines = _keep(folder, rows, (ray.exceptions.RayError, RuntimeError))
+            else:
+                worker = _Worker(**engine)
+                chunks = (row for file in waiting for row in _chunks(file, chunk_lines))
+                lines = _keep(folder, map(worker, chunks))
         for file in waiting:
-            _join(folder, file["name"])
+            _join(folder, file["name"], records != "text")
         shutil.rmtree(folder / _PARTS, ignore_errors=True)
     return {
         "output": os.fspath(output),
@@ -118,24 +142,11 @@ def _translated(files, chunk_lines, engine, workers):
     context.target_max_block_size = context.target_min_block_size = 1
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
-    def read(file: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        done = dict(zip(*file["done"], strict=True))
-        every = iterate_lines(file["path"], may_be_empty=True)
-        for first in itertools.count(1, chunk_lines):
-            row = {"name": file["name"], "first": first, "error": ""}
-            try:
-                lines = list(itertools.islice(every, chunk_lines))
-            except InputError as error:
-                yield {**row, "where": "", "lines": [], "error": str(error)}
-                return
-            if not lines:
-                return
-            if done.get(first) != len(lines):
-                where = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
-                yield {**row, "where": where, "lines": lines}
-
     chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
-        read, num_cpus=0, scheduling_strategy=here, max_retries=_MOST_FAILURES
+        lambda file: _chunks(file, chunk_lines),
+        num_cpus=0,
+        scheduling_strategy=here,
+        max_retries=_MOST_FAILURES,
     )
     translated = chunks.map(
         _Worker,
@@ -149,11 +160,32 @@ def _translated(files, chunk_lines, engine, workers):
     return translated.iter_rows()
 
 
-class _Worker:
-    """Holds an engine in an actor of Ray Data."""
+def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
+    """Yields the chunks of a file that have no part yet; a line that is at fault as the last."""
+    done = dict(zip(*file["done"], strict=True))
+    every = iterate_lines(file["path"], may_be_empty=True)
+    for first in itertools.count(1, chunk_lines):
+        row = {"name": file["name"], "first": first, "error": ""}
+        try:
+            lines = list(itertools.islice(every, chunk_lines))
+        except InputError as error:
+            yield {**row, "where": "", "lines": [], "error": str(error)}
+            return
+        if not lines:
+            return
+        if done.get(first, 0) < len(lines):  # A line may have several hypotheses.
+            where = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
+            yield {**row, "where": where, "lines": lines}
 
-    def __init__(self, model: str, threads: int, options: dict[str, Any]):
+
+class _Worker:
+    """Holds an engine, in an actor of Ray Data or here."""
+
+    def __init__(
+        self, model: str, threads: int | None, options: dict[str, Any], records: Records = "text"
+    ):
         self._model, self._threads, self._options = model, threads, options
+        self._records = records
         self._translator: Any = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +194,7 @@ class _Worker:
         A user's mistake becomes `error`: Ray would wrap an exception and log its traceback.
         """
         if row["error"]:
-            return {**row, "messages": []}
+            return {**row, "count": 0, "messages": []}
         if self._translator is None:  # An actor that raises while it starts is started for ever.
             from keras_transformer.translator import Translator
 
@@ -175,13 +207,16 @@ class _Worker:
             except InputError as error:
                 row["error"] = f"{row['where']}: {error}"
         messages = [f"{row['where']}: {each.message}" for each in caught]
-        return {**row, "lines": [each.text for each in found], "messages": messages}
+        if self._records == "text":
+            lines = [one_line(each.text) for each in found]
+        else:
+            pairs = zip(map(str, row["lines"]), found, strict=False)  # None of a text at fault.
+            lines = [line for pair in pairs for line in pair_lines(*pair, self._records == "back")]
+        return {**row, "lines": lines, "count": len(found), "messages": messages}
 
 
-def _keep(folder, rows):
+def _keep(folder, rows, failures=()):
     """Writes translated chunks as parts as they come; returns the number of their lines."""
-    import ray
-
     started = reported = time.monotonic()
     lines = 0
     try:
@@ -192,12 +227,12 @@ def _keep(folder, rows):
                 raise InputError(row["error"])
             path = folder / _PARTS / row["name"] / f"{row['first']}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, "".join(one_line(text) + "\n" for text in row["lines"]))
-            lines += len(row["lines"])
+            write_whole(path, "".join(line + "\n" for line in row["lines"]))
+            lines += row["count"]
             if (now := time.monotonic()) - reported > _REPORT_SECONDS:
                 reported = now
                 say(f"{lines} lines, {lines / (now - started):.0f} a second")
-    except (ray.exceptions.RayError, RuntimeError) as error:
+    except failures as error:
         cause = " ".join(str(getattr(error, "cause", None) or error).split())
         raise InputError(
             f"Workers failed {_MOST_FAILURES} times on a part of the text; translated parts stay. "
@@ -218,13 +253,21 @@ def _parts(folder, name):
     return numbers, counts
 
 
-def _join(folder, name):
-    """Makes the translated file of all its parts."""
+def _join(folder, name, with_scores=False):
+    """Makes the translated file of all its parts, and one of their last column, the scores."""
     parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
-    with replaced_file(folder / name) as partial, open(partial, "wb") as whole:
+    names = [name, f"{name}.scores"] if with_scores else [name]
+    with contextlib.ExitStack() as stack:  # The first name, which tells that all is there, is last.
+        paths = [stack.enter_context(replaced_file(folder / each)) for each in names]
+        whole, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
         for path in parts:
             with open(path, "rb") as part:
-                shutil.copyfileobj(part, whole)
+                if not scores:
+                    shutil.copyfileobj(part, whole)
+                for line in part:
+                    pair, _, score = line.rpartition(b"\t")
+                    whole.write(pair + b"\n")
+                    scores[0].write(score)
 
 
 @contextlib.contextmanager
@@ -258,7 +301,7 @@ def _locked(folder, job):
         os.close(lock)
 
 
-def _names(paths):
+def _names(paths, suffix):
     """Returns the names of the translated files."""
     names = [os.path.basename(path).removesuffix(".gz") for path in paths]
     for name in names:
@@ -270,7 +313,7 @@ def _names(paths):
                 f"An input's name, without .gz, must not be {_JOB} nor begin with a point, "
                 f"as the output folder's own files do. Received: {name!r}."
             )
-    return names
+    return [name + suffix for name in names]
 
 
 def _identity(path):

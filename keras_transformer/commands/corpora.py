@@ -1,12 +1,22 @@
-"""The command `keras-transformer clean`: corpora in, corpora out."""
+"""The commands `keras-transformer clean` and `synthesize`: corpora for training."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 from typing import get_args
 
-from keras_transformer.commands.arguments import add_declared, add_options, add_progress, given
+from keras_transformer.commands.arguments import (
+    add_declared,
+    add_decoding,
+    add_model,
+    add_options,
+    add_progress,
+    binary_stdin,
+    given,
+    load_translator,
+)
 from keras_transformer.errors import InputError
 
 _GROUPS = {
@@ -17,7 +27,7 @@ _GROUPS = {
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `clean` to the subparsers of the command line."""
+    """Adds `clean` and `synthesize` to the subparsers of the command line."""
     command = commands.add_parser(
         "clean",
         help="drop what is no translation from parallel corpora, with a report",
@@ -26,6 +36,15 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         options=_add_clean_options,
     )
     command.set_defaults(command=_clean)
+
+    command = commands.add_parser(
+        "synthesize",
+        help="make pairs for training of text in one language: distillation, back-translation",
+        description="Translates text and writes it beside its translations, as a TSV of sources "
+        "and targets that a recipe takes. With --output it goes on where it was interrupted.",
+        options=_add_synthesize_options,
+    )
+    command.set_defaults(command=_synthesize)
 
 
 def _add_clean_options(command):
@@ -96,3 +115,52 @@ def paired(paths: list[str]) -> list[tuple[str, str | None]]:
         else:
             corpora.append((source, left.pop(0)))
     return corpora
+
+
+_BULK = (
+    ("input", [str], "FILE", "text files, .gz too; default: the lines of stdin, pairs to stdout"),
+    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to go on with"),
+    ("chunk_lines", int, "N", "lines that are translated at a time; default: 500"),
+    ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's 2, Ray's 1"),
+    ("workers", int, "N", "Ray's processes; default: one for each processor"),
+    ("ray_address", str, "TEXT", "default: Ray is started here"),
+)
+
+
+def _add_synthesize_options(command):
+    add_model(command)
+    back = "back-translation: the text is the targets', the translations become sources"
+    n_best = "hypotheses, each of which makes a pair; default: 1"
+    add_options(command, ("back", None, None, back), ("n_best", int, "N", n_best), *_BULK)
+    where = "where: in this process, or over a Ray cluster; default: here"
+    add_options(command, ("engine", ("here", "ray"), None, where))
+    add_decoding(command)
+
+
+def _synthesize(options):
+    from keras_transformer.bulk import translate_corpus
+    from keras_transformer.commands.line_stream import translate_lines
+
+    with_ray = getattr(options, "engine", "here") == "ray"
+    records = "back" if "back" in options else "pairs"
+    for name in () if with_ray else ("workers", "ray_address"):
+        if name in options:
+            raise InputError(f"--{name.replace('_', '-')} goes with --engine ray alone.")
+    if ("input" in options) != ("output" in options) or with_ray and "input" not in options:
+        raise InputError("--input and --output go together, and --engine ray needs both.")
+    if "input" not in options:
+        translator, values = load_translator(options, "back", "engine", "chunk_lines")
+        translate_lines(translator, binary_stdin(), sys.stdout, records, **values)
+        return
+    values = given(options, "model", "input", "output", "back", "engine")
+    shared = {"records": records, "with_ray": with_ray}
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints about its own comings and goings.
+        report = translate_corpus(options.model, options.input, options.output, **shared, **values)
+    tag = {"tag": "bt"} if records == "back" else {}
+    folder = os.path.abspath(options.output)
+    report["train"] = [
+        {"name": name.split(".")[0], "source": os.path.join(folder, name), **tag}
+        for name in sorted(os.listdir(folder))
+        if name.endswith(".tsv")
+    ]
+    print(json.dumps(report, indent=2))

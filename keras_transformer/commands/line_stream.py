@@ -1,6 +1,7 @@
 """Lines through a translator: translated, written incrementally, or scored, as they come."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import numpy as np
 from keras_transformer.commands.line_reader import Line, advance, read_chunks, with_prefixes
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import one_line
-from keras_transformer.translation import Translation
+from keras_transformer.translation import Translation, pair_lines
 from keras_transformer.translator import Translator
 
 _LINES_AT_ONCE = 1024
@@ -227,7 +228,19 @@ def as_scored_json(line: Line, target: str, scored: Translation) -> str:
     return _json_line({"line": line.number, "source": line.text, "target": target, **values})
 
 
-FORMATS = {"text": as_text, "list": as_list, "json": as_json}
+def as_pairs(line: Line, translation: Translation, is_back: bool = False) -> str:
+    """A pair of each hypothesis: `source<TAB>target`; see `pair_lines`."""
+    lines = pair_lines(line.text, translation, is_back)
+    return "".join(each.rpartition("\t")[0] + "\n" for each in lines)
+
+
+FORMATS = {
+    "text": as_text,
+    "list": as_list,
+    "json": as_json,
+    "pairs": as_pairs,
+    "back": functools.partial(as_pairs, is_back=True),
+}
 
 
 def _record(translation):
