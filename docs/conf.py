@@ -20,7 +20,7 @@ extensions = [
     "declarations",
     "notebooks",
 ]
-exclude_patterns = ["_build", "jupyter_execute", ".jupyter_cache"]  # made by the build
+exclude_patterns = ["_build", "_work", "jupyter_execute", ".jupyter_cache"]  # made by the build
 html_theme = "furo"
 html_title = "keras_transformer"
 html_static_path = ["_static"]

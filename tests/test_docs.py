@@ -51,6 +51,8 @@ def test_the_citation_is_of_this_version():
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [__version__]
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("training/README.md", 60)])
+@pytest.mark.parametrize(
+    ("page", "most"), [("README.md", 150), ("training/README.md", 60), ("export/README.md", 60)]
+)
 def test_a_readme_is_short(page, most):
     assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most

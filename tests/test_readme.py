@@ -22,7 +22,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(p for top in ("training", "export") for p in (ROOT / top).rglob("README.md"))
 OWN_TEXT = ROOT / "docs" / "howto" / "your_own_text.md"
-SITE = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
+SITE = [
+    path
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if not {"_build", "_work"} & set(path.parts)
+]
 BLOCKS = re.findall(
     r"```python\n(.*?)```", README + OWN_TEXT.read_text(encoding="utf-8"), flags=re.DOTALL
 )

@@ -144,9 +144,14 @@ def epoch_rates(
 
 
 def draw_epoch(
-    buckets: np.ndarray, sizes: Sequence[int], rates: Sequence[float], seed: int, epoch: int
-) -> np.ndarray:
-    """Examples of an epoch, int32 or int64, from corpora that follow one another.
+    buckets: np.ndarray,
+    sizes: Sequence[int],
+    rates: Sequence[float],
+    seed: int,
+    epoch: int,
+    shares: Sequence[float] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Examples of an epoch, int32 or int64, from corpora that follow one another; and their kinds.
 
     Of each bucket of each corpus every epoch takes equally many examples, so that it has as many
     batches. They come in rounds, each with an order of its own: an example is taken again once
@@ -158,9 +163,12 @@ def draw_epoch(
         rates: Times that an epoch takes an example of each corpus.
         seed: Seed of all orders.
         epoch: Number of the epoch, from 0.
+        shares: Shares of the examples of each bucket of a corpus that are of kind 1, 2, …; the
+            others are of kind 0, uint8.
     """
     index_type = np.int32 if len(buckets) < 2**31 else np.int64
-    found = [np.zeros(0, index_type)]
+    found, kinds = [np.zeros(0, index_type)], [np.zeros(0, np.uint8)]
+    ends = np.cumsum(shares)
     starts = np.cumsum([0, *sizes])
     for corpus, (start, size, rate) in enumerate(zip(starts, sizes, rates, strict=False)):
         of_corpus = buckets[start : start + size]
@@ -173,7 +181,10 @@ def draw_epoch(
                 first = turn * len(members)
                 part = slice(max(begin - first, 0), begin + count - first)
                 found.append(rng.permutation(members)[part])
-    return np.concatenate(found)
+            places = (np.arange(count) + 0.5) / count  # in an order at random
+            kind = np.searchsorted(ends, places, side="right")
+            kinds.append(np.where(kind < len(ends), kind + 1, 0).astype(np.uint8))
+    return np.concatenate(found), np.concatenate(kinds)
 
 
 def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:

@@ -13,7 +13,8 @@ from keras_transformer.data.batching import (
     draw_epoch,
     plan_batches,
 )
-from keras_transformer.data.pairs import EncodedPairs
+from keras_transformer.data.noise import PairNoise
+from keras_transformer.data.pairs import EncodedPairs, offsets_of
 from keras_transformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class ParallelDataset:
             Batches of padding fill the last step of an epoch.
         rates: Times that an epoch takes each pair of every one of `pairs.corpora`, as
             `epoch_rates` gives them; by default all pairs once.
+        noise: Noise on a share of the pairs, which `seed`, epoch and pair decide. What gets too
+            long for its shape stays as it is; the counts below are of the pairs without noise.
         host: This host; its batches have its rows alone.
         hosts: Number of hosts.
         shards: Rows of padding make the number of a batch's rows a multiple of this one, which is
@@ -99,6 +102,7 @@ class ParallelDataset:
         short_targets: bool = False,
         with_sources: bool = True,
         rates: Sequence[float] | None = None,
+        noise: PairNoise | None = None,
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
@@ -109,7 +113,12 @@ class ParallelDataset:
         if shapes is None:
             shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
-        self.rates, self.steps_per_epoch = rates, 0
+        self.rates, self.noise, self.steps_per_epoch = rates, noise, 0
+        # What noise makes longer goes into longer shapes, the last one at most.
+        edges = np.array([length for _, length in self.shapes])
+        stretches = [] if noise is None else noise.stretches(pairs)
+        longer = [np.minimum(np.ceil(edges * each), edges[-1]) for each in (1.0, *stretches)]
+        self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
         # The shapes of a plan do not depend on its order, so any plan tells them.
         plan = self._plan(0, shuffle=False)
         self.steps_per_epoch = -(-len(plan) // accumulation_steps) * accumulation_steps
@@ -117,11 +126,11 @@ class ParallelDataset:
         if not with_sources:
             self._inputs = 1
         sides = pairs.source_lengths, pairs.target_lengths + 1
-        rows = slice(None) if rates is None else np.concatenate([rows for _, rows in plan])
+        rows = slice(None) if rates is None else np.concatenate([rows for _, rows, _ in plan])
         self.real_tokens = self._sum_of_sides(*(int(np.sum(side[rows])) for side in sides))
         positions = sum(
-            rows * self._sum_of_sides(length, self._target_columns(chosen, length))
-            for index, chosen in plan
+            rows * self._sum_of_sides(length, self._target_columns(pairs, chosen, length))
+            for index, chosen, _ in plan
             for rows, length in [self.shapes[index]]
         )
         self.real_token_share = self.real_tokens / positions
@@ -130,7 +139,7 @@ class ParallelDataset:
     def batches(self, epoch: int, start: int = 0) -> Iterator["Batch"]:
         """Iterates over the NumPy batches of one epoch, a number from 0, from step `start` on."""
         plan = self._plan(epoch)
-        return (self._batch(plan, step) for step in range(start, len(plan)))
+        return (self._batch(plan, step, epoch) for step in range(start, len(plan)))
 
     def lines(self, epoch: int, step: int) -> list[int] | dict[str, list[int]]:
         """The lines of the files that batch `step` of an epoch, both from 0, is made of.
@@ -155,42 +164,65 @@ class ParallelDataset:
     def _plan(self, epoch, shuffle=None):
         shuffle = self.shuffle if shuffle is None else shuffle
         rng = np.random.default_rng((self.seed, epoch)) if shuffle else None
-        lengths, second, drawn = self._lengths, self._target_lengths, None
-        if self.rates is not None:
-            edges = [length for _, length in self.shapes]
-            buckets = np.searchsorted(edges, lengths).astype(np.uint16)
-            sizes = list(self.pairs.corpora.values())
-            drawn = draw_epoch(buckets, sizes, self.rates, self.seed, epoch)
-            lengths, second = lengths[drawn], None if second is None else second[drawn]
-        plan = plan_batches(lengths, self.shapes, rng, second)
-        if drawn is not None:
-            plan = [(index, drawn[rows]) for index, rows in plan]
-        return plan + [(0, np.zeros(0, np.int64))] * (self.steps_per_epoch - len(plan))
+        lengths, second = self._lengths, self._target_lengths
+        nothing = np.zeros(0, np.int64), None
+        if self.rates is None and self.noise is None:
+            plan = plan_batches(lengths, self.shapes, rng, second)
+            plan = [(index, rows, None) for index, rows in plan]
+            return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
+        buckets = np.searchsorted(self._edges[0], lengths).astype(np.uint16)
+        sizes = list(self.pairs.corpora.values())
+        rates = [1.0] * len(sizes) if self.rates is None else self.rates
+        shares = () if self.noise is None else self.noise.shares
+        drawn, kinds = draw_epoch(buckets, sizes, rates, self.seed, epoch, shares)
+        lengths = self._edges[kinds, buckets[drawn]]
+        plan = plan_batches(lengths, self.shapes, rng, None if second is None else second[drawn])
+        plan = [(index, drawn[places], kinds[places]) for index, places in plan]
+        return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
 
-    def _batch(self, plan, step):
-        inputs, labels = self._fill(plan[step][1], self.shapes[plan[step][0]])
+    def _batch(self, plan, step, epoch):
+        inputs, labels = self._fill(*self._read(*plan[step], epoch), self.shapes[plan[step][0]])
         if self.accumulation_steps == 1:
             return inputs, labels
         first = step // self.accumulation_steps * self.accumulation_steps
         together = plan[first : first + self.accumulation_steps]
-        rows = np.concatenate([rows for _, rows in together])
-        tokens = self.copies * self._predictions(rows)
+        tokens = sum(self._predictions(*self._read(*each, epoch)) for each in together)
+        tokens *= self.copies
         return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
 
-    def _predictions(self, rows):
+    def _read(self, index, rows, kinds, epoch):
+        """Pairs, and the rows of them that a batch has: with noise they are pairs of their own."""
+        if kinds is None or not kinds.any():
+            return self.pairs, rows
+        length = self.shapes[index][1]
+        sources, targets = [], []
+        for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
+            found = source, target = self.pairs.source(row), self.pairs.target(row)
+            if kind:
+                rng = np.random.default_rng((self.seed, epoch, row))
+                source, target = self.noise.change(kind, source, target, rng)
+                if max(len(source), len(target) + 1) > length:
+                    source, target = found
+            sources.append(source)
+            targets.append(target)
+        sides = ((np.concatenate(x), offsets_of(list(map(len, x)))) for x in (sources, targets))
+        return EncodedPairs(*(each for side in sides for each in side)), np.arange(len(rows))
+
+    def _predictions(self, pairs, rows):
         """Number of tokens of some pairs that the model predicts."""
-        offsets = self.pairs.target_offsets
+        offsets = pairs.target_offsets
         return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
 
-    def _target_columns(self, rows, length):
+    def _target_columns(self, pairs, rows, length):
         if self._target_lengths is None:
             return length
-        longest = 1 + np.max(self._target_lengths[rows], initial=0)
+        offsets = pairs.target_offsets
+        longest = 1 + np.max(offsets[rows + 1] - offsets[rows], initial=0)
         return next(each for each in (-(-length // 4), -(-length // 2), length) if longest <= each)
 
-    def _fill(self, rows, shape):
-        pairs, source_ids = self.pairs, self._sources(rows, shape)
-        columns = self._target_columns(rows, shape[1])
+    def _fill(self, pairs, rows, shape):
+        source_ids = self._sources(pairs, rows, shape)
+        columns = self._target_columns(pairs, rows, shape[1])
         target_in_ids = np.full((len(source_ids), columns), PAD_ID, np.int32)
         target_out_ids = target_in_ids.copy()
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
@@ -201,11 +233,11 @@ class ParallelDataset:
         every = self._of_this_host(source_ids, target_in_ids, target_out_ids)
         return every[2 - self._inputs : 2], every[2]
 
-    def _sources(self, rows, shape):
+    def _sources(self, pairs, rows, shape):
         batch, length = shape
         batch = -(-batch // self.shards) * self.shards
         ids = np.full((batch, length), PAD_ID, np.int32)
-        _copy_rows(ids, self.pairs.source_flat, self.pairs.source_offsets, rows)
+        _copy_rows(ids, pairs.source_flat, pairs.source_offsets, rows)
         return ids
 
     def _of_this_host(self, *arrays):
@@ -276,7 +308,7 @@ class ParallelDataset:
                 if dataset.epoch not in planned:
                     planned.clear()
                     planned[dataset.epoch] = dataset._plan(dataset.epoch)
-                return dataset._batch(planned[dataset.epoch], start + step)
+                return dataset._batch(planned[dataset.epoch], start + step, dataset.epoch)
 
             def on_epoch_end(self):
                 self._is_running = False
@@ -295,13 +327,13 @@ class LabelledDataset(ParallelDataset):
     _inputs = 1
     _counts_targets = False
 
-    def _predictions(self, rows):
+    def _predictions(self, pairs, rows):
         return len(rows)
 
-    def _fill(self, rows, shape):
-        source_ids = self._sources(rows, shape)
+    def _fill(self, pairs, rows, shape):
+        source_ids = self._sources(pairs, rows, shape)
         label_ids = np.full((len(source_ids), 1), NO_LABEL, np.int32)
-        _copy_rows(label_ids, self.pairs.target_flat, self.pairs.target_offsets, rows)
+        _copy_rows(label_ids, pairs.target_flat, pairs.target_offsets, rows)
         source_ids, label_ids = self._of_this_host(source_ids, label_ids)
         return (source_ids,), label_ids
 

@@ -12,7 +12,8 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError, require
 from keras_transformer.export.exporter import Exporter
 from keras_transformer.export.texts import sample_texts
-from keras_transformer.text.tokenizer import SPACE, Tokenizer, parsed
+from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.vocabulary import SPACE, parsed
 
 # Spaces stand for no token's character, since a text's become "▁": no text can spell these names,
 # as `Tokenizer.tokenize` promises. SentencePiece, too, writes " ⁇ " for what it did not know.

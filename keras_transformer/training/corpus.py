@@ -20,12 +20,13 @@ from keras_transformer.data import (
 )
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import digests
+from keras_transformer.data.noise import PairNoise, noisy_texts
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.inputs import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
-from keras_transformer.text.tokenizer import VocabularyOptions
+from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.sections import NamedFiles
@@ -127,7 +128,7 @@ class Corpus:
             options["vocabulary_size"] = size
             return Tokenizer.train_from_texts(lines, tags=self.recipe.data.tags, **options)
 
-        sources, targets = self._side(0), self._side(1)
+        sources, targets = self._side(0), self._side(1)  # with noise: its tokens are learned
         if self.recipe.gives_labels:
             return learn(sources), Labels.of_texts(targets)
         if text.joint:
@@ -136,7 +137,10 @@ class Corpus:
         return learn(sources), learn(targets, text.target_vocabulary_size or text.vocabulary_size)
 
     def _side(self, side):
-        return (pair[side] for pair in self.pairs("train"))
+        pairs, noise = self.pairs("train"), self.recipe.data.noise
+        if noise.shares:
+            pairs = noisy_texts(pairs, noise, self.recipe.training.seed)
+        return (pair[side] for pair in pairs)
 
     def datasets(
         self, tokenizers: Tokenizers, host: Host = SINGLE_HOST
@@ -173,7 +177,8 @@ class Corpus:
                 with_sources=self.recipe.with_sources,
                 held_out=held_out,
             )
-            made[part] = self._dataset(pairs, is_training, host)
+            noise = PairNoise(data.noise, tokenizers) if is_training and data.noise.shares else None
+            made[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
                 continue
             for name in filter(pairs.corpora.get, pairs.corpora):
@@ -181,7 +186,7 @@ class Corpus:
                 made[f"{part}/{name}"] = own
         return made, reports
 
-    def _dataset(self, pairs, is_training, host, shapes=None):
+    def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training
         weights = {each.name: each.weight for each in data.corpora("train")}
         return (LabelledDataset if self.recipe.gives_labels else ParallelDataset)(
@@ -199,6 +204,7 @@ class Corpus:
             shards=host.shards,
             short_targets=training.short_targets,
             with_sources=self.recipe.with_sources,
+            noise=noise,
             rates=epoch_rates(pairs.corpora, weights, data.temperature) if is_training else None,
         )
 

@@ -120,6 +120,10 @@ class Recipe:
             if any(each.target is not None for each in self.data.corpora(part)):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
+        if self.data.noise.shares and (self.turns or not self.with_sources):
+            raise InputError(
+                "`data.noise` changes sources of one sequence: no turns, no language model."
+            )
         if self.data.tags and (self.turns or not self.with_sources):
             raise InputError(
                 "`tag` stands before a source of one sequence: no turns, no language model."

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 import pydantic
 
 from keras_transformer.data.encoding import PairChecks
+from keras_transformer.data.noise import Noise
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.options import SearchDefaults
-from keras_transformer.text.tokenizer import VocabularyOptions
+from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system takes such a name.
 _NO_NULL = {"pattern": r"^[^\x00]*$"}
@@ -81,6 +82,9 @@ class DataSection(PairChecks):
         "Evens out the sizes of several corpora: an epoch takes pairs of each in proportion to "
         "weight · size^(1 / temperature), as many in all as at 1.",
         ge=1,
+    )
+    noise: Noise = pydantic.Field(
+        Noise(), description="Noise on training pairs, another in each epoch."
     )
     hold_out_every: int | None = option(
         None,

@@ -120,7 +120,7 @@ def test_an_epoch_takes_pairs_of_a_corpus_as_often_as_its_weight_says():
     lengths = np.random.default_rng(0).integers(1, 8, 90)
     buckets = np.searchsorted([length for _, length in SHAPES], lengths).astype(np.uint16)
     sizes, rates = [50, 0, 40], [0.4, 3.0, 2.5]
-    epochs = [draw_epoch(buckets, sizes, rates, seed=3, epoch=epoch) for epoch in range(20)]
+    epochs = [draw_epoch(buckets, sizes, rates, 3, epoch, (0.25, 0.5))[0] for epoch in range(20)]
     # Equally many of each bucket of each corpus: every epoch has as many batches.
     strata = {tuple(sorted(zip(buckets[rows], rows >= 50, strict=True))) for rows in epochs}
     assert len(strata) == 1
@@ -132,8 +132,12 @@ def test_an_epoch_takes_pairs_of_a_corpus_as_often_as_its_weight_says():
             # None is taken twice more than another is, in whatever epochs.
             assert found.max() - found.min() <= 1
             assert found.mean() == pytest.approx(20 * rate, abs=20 * 0.5 / len(found))
-    assert (epochs[4] == draw_epoch(buckets, sizes, rates, seed=3, epoch=4)).all()
-    assert (epochs[4] != draw_epoch(buckets, sizes, rates, seed=4, epoch=4)).any()
+    assert (epochs[4] == draw_epoch(buckets, sizes, rates, seed=3, epoch=4)[0]).all()
+    assert (epochs[4] != draw_epoch(buckets, sizes, rates, seed=4, epoch=4)[0]).any()
+    rows, kinds = draw_epoch(buckets, sizes, rates, 3, 7, (0.25, 0.5))
+    large = buckets[rows] == np.bincount(buckets).argmax()
+    of_kinds = np.bincount(kinds[large & (rows >= 50)]) / np.sum(large & (rows >= 50))
+    assert of_kinds == pytest.approx([0.25, 0.25, 0.5], abs=0.05)
 
 
 def test_rates_by_hand():

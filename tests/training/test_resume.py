@@ -217,6 +217,7 @@ class Killed(Exception):
 FILES = {"source": "train.en", "target": "train.de"}
 OTHER_DATA = {
     "one corpus": {},
+    "noise": {"noise": {"no_punctuation": 0.2, "typos": 0.4, "subwords": 0.4}},
     "weighted corpora": {
         "train": [
             {**FILES, "name": "there", "tag": "2de", "weight": 0.6},

@@ -21,7 +21,8 @@ from keras_transformer.export.litert.model import (
 )
 from keras_transformer.export.saved_model.batches import labelled
 from keras_transformer.text.graph import one_a_word
-from keras_transformer.text.tokenizer import SPACE, has_whole_words, parsed
+from keras_transformer.text.tokenizer import has_whole_words
+from keras_transformer.text.vocabulary import SPACE, parsed
 
 # Name of the first of 256 pieces for bytes.
 _BYTE = "<0x00>"

@@ -1,0 +1,116 @@
+"""Noise on training pairs: what it changes, what it leaves, and that an epoch can be repeated."""
+
+import difflib
+
+import keras
+import numpy as np
+import pytest
+from small_corpus import PAIRS
+
+from keras_transformer import Tokenizer
+from keras_transformer.config import EOS_ID
+from keras_transformer.data import ParallelDataset, encode_pairs
+from keras_transformer.data.noise import Noise, PairNoise, noisy_texts
+from keras_transformer.errors import InputError
+
+SOURCES = [f"<2de> {source}" for source, _ in PAIRS]
+TARGETS = [target for _, target in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    # Capitals of every letter, so that the vocabulary can spell what noise makes.
+    texts = [*SOURCES, *TARGETS, *(text.upper() for text in (*SOURCES, *TARGETS))]
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return Tokenizer.train_from_texts([*texts, f"{letters} {letters.upper()}"], 220, tags=("2de",))
+
+
+@pytest.fixture(scope="module")
+def change(tokenizer):
+    """`change(text, target, seed=0, name=share)`: the texts of a pair with one kind of noise."""
+
+    def change(source, target, seed=0, **noise):
+        made = PairNoise(Noise(**noise), (tokenizer, tokenizer))
+        ids = [np.array(tokenizer.tokenize(each)) for each in (source, target)]
+        ids[0] = np.append(ids[0], EOS_ID)
+        found = made.change(1, *ids, np.random.default_rng(seed))
+        assert found[0][-1] == EOS_ID and EOS_ID not in found[0][:-1]
+        return found[0].tolist(), tuple(tokenizer.detokenize(list(found)))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("upper_case", ("<2de> A MAN PAINTS A WALL WHITE.", "EIN MANN STREICHT EINE WAND WEISS.")),
+        ("title_case", ("<2de> A Man Paints A Wall White.", "Ein Mann Streicht Eine Wand Weiß.")),
+        ("no_punctuation", ("<2de> A man paints a wall white", "Ein Mann streicht eine Wand weiß")),
+    ],
+)
+def test_noise_by_hand_leaves_tags(change, kind, expected):
+    place = [source for source, _ in PAIRS].index("A man paints a wall white.")
+    assert change(SOURCES[place], TARGETS[place], **{kind: 0.5})[1] == expected
+
+
+def test_typos_are_few_and_of_the_source_alone(change):
+    distances = []
+    for seed in range(30):
+        _, (source, target) = change(SOURCES[20], TARGETS[20], seed, typos=0.1)
+        assert target == TARGETS[20] and source.startswith("<2de> ")
+        same = difflib.SequenceMatcher(None, SOURCES[20], source).get_matching_blocks()
+        distances.append(len(SOURCES[20]) - sum(block.size for block in same))
+    assert 0 < np.mean(distances) < 4 and max(distances) <= 6
+
+
+def test_sampled_tokens_spell_the_text_in_several_ways(change, tokenizer):
+    found = [change(SOURCES[5], TARGETS[5], seed, subwords=1.0) for seed in range(20)]
+    assert {texts for _, texts in found} == {(SOURCES[5], TARGETS[5])}
+    assert len({tuple(ids) for ids, _ in found}) > 3
+    again = change(SOURCES[5], TARGETS[5], 3, subwords=1.0)
+    assert again == found[3]
+    sure = {tuple(change(SOURCES[5], "a", s, subwords=1.0, subword_alpha=9.0)[0]) for s in range(9)}
+    assert sure == {(*tokenizer.tokenize(SOURCES[5]), EOS_ID)}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tokenizer, steps):
+    pairs, _ = encode_pairs(SOURCES * 8, TARGETS * 8, tokenizer, tokenizer, drop_duplicates=False)
+    noise = Noise(upper_case=0.25, typos=0.25)
+    options = dict(batch_tokens=400, accumulation_steps=steps, short_targets=steps == 2)
+    datasets = [
+        ParallelDataset(pairs, noise=PairNoise(noise, (tokenizer, tokenizer)), **options)
+        for _ in range(2)
+    ]
+    plain = {tuple(pairs.source(row).tolist()) for row in range(len(pairs))}
+    seen = set()
+    for epoch in range(3):
+        batches = list(datasets[0].batches(epoch))
+        assert len(batches) == datasets[0].steps_per_epoch
+        rest = list(datasets[1].batches(epoch, start=2))
+        for one, other in zip(batches[2:], rest, strict=True):
+            assert all(map(np.array_equal, keras.tree.flatten(one), keras.tree.flatten(other)))
+        rows = [row[row > 0] for batch in batches for row in batch[0][0] if row[0]]
+        assert len(rows) == 256
+        texts = tokenizer.detokenize(rows)
+        capitals = sum(text[6:].isupper() for text in texts)
+        changed = sum(tuple(row.tolist()) not in plain for row in rows)
+        # A few do not fit into their shapes.
+        assert 48 <= capitals <= 70 and 96 <= changed <= 140
+        seen |= {text for text in texts if text[6:].isupper()}
+        for (_, _), labels, *weights in batches:
+            if weights and labels.any():
+                assert np.isfinite(weights[0]).all()
+    assert seen == {f"<2de> {source[6:].upper()}" for source in SOURCES}
+
+
+def test_the_vocabulary_is_learned_from_the_share_of_noise():
+    pairs = list(noisy_texts(zip(SOURCES, TARGETS, strict=True), Noise(upper_case=0.5), seed=3))
+    capitals = [source[6:].isupper() and target.isupper() for source, target in pairs]
+    assert 8 <= sum(capitals) <= 24
+    assert all(source.startswith("<2de> ") for source, _ in pairs)
+
+
+def test_shares_are_one_at_most():
+    with pytest.raises(InputError, match="must be at most 1 in all: 1.2"):
+        Noise(upper_case=0.6, typos=0.6)
