@@ -5,7 +5,9 @@ files; repeated hashes and high cross-entropies add reasons; a last pass writes 
 """
 
 import collections
+import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import multiprocessing
@@ -153,43 +155,31 @@ def _size(pairs):
 
 def _examined(corpora, options, held_out, work, progress):
     """Returns the reason and the hash of each pair, in files: uint8 and uint64 `(pairs,)`."""
-    processes = options.processes or os.cpu_count() or 1
-    waiting: collections.deque = collections.deque()
-    # Not forked: a process that has loaded TensorFlow has threads.
-    pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), _start, (options, held_out)
-    )
+    examine = functools.partial(_examine, options=options, held_out=held_out)
     with open(work / "reasons", "wb") as reasons, open(work / "hashes", "wb") as hashes:
-
-        def keep(found, size):
+        processes = options.processes or os.cpu_count() or 1
+        for found, size in _map(examine, _chunks(corpora), processes):
             for file, array in zip((reasons, hashes), found, strict=True):
                 array.tofile(file)
             progress("rules", size)
-
-        if processes == 1:
-            for chunk in _chunks(corpora):
-                keep(_examine(chunk, options, held_out), _size(chunk))
-        try:
-            for chunk in _chunks(corpora) if processes > 1 else ():
-                waiting.append((pool.submit(_examine_here, chunk), _size(chunk)))
-                if len(waiting) > 3 * processes:  # What waits is held in memory.
-                    done, size = waiting.popleft()
-                    keep(done.result(), size)
-            for done, size in waiting:
-                keep(done.result(), size)
-        finally:
-            pool.shutdown(cancel_futures=True)
     return np.memmap(work / "reasons", np.uint8, "r+"), np.memmap(work / "hashes", np.uint64, "r")
 
 
-def _start(*arguments):
-    """Keeps what every chunk needs in a process of the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The command ends its processes itself.
-    _start.arguments = arguments
-
-
-def _examine_here(pairs):
-    return _examine(pairs, *_start.arguments)
+def _map(function, chunks, processes):
+    """Yields the result and the size of each chunk in order, with a few chunks in memory."""
+    if processes == 1:
+        yield from ((function(chunk), _size(chunk)) for chunk in chunks)
+        return
+    # Not forked: a process that has loaded TensorFlow has threads. This one alone ends at Ctrl-C.
+    context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(processes, context, signal.signal, ignored) as pool:
+        waiting: collections.deque = collections.deque()
+        for chunk in itertools.chain(chunks, [None] * 3 * processes):
+            if chunk is not None:
+                waiting.append((pool.submit(function, chunk), _size(chunk)))
+            if waiting and (chunk is None or len(waiting) > 3 * processes):
+                done, size = waiting.popleft()
+                yield done.result(), size
 
 
 def _examine(pairs, options, held_out):
@@ -270,29 +260,27 @@ def _write(corpora, names, reasons, staging, progress):
     examples: dict[str, list] = {}
     for corpus, files in zip(corpora, names, strict=True):
         counts, first = np.zeros(len(_CODES), np.int64), start
-        outputs = [open(staging / name, "w", encoding="utf-8", newline="\n") for name in files]
-        for chunk in _chunks([corpus]):
-            some = np.asarray(reasons[start : start + len(chunk)])
-            counts += np.bincount(some, minlength=len(_CODES))
-            ratios += _histograms(chunk, some == 0)
-            for place, (code, pair) in enumerate(zip(some.tolist(), chunk, strict=True)):
-                if code:
-                    listed = examples.setdefault(_REASONS[code - 1], [])
-                    if len(listed) < _EXAMPLES:
-                        where = {"file": files[0], "line": start - first + place + 1}
-                        listed.append({**where, "source": pair[0], "target": pair[1]})
-                elif len(outputs) == 1:
-                    outputs[0].write("\t".join(pair) + "\n")
-                else:
-                    for output, text in zip(outputs, pair, strict=True):
-                        output.write(text + "\n")
-            start += len(chunk)
-            progress("writing", _size(chunk))
-        for output in outputs:
-            output.close()
+        with contextlib.ExitStack() as stack:
+            paths = [staging / name for name in files]
+            outputs = [stack.enter_context(open(path, "wb")) for path in paths]
+            for chunk in _chunks([corpus]):
+                some = np.asarray(reasons[start : start + len(chunk)])
+                counts += np.bincount(some, minlength=len(_CODES))
+                ratios += _histograms(chunk, some == 0)
+                for place in np.flatnonzero(some).tolist():
+                    listed = examples.setdefault(_REASONS[some[place] - 1], [])
+                    where = {"file": files[0], "line": start - first + place + 1}
+                    pair = dict(zip(("source", "target"), chunk[place], strict=True))
+                    listed += [{**where, **pair}] * (len(listed) < _EXAMPLES)
+                kept = [chunk[place] for place in np.flatnonzero(some == 0)]
+                columns = zip(*kept, strict=True) if len(files) == 2 else [map("\t".join, kept)]
+                for output, lines in zip(outputs, columns, strict=False):  # none kept
+                    output.write("".join(line + "\n" for line in lines).encode())
+                start += len(chunk)
+                progress("writing", _size(chunk))
         dropped = {name: int(n) for name, n in zip(_REASONS, counts[1:], strict=True) if n}
-        rows.append({"files": files, "pairs": start - first, "kept": int(counts[0])})
-        rows[-1]["dropped"] = dropped
+        row = {"files": files, "pairs": start - first, "kept": int(counts[0])}
+        rows.append({**row, "dropped": dropped})
     _picture(ratios).savefig(staging / _PICTURE, dpi=120)
     return {"corpora": rows, "examples": examples}
 

@@ -1,7 +1,10 @@
 import gzip
 import json
+import pathlib
 import random
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -194,3 +197,32 @@ def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, ca
     assert asked == [([("a.en", "a.de"), ("b.tsv.gz", None)], "out", options)]
     with pytest.raises(InputError, match="A source needs its target .* Received: c.en last."):
         paired(["a.tsv", "b.en", "b.de", "c.en"])
+
+
+HOWTO = pathlib.Path(__file__).parents[1] / "docs" / "howto"
+SCORED = ["a b\tc d\t{}", "e\tf\t{}", "g\th\t{}"]
+
+
+@pytest.mark.parametrize(
+    ("page", "mark", "files", "result"),
+    [
+        ("clean", "zcat", {"scored.tsv.gz": [0.4, 0.5, 0.93]}, "bicleaner.tsv"),
+        ("clean", "paste", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv"),
+        ("synthesize", "paste", {"synthetic/mono.de.tsv": "a\tc e\tf g\th".split(" ")}, "best.tsv"),
+    ],
+)
+def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
+    blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)
+    (block,) = [each for each in blocks if each.startswith(mark)]
+    (tmp_path / "synthetic").mkdir()
+    for name, lines in files.items():
+        if name.startswith("scored"):
+            lines = [row.format(score) for row, score in zip(SCORED, lines, strict=True)]
+        write(tmp_path, name, lines)
+    scores = [[0.9, 0.2], [0.8, 0.9], [1.0, 0.6]]
+    write(tmp_path, "scores.jsonl", [json.dumps({"LanguageIDFilter": each}) for each in scores])
+    write(tmp_path, "synthetic/mono.de.tsv.scores", ["-0.7000", "-0.2000", "-0.0100"])
+    python = f"PATH={pathlib.Path(sys.executable).parent}:$PATH\n"
+    program = python + block.partition("keras-transformer")[0]
+    subprocess.run(["bash", "-ec", program], cwd=tmp_path, check=True)
+    assert read(tmp_path / result) == ["e\tf", "g\th"]

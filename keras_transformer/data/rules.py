@@ -24,9 +24,12 @@ _SCRIPTS = f"a list of {', '.join(get_args(Script))}, or null"
 _RATIO_NEEDS_CHARACTERS = 20
 # Shorter texts are identified by chance.
 _LANGUAGE_NEEDS_LETTERS = 15
+# The rest may be names.
+_SCRIPT_SHARE = 0.8
 # "forty-one" for 41, but no words for a year.
 _DIGITS_OF_WORDS = 2
 _URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
+_IN_URLS = "@", "/", "www", "WWW"  # one of which every URL has
 _QUESTIONS = frozenset("?？؟;՞")
 _CLOSING = "\"'»«”“’)]} "
 
@@ -57,9 +60,6 @@ class PairRules:
     )
     target_scripts: list[Script] | None = option(
         None, "script: those of the target; null: any.", _SCRIPTS, strict=None
-    )
-    min_script_share: float = option(
-        0.8, "script: least share of a side's letters in its scripts.", ge=0, le=1
     )
     source_language: str | None = option(
         None, "language: ISO 639-1 code of the source, with the extra `clean`; null: any."
@@ -96,75 +96,69 @@ class PairRules:
 
 
 def _length(options, *sides):
-    lengths = [len(side.strip()) for side in sides]
-    return min(lengths) < options.min_characters or max(lengths) > options.max_characters
+    shorter, longer = sorted(len(side.strip()) for side in sides)
+    return shorter < options.min_characters or longer > options.max_characters
 
 
 def _ratio(options, *sides):
     shorter, longer = sorted(len(side.strip()) for side in sides)
-    is_far = options.max_ratio is not None and longer > options.max_ratio * shorter
-    return is_far and longer > _RATIO_NEEDS_CHARACTERS
+    most = options.max_ratio
+    return most is not None and longer > max(most * shorter, _RATIO_NEEDS_CHARACTERS)
 
 
 def _copy(options, source, target):
     """One word may be a name: two sides of several words are equal."""
     letters = skeleton(source)
-    return letters == skeleton(target) and len(source.split()) > 1 and bool(letters)
+    return bool(letters) and letters == skeleton(target) and len(source.split()) > 1
 
 
 def _encoding(options, *sides):
     """Text that was decoded as what it is not, or lost characters on the way."""
     from ftfy.badness import is_bad
 
+    def is_control(text):
+        return not text.isprintable() and any(unicodedata.category(c) == "Cc" for c in text)
+
     return any(
-        not side.isascii() and ("\ufffd" in side or is_bad(side)) or not _is_printable(side)
+        is_control(side) or not side.isascii() and ("\ufffd" in side or is_bad(side))
         for side in sides
     )
-
-
-def _is_printable(text):
-    return text.isprintable() or not any(unicodedata.category(each) == "Cc" for each in text)
 
 
 def _punctuation(options, *sides):
     """Mostly signs and digits, or a question on one side alone."""
     for side in sides:
         characters = side.replace(" ", "")
-        letters = sum(map(str.isalpha, characters))
-        if letters < options.min_letter_share * len(characters):
+        if sum(map(str.isalpha, characters)) < options.min_letter_share * len(characters):
             return True
     source, target = (side.rstrip(_CLOSING)[-1:] in _QUESTIONS for side in sides)
     return source != target
 
 
 def _urls(options, *sides):
-    source, target = (sorted(_found_urls(side)) for side in sides)
+    found = [_URL.findall(side) if any(each in side for each in _IN_URLS) else [] for side in sides]
+    source, target = (sorted(each.rstrip(".,;:!?)\"'").lower() for each in side) for side in found)
     return source != target
-
-
-def _found_urls(side):
-    if "@" not in side and "/" not in side and "www" not in side.lower():
-        return []
-    return [each.rstrip(".,;:!?)\"'").lower() for each in _URL.findall(side)]
 
 
 def _numbers(options, *sides):
     """Digits but 0, whatever stands between them: 1,000.50 is 1.000,5; words may stand for two."""
-    fewer, more = sorted((sorted(_digits(side)) for side in sides), key=len)
+    digits = [[unicodedata.decimal(each) for each in side if each.isdecimal()] for side in sides]
+    fewer, more = sorted((sorted(filter(None, each)) for each in digits), key=len)
     return fewer != more and (bool(fewer) or len(more) > _DIGITS_OF_WORDS)
 
 
-def _digits(side):
-    return [digit for each in side if each.isdecimal() and (digit := unicodedata.decimal(each))]
+def _named(kind, options, sides):
+    """Pairs of a side and its languages or scripts, where they are given."""
+    values = (getattr(options, f"{side}_{kind}") for side in ("source", "target"))
+    return [(side, value) for side, value in zip(sides, values, strict=True) if value is not None]
 
 
 def _script(options, *sides):
-    for side, scripts in zip(sides, (options.source_scripts, options.target_scripts), strict=True):
-        if scripts is None:
-            continue
+    for side, scripts in _named("scripts", options, sides):
         wanted = {"CJK" if each == "Han" else each.upper() for each in scripts}
-        letters = [script_of(each) for each in side if each.isalpha()]
-        if sum(each in wanted for each in letters) < options.min_script_share * len(letters):
+        letters = [script_of(each) in wanted for each in side if each.isalpha()]
+        if sum(letters) < _SCRIPT_SHARE * len(letters):
             return True
     return False
 
@@ -176,14 +170,11 @@ def script_of(character: str) -> str:
 
 
 def _language(options, *sides):
-    languages = options.source_language, options.target_language
-    for side, language in zip(sides, languages, strict=True):
-        if language is None or sum(map(str.isalpha, side)) < _LANGUAGE_NEEDS_LETTERS:
-            continue
-        probabilities = dict(_identifier().rank(side))
-        if probabilities[language] < options.min_language_probability:
-            return True
-    return False
+    return any(
+        dict(_identifier().rank(side))[language] < options.min_language_probability
+        for side, language in _named("language", options, sides)
+        if sum(map(str.isalpha, side)) >= _LANGUAGE_NEEDS_LETTERS
+    )
 
 
 @functools.cache
@@ -206,14 +197,7 @@ def _is_letter(character):
     return character.isalpha() or is_mark and unicodedata.combining(character) < 200
 
 
-RULES: dict[Rule, Callable[[Any, str, str], bool]] = {
-    "length": _length,
-    "ratio": _ratio,
-    "copy": _copy,
-    "encoding": _encoding,
-    "punctuation": _punctuation,
-    "urls": _urls,
-    "numbers": _numbers,
-    "script": _script,
-    "language": _language,
-}
+_FUNCTIONS = _length, _ratio, _copy, _encoding, _punctuation, _urls, _numbers, _script, _language
+RULES: dict[Rule, Callable[[Any, str, str], bool]] = dict(
+    zip(get_args(Rule), _FUNCTIONS, strict=True)
+)

@@ -24,39 +24,33 @@ def compare_models(
     tokenize: Literal["13a", "none"] = "13a",
     **options: Any,
 ) -> dict[str, Any]:
-    """Compares models and files of translations on one text.
+    """Compares runs, exports and files with a translation a line on one text; see `compare`.
 
     Args:
-        systems: Paths of runs, exports, or files with a translation a line; the first is the
-            baseline. Models are loaded one after the other.
+        systems: Their paths, the baseline first. Models are loaded one after the other.
         source: Path of the source text; not needed where all systems are files.
         reference: Path of its translation, aligned; by default `source` has two columns.
         tokenize: Tokenization of BLEU; see `evaluate`.
         **options: Options of `Translator.translate`.
 
-    Returns:
-        The dict of `compare`.
-
     Raises:
         InputError: A file or a model is not what it must be, or a path is given twice.
     """
     names = [os.fspath(each) for each in systems]
-    if len(set(names)) < len(names) or len(names) < 2:
+    if len(set(names)) < max(len(names), 2):
         raise InputError(f"A comparison needs two or more different paths. Received: {names}.")
     are_files = [os.path.isfile(each) and not each.endswith(".tflite") for each in names]
-    sources = None
+    if source is None and (reference is None or not all(are_files)):
+        raise InputError("A comparison of models needs a `source`, one of files a `reference`.")
+    sources, references = None, read_lines(reference) if reference is not None else []
     if source is not None:
         sources, references = read_pairs(source, reference)
-    elif reference is None or not all(are_files):
-        raise InputError("A comparison of models needs a `source`, one of files a `reference`.")
-    else:
-        references = read_lines(reference)
     found = {}
     for name, is_file in zip(names, are_files, strict=True):
         found[name] = read_lines(name) if is_file else _translations(name, sources, options)
         if len(found[name]) != len(references):
-            received = f"{name} with {len(found[name])} lines, {len(references)} references"
             rule = "There must be a translation for each reference."
+            received = f"{name} with {len(found[name])} lines, {len(references)} references"
             raise InputError(f"{rule} Received: {received}.")
     return compare(found, references, sources, tokenize)
 
@@ -103,7 +97,7 @@ def compare(
         return {"bleu": bleu, "chrf++": sacrebleu.CHRF(word_order=2), "ter": sacrebleu.TER()}
 
     baseline = next(iter(translations))
-    systems: dict[str, dict] = {name: {} for name in translations}
+    systems: dict[str, dict] = {name: {each: {} for each in metrics()} for name in translations}
     signatures: dict[str, dict] = {name: {} for name in metrics()}
     for test, p_value in _TESTS.items():
         named: list[tuple[str, Sequence[str]]] = list(translations.items())
@@ -112,10 +106,11 @@ def compare(
         for metric, column in zip(signatures, results, strict=True):
             signatures[metric][p_value.removeprefix("p_")] = str(signed[column])
             for name, result in zip(systems, results[column], strict=True):
-                score = systems[name].setdefault(metric, {"score": round(float(result.score), 2)})
+                values = {"score": result.score}
                 if test == "bs":
-                    score["mean"] = round(float(result.mean), 2)
-                    score["interval"] = round(float(result.ci), 2)
+                    values |= {"mean": result.mean, "interval": result.ci}
+                score = systems[name][metric]
+                score |= {key: round(float(value), 2) for key, value in values.items()}
                 if name != baseline:
                     score[p_value] = round(result.p_value, 4)
     return {
@@ -136,42 +131,42 @@ def _by_length(translations, references, metrics):
         groups[sum(words > most for most in _LENGTHS)].append(place)
     found = []
     for group, places in sorted(groups.items()):
-        first = 1 if group == 0 else _LENGTHS[group - 1] + 1
         last = f"-{_LENGTHS[group]}" if group < len(_LENGTHS) else " and more"
-        row: dict[str, Any] = {"reference_words": f"{first}{last}", "sentences": len(places)}
+        first = (0, *_LENGTHS)[group] + 1
         wanted = [references[place] for place in places]
+        row: dict[str, Any] = {"reference_words": f"{first}{last}", "sentences": len(places)}
         for metric in ("bleu", "chrf++"):
-            row[metric] = {}
-            for name, texts in translations.items():
-                some = [texts[place] for place in places]
-                row[metric][name] = round(metrics[metric].corpus_score(some, [wanted]).score, 2)
+            row[metric] = {
+                name: round(
+                    metrics[metric].corpus_score([texts[i] for i in places], [wanted]).score, 2
+                )
+                for name, texts in translations.items()
+            }
         found.append(row)
     return found
 
 
 def _differences(translations, references, sources, metrics, listed):
     """Sentences with the largest differences in chrF++ from the baseline."""
-
-    def scores(texts):
-        pairs = zip(texts, references, strict=True)
-        return [metrics["chrf++"].sentence_score(text, [wanted]).score for text, wanted in pairs]
-
+    scores = {
+        name: [
+            metrics["chrf++"].sentence_score(text, [wanted]).score
+            for text, wanted in zip(texts, references, strict=True)
+        ]
+        for name, texts in translations.items()
+    }
     (baseline, *others), found = translations, {}
-    before = scores(translations[baseline])
     for name in others:
-        pairs = zip(scores(translations[name]), before, strict=True)
-        gains = [round(after - earlier, 2) for after, earlier in pairs]
-        order = sorted(range(len(gains)), key=gains.__getitem__)
-
-        def shown(place, name=name, gains=gains):
-            texts = {each: translations[each][place] for each in (baseline, name)}
-            record = {"line": place + 1, "chrf++": gains[place]}
-            if sources is not None:
-                record["source"] = sources[place]
-            return {**record, "reference": references[place], **texts}
-
+        pairs = zip(scores[name], scores[baseline], strict=True)
+        rows = []
+        for place, (after, before) in enumerate(pairs):
+            row = {"line": place + 1, "chrf++": round(after - before, 2)}
+            row |= {} if sources is None else {"source": sources[place]}
+            row["reference"] = references[place]
+            rows.append(row | {each: translations[each][place] for each in (baseline, name)})
+        rows.sort(key=lambda row: row["chrf++"])
         found[name] = {
-            "better": [shown(each) for each in order[::-1][:listed] if gains[each] > 0],
-            "worse": [shown(each) for each in order[:listed] if gains[each] < 0],
+            "better": [row for row in rows[: -listed - 1 : -1] if row["chrf++"] > 0],
+            "worse": [row for row in rows[:listed] if row["chrf++"] < 0],
         }
     return found
