@@ -6,6 +6,7 @@ Whatever the model writes, every tag and placeholder of the source is in the res
 """
 
 import dataclasses
+import functools
 import html
 import re
 from collections.abc import Sequence
@@ -17,7 +18,14 @@ from keras_transformer.config import check_choice
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_texts, tagged
-from keras_transformer.text.placeholders import ITEM, ITEM_OR_NUMBER, TAG, Placeholders, symbol
+from keras_transformer.text.placeholders import (
+    ITEM,
+    ITEM_OR_NUMBER,
+    TAG,
+    Glossary,
+    Placeholders,
+    symbol,
+)
 from keras_transformer.translation import Translation
 
 Markup = Literal["placeholders", "html"]
@@ -136,12 +144,13 @@ class _Writer:
 def translate(
     engine: Engine,
     texts: Sequence[str],
-    markup: Markup,
+    markup: Markup | None,
     tag: str | None = None,
     alignment: bool = False,
+    glossary: Glossary | None = None,
     **options: Any,
 ) -> list[Translation]:
-    """Translates texts with markup; see `Engine.translate` for the other options.
+    """Translates texts with markup or terms; see `Engine.translate` for the other options.
 
     Args:
         engine: Engine; for `"html"` one that can align.
@@ -149,17 +158,23 @@ def translate(
         markup: As of `protect`.
         tag: Tag of all texts.
         alignment: Whether each translation gets its alignment, which has no markup in it.
+        glossary: Terms whose translations each translation has, once for each time that the source
+            has the term: placeholders stand for them. As many as the vocabulary has.
 
     Raises:
-        InputError: An option is out of range, or the engine cannot align.
+        InputError: An option is out of range, the engine cannot align, or it has no placeholders
+            for terms.
     """
-    check_choice("markup", markup, MARKUP)
+    if markup is not None:
+        check_choice("markup", markup, MARKUP)
+    if glossary is not None and not placeholders_of(engine).size:
+        raise InputError("`glossary` needs a model trained with `text.placeholders`.")
     check_texts("texts", texts)
     if markup == "html" and "align" not in engine.capabilities:
         raise engine.lacks("align", "markup")
     if engine.labels is not None:
         raise InputError("`markup` is for a model that writes text.")
-    protected = [protect(each, markup, placeholders_of(engine)) for each in texts]
+    protected = [protect(each, markup, placeholders_of(engine), glossary) for each in texts]
     if alignment or markup == "html":
         options["alignment"] = True
     found = engine.translate([tagged(each.text, tag) for each in protected], **options)
@@ -181,7 +196,19 @@ def placeholders_of(engine: Engine) -> Placeholders:
     return Placeholders(*(engine.manifest or {}).get("placeholders", ()))
 
 
-def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protected:
+@functools.lru_cache(maxsize=8)
+def _pattern(markup, numbers, glossary):
+    parts = [] if markup is None else [_PATTERNS[markup, numbers].pattern]
+    parts += [] if glossary is None else [f"(?P<term>{glossary.pattern})"]
+    return re.compile("|".join(parts))
+
+
+def protect(
+    source: str,
+    markup: Markup | None,
+    placeholders: Placeholders,
+    glossary: Glossary | None = None,
+) -> Protected:
     """Takes markup out of a source.
 
     Args:
@@ -189,6 +216,7 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protecte
         markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags as well.
         placeholders: Placeholders of the vocabulary. Further items are left out of the text, and
             stand in the translation where the words around them are.
+        glossary: Terms, which become placeholders as long as there are some.
     """
     is_html, place, writer = markup == "html", 0, _Writer(placeholders.size)
 
@@ -196,11 +224,19 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protecte
         text = html.unescape(text) if is_html else text
         writer.add(_OWN_NAME.sub("<ph ", text))
 
-    for match in _PATTERNS[markup, placeholders.numbers].finditer(source):
+    for match in _pattern(markup, placeholders.numbers, glossary).finditer(source):
         add(source[place : match.start()])
-        place = match.end()
-        write = writer.item if match["item"] else writer.tag
-        write(match[0], source[place : place + 1].isspace())
+        place, found = match.end(), match.groupdict()
+        has_space = source[place : place + 1].isspace()
+        if found.get("item"):
+            writer.item(match[0], has_space)
+        elif not found.get("term"):
+            writer.tag(match[0], has_space)
+        elif len(writer.literals) < placeholders.size:
+            term = glossary.terms[match[0]]
+            writer.item(html.escape(term, quote=False) if is_html else term, has_space)
+        else:
+            add(match[0])
     add(source[place:])
     writer.close()
     return Protected(writer.text, writer.marks, writer.literals, is_html)

@@ -1,5 +1,6 @@
 """Text to text with a run folder or any export."""
 
+import functools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_texts, tagged
 from keras_transformer.markup import Markup
 from keras_transformer.markup import translate as translate_with_markup
+from keras_transformer.text.placeholders import Glossary
 from keras_transformer.translation import Translation
 
 
@@ -75,6 +77,7 @@ class Translator:
         texts: Sequence[str],
         tag: str | None = None,
         markup: Markup | None = None,
+        glossary: str | os.PathLike | Mapping[str, str] | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -84,6 +87,8 @@ class Translator:
             tag: Tag of all texts, one of those that the model was trained with.
             markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
                 {name} or %s; `"html"` around tags as well, with character references.
+            glossary: Terms with their translations, or a file of `term<TAB>translation` lines: a
+                translation has that of each term of its source. For a model with placeholders.
             **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
@@ -96,9 +101,14 @@ class Translator:
             InputError: An option is out of range, or a text is too long.
         """
         options, given = self._with_defaults(options), self._tagged(texts, tag)
-        if markup is None:
+        if markup is None and glossary is None:
             return self.engine.translate(given, **options)
-        return translate_with_markup(self.engine, texts, markup, tag, **options)
+        terms = None
+        if isinstance(glossary, Mapping):
+            terms = Glossary(glossary)
+        elif glossary is not None:
+            terms = read_glossary(os.fspath(glossary))
+        return translate_with_markup(self.engine, texts, markup, tag, glossary=terms, **options)
 
     def score(
         self,
@@ -145,6 +155,12 @@ class Translator:
     def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}
         return {**self.defaults, **given}
+
+
+@functools.lru_cache(maxsize=1)
+def read_glossary(path: str) -> Glossary:
+    """Reads a glossary once for many calls."""
+    return Glossary.load(path)
 
 
 def _exported(path, threads):

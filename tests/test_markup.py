@@ -12,7 +12,7 @@ from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.markup import protect, restore
-from keras_transformer.text.placeholders import Placeholders, with_placeholders
+from keras_transformer.text.placeholders import Glossary, Placeholders, with_placeholders
 
 EIGHT = Placeholders(8)
 
@@ -239,3 +239,60 @@ def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
     assert with_placeholders("{x} {x}", "{x}", EIGHT) == ("{x} {x}", "{x}")
     with_numbers = with_placeholders("12 of 13", "13 von 12", Placeholders(9, True))
     assert not re.search(r"1\d", "".join(with_numbers))
+
+
+TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
+
+
+def test_each_term_of_the_source_has_its_translation_in_the_result(tmp_path):
+    engine = FakeEngine(lambda words: unchanged(words)[::-1])
+    translator = Translator(engine)
+    found = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
+    # Whole words, the longest term first, also with a capital; the order is the model's.
+    assert engine.texts == ["<ph_1> dogs a <ph_2>"]
+    assert found == "Riesenköter a dogs Köter"
+    file = tmp_path / "terms.tsv"
+    file.write_text("".join(f"{a}\t{b}\n" for a, b in TERMS.items()), encoding="utf-8")
+    found = translator.translate(["<b>dog</b> {x}"], markup="html", glossary=file)[0].text
+    assert found == "{x} <b>Köter</b>"
+    # More terms than placeholders: the model translates the rest.
+    keep = Translator(FakeEngine(unchanged, Placeholders(1)))
+    assert keep.translate(["dog dog"], glossary=TERMS)[0].text == "Köter dog"
+
+
+def test_every_term_of_a_thousand_sources_is_translated_as_often_as_it_stands_there():
+    rng, glossary = random.Random(1), Glossary(TERMS)
+    many = Placeholders(40)
+    for _ in range(1000):
+        source = " ".join(rng.choice(["a", "dog", "big", "dogs", "{x}"]) for _ in range(9))
+        protected = protect(source, rng.choice([None, "placeholders", "html"]), many, glossary)
+        found = restore(disorder(protected.text, rng), protected).text
+        big = source.count("big dog") - source.count("big dogs")
+        single = len(re.findall(r"\bdog\b", source)) - big
+        assert (found.count("Riesenköter"), found.count("Köter")) == (big, single), (source, found)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a\tb\nc", "line 2: expected a term and its translation"), ("a\t ", "line 1: expected")],
+)
+def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
+    (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        Glossary.load(tmp_path / "terms.tsv")
+    with pytest.raises(InputError, match="`glossary` needs a model trained with"):
+        Translator(FakeEngine(in_order, Placeholders())).translate(["a"], glossary=TERMS)
+
+
+def test_terms_of_a_pair_are_placeholders_where_their_translations_are():
+    glossary = Glossary({"dog": "Hund", "cat": "Katze"})
+    pair = ("Dog and cat and {x}", "Hund und Kater und {x}")
+    one, other = with_placeholders(*pair, EIGHT, glossary)
+    assert one.count("<ph_") == other.count("<ph_") == 2 and "cat" in one and "Kater" in other
+    number = re.match(r"<ph_\d>", one)[0]
+    assert other.startswith(number)
+    shares = [
+        with_placeholders(f"dog {i}", f"Hund {i}", EIGHT, glossary, 0.3)[0].count("<ph_")
+        for i in range(1000)
+    ]
+    assert 200 < sum(shares) < 400

@@ -110,6 +110,8 @@ _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _TAG = ("tag", str, "TAG", "tag of all lines, such as 2de: a direction, or a domain")
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
+_TERMS = "lines of a term, a tab and its translation, which is then in the line's translation"
+_GLOSSARY = ("glossary", str, "FILE", _TERMS)
 _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
@@ -127,7 +129,9 @@ def add_decoding(command: Any) -> None:
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
-    add_options(command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP)
+    add_options(
+        command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY
+    )
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:

@@ -115,7 +115,7 @@ def _translate(options):
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written as JSON alone: give --json with it.")
     if "stream" in options:
-        names = ("json", "alignment", "n_best", "batch_size", "progress", "markup")
+        names = ("json", "alignment", "n_best", "batch_size", "progress", "markup", "glossary")
         _refuse(options, names, "does not go with --stream")
     source = binary_stdin()
     translator, values = load_translator(options, *_OWN)

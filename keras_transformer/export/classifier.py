@@ -32,11 +32,10 @@ class ExportedClassifier(LabelEngine):
 
             self._run = SharedInterpreter(folder / TEXT_FILE, True, threads).run
         else:
-            from keras_transformer.export.saved_model.engine import call_signature, load_saved_model
+            from keras_transformer.export.saved_model.engine import load_saved_model
 
-            self._module = load_saved_model(folder)  # held, with its variables
-            signature = self._module.signatures["serving_default"]
-            self._run = lambda **inputs: call_signature(signature, inputs)
+            call = load_saved_model(folder)
+            self._run = lambda text: call("serving_default", {"text": text.tolist()})
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
         given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]

@@ -1,9 +1,13 @@
-"""Placeholders: numbered tokens in the place of what is not translated, equal on both sides."""
+"""Placeholders: numbered tokens in the place of what is not translated, or has one translation."""
 
+import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import iterate_lines
 
 _ITEM = r"""
     (?:https?|ftp)://[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]        # a URL
@@ -51,25 +55,85 @@ def symbol(number: int) -> str:
     return f"<ph_{number}>"
 
 
-def with_placeholders(source: str, target: str, placeholders: Placeholders) -> tuple[str, str]:
+class Glossary:
+    """Terms with their translations.
+
+    A term is found as whole words, as it is written or with its first letter in capitals.
+
+    Args:
+        terms: Translations by term.
+
+    Raises:
+        InputError: There is no term, or a side is blank.
+    """
+
+    def __init__(self, terms: Mapping[str, str]):
+        if not terms or not all(each.strip() for pair in terms.items() for each in pair):
+            raise InputError("A glossary needs terms with translations, none of them blank.")
+        capitals = {term[0].upper() + term[1:]: target for term, target in terms.items()}
+        self.terms = {**capitals, **terms}
+        self.pattern, self._targets = map(_words, (self.terms, terms.values()))
+        self._compiled: dict[bool, tuple[re.Pattern, re.Pattern]] = {}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Glossary":
+        """Reads `term<TAB>translation` lines; `InputError` for another line."""
+        rows = [line.split("\t") for line in iterate_lines(path)]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != 2 or not all(map(str.strip, row)):
+                rule = "expected a term and its translation with one tab between them"
+                raise InputError(f"{path}, line {number}: {rule}. Received: {row!r:.60}.")
+        return cls(dict(rows))
+
+    def in_training(self, numbers: bool) -> tuple[re.Pattern, re.Pattern]:
+        """Patterns of the items of both sides of a pair, terms among them."""
+        if numbers not in self._compiled:
+            items = f"(?x:{_IN_TRAINING[numbers].pattern})"
+            source, target = (re.compile(f"{items}|{x}") for x in (self.pattern, self._targets))
+            self._compiled[numbers] = source, target
+        return self._compiled[numbers]
+
+
+def _words(texts: Iterable[str]) -> str:
+    longest_first = sorted(set(texts), key=len, reverse=True)
+    return rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
+
+
+def with_placeholders(
+    source: str,
+    target: str,
+    placeholders: Placeholders,
+    glossary: Glossary | None = None,
+    glossary_share: float = 1.0,
+) -> tuple[str, str]:
     """Puts placeholders for what both sides of a training pair have in common.
 
-    URLs, e-mail addresses, fields and tags that stand equally often on both sides. They are counted
-    from a number that the text decides, so that all tokens are learned; what is left over stays.
+    URLs, e-mail addresses, fields and tags that stand equally often on both sides; and terms of a
+    glossary beside their translations, in a share of the pairs that the text decides. They are
+    counted from a number that the text decides, too, so that all tokens are learned; what is left
+    over stays.
 
     >>> with_placeholders("Ask a@b.org, {me}.", "Fragen Sie a@b.org, {me}.", Placeholders(1))
     ('Ask <ph_1>, {me}.', 'Fragen Sie <ph_1>, {me}.')
     """
     count, numbers = placeholders
-    pattern = _IN_TRAINING[numbers]
-    sides = [pattern.findall(side) for side in (source, target)]
-    common = [x for x in dict.fromkeys(sides[0]) if sides[0].count(x) == sides[1].count(x)]
-    occurrences = [(item, turn) for item in common for turn in range(sides[0].count(item))]
-    first = zlib.crc32(source.encode()) % count
-    chosen = {
-        key: symbol((first + place) % count + 1) for place, key in enumerate(occurrences[:count])
-    }
-    return _replaced(source, pattern, chosen), _replaced(target, pattern, chosen)
+    drawn, first = divmod(zlib.crc32(source.encode()), count)
+    patterns, terms = (_IN_TRAINING[numbers],) * 2, {}
+    if glossary is not None and drawn % 997 < 997 * glossary_share:
+        patterns, terms = glossary.in_training(numbers), glossary.terms
+    found = patterns[0].findall(source), patterns[1].findall(target)
+    common = {}  # items of the source, by those of the target
+    for item in found[0]:
+        other = terms.get(item, item)
+        if found[0].count(item) == found[1].count(other):
+            common.setdefault(other, item)
+    pairs = [(x, y, turn) for y, x in common.items() for turn in range(found[0].count(x))]
+    chosen: tuple[dict, dict] = {}, {}
+    for place, (item, other, turn) in enumerate(pairs[:count]):
+        chosen[0][item, turn] = chosen[1][other, turn] = symbol((first + place) % count + 1)
+    sides = zip((source, target), patterns, chosen, strict=True)
+    source, target = (_replaced(*side) for side in sides)
+    return source, target
 
 
 def _replaced(text: str, pattern: re.Pattern, chosen: dict[tuple[str, int], str]) -> str:

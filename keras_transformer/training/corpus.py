@@ -25,7 +25,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.inputs import tagged
 from keras_transformer.text import Labels, Tokenizer
-from keras_transformer.text.placeholders import Placeholders, with_placeholders
+from keras_transformer.text.placeholders import Glossary, Placeholders, with_placeholders
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
@@ -78,9 +78,17 @@ class Corpus:
             if labels is not None:
                 labels.check(pair[1], f"{files[1] or files[0]}, line {number}")
             if placeholders.size:
-                pair = with_placeholders(*pair, placeholders)
+                share = self.recipe.data.glossary_share
+                pair = with_placeholders(*pair, placeholders, self._glossary, share)
             is_here = held_out is None or (number % held_out == 0) == (part == "validation")
             yield (tagged(pair[0], corpus.tag), pair[1]) if is_here else None
+
+    @functools.cached_property
+    def _glossary(self):
+        data = self.recipe.data
+        if data.glossary is None:
+            return None
+        return Glossary.load(pathlib.Path(data.folder) / data.glossary)
 
     def _read(self, files, part):
         """All pairs of the files, from memory where they were read before."""

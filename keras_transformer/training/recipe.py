@@ -149,6 +149,8 @@ class Recipe:
             if not all(each.source for each in data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}."
                 raise InputError(f"`data.{part}` {rule}")
+        if data.glossary and not text.placeholders:
+            raise InputError("`data.glossary` needs `text.placeholders`, which stand for terms.")
         if data.context_turns is not None and text.turn_separator is None:
             rule = "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
             raise InputError(rule)

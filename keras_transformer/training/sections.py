@@ -86,6 +86,13 @@ class DataSection(PairChecks):
     noise: Noise = pydantic.Field(
         Noise(), description="Noise on training pairs, another in each epoch."
     )
+    glossary: str | None = option(
+        None,
+        "Lines of a term, a tab and its translation: in a share of the pairs that have both, a "
+        "placeholder stands for them, so that `translate` can take a glossary. null: none.",
+        **_NO_NULL,
+    )
+    glossary_share: float = option(0.5, "Share of these pairs.", gt=0, le=1)
     hold_out_every: int | None = option(
         None,
         "One pair in so many of `train` is held out as the validation set, where `validation` "

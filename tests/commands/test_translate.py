@@ -14,6 +14,15 @@ def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
     assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2}] * 2
 
 
+def test_tag_markup_and_glossary_reach_the_translator(call):
+    given = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
+    _, _, _, asked = call("translate", *given)
+    expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv", "batch_size": 32}
+    assert asked[-1] == expected
+    code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
+    assert (code, err) == (2, "keras-transformer: --glossary does not go with --stream.\n")
+
+
 def test_n_best_is_a_numbered_list_and_1_is_plain_text(call):
     _, out, _, asked = call("translate", "--n-best", "2")
     assert out.splitlines()[:3] == [

@@ -123,9 +123,18 @@ def exported(report):
 
 
 @pytest.fixture(scope="session")
-def signatures(exported):
+def loaded_module(report):
+    """`report`'s folder, loaded by TensorFlow's own loader: the signatures need it alive."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 (registers the tokenizer's operations)
+
+    return tf.saved_model.load(report.folder)
+
+
+@pytest.fixture(scope="session")
+def signatures(loaded_module):
     """The exported signatures, as TensorFlow's own loader gives them."""
-    return exported._module.signatures
+    return loaded_module.signatures
 
 
 @pytest.fixture(scope="session")

@@ -241,3 +241,14 @@ def test_a_vocabulary_of_another_run_without_the_tag_is_refused(corpora):
     tokenizer = Tokenizer.train_from_texts([text for pair in PAIRS for text in pair], 150)
     with pytest.raises(InputError, match="has no tag 2de, 2en"):
         Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
+
+
+def test_terms_of_a_glossary_become_placeholders_on_both_sides(values, tmp_path):
+    (tmp_path / "terms.tsv").write_text("dogs\tHunde\nbook\tHund\n", encoding="utf-8")
+    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 1.0}
+    with pytest.raises(InputError, match="`data.glossary` needs `text.placeholders`"):
+        Recipe.from_dict(values)
+    values["text"]["placeholders"] = 1
+    pairs = list(Corpus(Recipe.from_dict(values)).pairs("train"))
+    expected = ("Two <ph_1> play in the snow.", "Zwei <ph_1> spielen im Schnee.")
+    assert pairs == [expected, *PAIRS[1:]]

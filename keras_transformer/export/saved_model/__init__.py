@@ -1,5 +1,6 @@
 """Export as a SavedModel that takes text and gives text, or a label."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -178,11 +179,30 @@ def _save(engine, folder, signatures, names):
     with log_duration("signatures traced and saved"):
         module = tf.Module()
         module.weights = trackable_variables(engine.model)
-        functions = {name: signatures.concrete(name) for name in names}
+        with _without_grappler():
+            functions = {name: signatures.concrete(name) for name in names}
         tf.saved_model.save(module, os.fspath(folder), functions)
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
     return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names)}
+
+
+@contextlib.contextmanager
+def _without_grappler():
+    """Traces calls of functions that TensorFlow takes as they are.
+
+    XLA optimizes the programs. Grappler would rewrite their loops before each first call, for
+    seconds; calls keep the setting in the SavedModel.
+    """
+    import tensorflow as tf
+
+    name = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(name, False)
+    tf.config.optimizer.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({name: before})
 
 
 def _save_ids(engine, folder, module, function):

@@ -25,7 +25,8 @@ LENGTHS = (16, 32, 48)
 """The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
 
 # Much of a step on a small model keeps a single core busy; each chunk holds a cache of its own.
-_CHUNKS_AT_ONCE = 2
+# The iterations of one loop follow one another, whatever its `parallel_iterations`.
+_LOOPS = 2
 
 # Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
@@ -58,8 +59,8 @@ def longest_first(wanted, lengths):
 
 
 def in_chunks(places, call, results):
-    """Runs `call` on at most `CHUNK_SIZE` rows at a time. No row, no call: XLA fails on an
-    empty batch.
+    """Runs `call` on at most `CHUNK_SIZE` rows at a time, in loops side by side. No row, no call:
+    XLA fails on an empty batch.
 
     `places`, int64 `(rows,)`, are the rows of the batch in the order to be taken. `call` gives for
     some of them a dict of tensors with a row for each, which take their places in `results`.
@@ -72,15 +73,25 @@ def in_chunks(places, call, results):
             name: tf.tensor_scatter_nd_update(whole, at, found[name])
             for name, whole in results.items()
         }
-        return start + CHUNK_SIZE, results
+        return start + _LOOPS * CHUNK_SIZE, results
 
-    _, results = tf.while_loop(
-        lambda start, _: start < tf.size(places),
-        chunk,
-        (0, results),
-        parallel_iterations=_CHUNKS_AT_ONCE,
-    )
-    return results
+    found = [
+        tf.while_loop(
+            lambda start, _: start < tf.size(places), chunk, (loop * CHUNK_SIZE, results)
+        )[1]
+        for loop in range(_LOOPS)
+    ]
+    loops = tf.range(tf.size(places)) // CHUNK_SIZE % _LOOPS
+    merged = found[0]
+    for loop, others in enumerate(found[1:], start=1):
+        chosen = tf.boolean_mask(places, loops == loop)
+        merged = {
+            name: tf.tensor_scatter_nd_update(
+                whole, tf.expand_dims(chosen, 1), tf.gather(others[name], chosen)
+            )
+            for name, whole in merged.items()
+        }
+    return merged
 
 
 def pad_rows(values, chosen):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from keras_transformer.config import check_positive
@@ -25,7 +24,7 @@ from keras_transformer.engine import (
 )
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.exporter import open_export
-from keras_transformer.export.fresh_process import load_operations
+from keras_transformer.export.fresh_process import load_in_session, load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
 from keras_transformer.inputs import in_batches, one_for_each
 from keras_transformer.options import DecodingOptions
@@ -64,11 +63,9 @@ class SavedModelEngine(Engine):
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest.get("max_target_length", math.inf)
         self._folder = Path(folder)
-        # Held: the signatures alone do not keep the variables alive.
-        self._module = load_saved_model(folder)
-        found = self._module.signatures
-        self._signatures = {name: found[name] for name in self.manifest["signatures"]}
-        names: Any = self._signatures.keys()
+        self._run = load_saved_model(folder)
+        self._signatures = tuple(self.manifest["signatures"])
+        names: Any = set(self._signatures)
         self.capabilities = frozenset({"translate", *{"score", "sample", "align"} & names})
 
     def translate(
@@ -205,20 +202,13 @@ class SavedModelEngine(Engine):
 
         def call(chosen):
             given = {key: [values[i] for i in chosen] for key, values in inputs.items()}
-            return list(rows_of(call_signature(self._signatures[name], given), len(chosen)))
+            return list(rows_of(self._run(name, given), len(chosen)))
 
         lengths = [len(each) for each in next(iter(inputs.values()))]
         if batch_size >= self.manifest["largest_chunk"] and lengths:
             # One call: it sorts by tokens and divides inside, exactly as the live engine does.
             return call(range(len(lengths)))
         return in_batches(lengths, batch_size, [call])
-
-
-def call_signature(signature, inputs: dict) -> dict[str, np.ndarray]:
-    """The outputs of a loaded SavedModel's signature, from lists or arrays by name."""
-    specs = signature.structured_input_signature[1]
-    given = {key: tf.constant(values, specs[key].dtype) for key, values in inputs.items()}
-    return {key: values.numpy() for key, values in signature(**given).items()}
 
 
 def rows_of(outputs: dict[str, np.ndarray], count: int) -> Iterator[dict]:
@@ -254,13 +244,17 @@ def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = No
 
 
 def load_saved_model(folder: str | os.PathLike):
-    """`tf.saved_model.load` with tensorflow-text's operations; an `InputError` where it fails."""
+    """Returns `call(signature, inputs)` of a SavedModel with tensorflow-text's operations.
+
+    Raises:
+        InputError: The folder is incomplete or damaged.
+    """
     load_operations("sentencepiece_tokenizer")
     unknown = []
     try:
         unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]
         if not unknown:
-            return tf.saved_model.load(os.fspath(folder))
+            return load_in_session(os.fspath(folder))
         reason = f"unknown operations: {', '.join(unknown)}"
     # The loader names no exceptions: a damaged file ends in exceptions of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.

@@ -102,7 +102,7 @@ def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
 
 
 def test_the_translator_reaches_it(report, exported, texts, monkeypatch):
-    monkeypatch.setattr(module, "load_saved_model", lambda folder: exported._module)
+    monkeypatch.setattr(module, "load_saved_model", lambda folder: exported._run)
     translator = Translator.load(report.folder)
     (best,) = translator.translate(texts[:1], n_best=3)
     assert len(best.alternatives) == 2
@@ -151,7 +151,7 @@ def test_other_options_are_refused(exported, options, message):
 
 def test_an_export_with_fewer_signatures_says_what_it_lacks(exported):
     fewer = copy_object(exported)
-    fewer._signatures = {"serving_default": exported._signatures["serving_default"]}
+    fewer._signatures = ("serving_default",)
     (found,) = fewer.translate(["a man"])
     assert found.text == exported.translate(["a man"])[0].text and math.isnan(found.log_probability)
     for options, name in (
