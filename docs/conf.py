@@ -34,6 +34,7 @@ nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600  # a cell, on a busy machine
 nb_merge_streams = True
+nb_output_stderr = "remove"  # messages of TensorFlow
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
