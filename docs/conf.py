@@ -32,7 +32,7 @@ html_css_files = ["site.css"]
 # A page whose program fails fails the build.
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600  # a cell, on a busy machine
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

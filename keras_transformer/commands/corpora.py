@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import sys
 from typing import get_args
 
@@ -159,7 +160,7 @@ def _synthesize(options):
     tag = {"tag": "bt"} if records == "back" else {}
     folder = os.path.abspath(options.output)
     report["train"] = [
-        {"name": name.split(".")[0], "source": os.path.join(folder, name), **tag}
+        {"name": re.sub(r"[^\w-]+", "-", name[:-4]), "source": os.path.join(folder, name), **tag}
         for name in sorted(os.listdir(folder))
         if name.endswith(".tsv")
     ]

@@ -69,7 +69,7 @@ def test_each_hypothesis_is_a_pair_with_its_score_and_a_recipe_takes_them(
     values["data"]["train"] = report["train"]
     (corpus,) = Recipe.from_dict(values).data.train
     assert corpus.source == str(tmp_path / "out" / "mono.de.tsv")
-    assert (corpus.name, corpus.tag) == ("mono", "bt" if back else None)
+    assert (corpus.name, corpus.tag) == ("mono-de", "bt" if back else None)
 
 
 def test_an_interrupted_command_goes_on_where_it_stopped(upper, tmp_path, capsys):
