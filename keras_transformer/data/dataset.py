@@ -114,7 +114,7 @@ class ParallelDataset:
             shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
         self.rates, self.noise, self.steps_per_epoch = rates, noise, 0
-        # What noise makes longer goes into longer shapes, the last one at most.
+        # Noise lengthens texts: they go into longer shapes, the last one at most.
         edges = np.array([length for _, length in self.shapes])
         stretches = [] if noise is None else noise.stretches(pairs)
         longer = [np.minimum(np.ceil(edges * each), edges[-1]) for each in (1.0, *stretches)]

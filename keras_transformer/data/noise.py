@@ -144,7 +144,7 @@ class PairNoise:
         return np.array(found, np.int32) if found and UNK_ID not in found else ids
 
     def stretches(self, pairs: EncodedPairs) -> list[float]:
-        """How much longer each kind makes nearly all pairs, on a sample of them."""
+        """Ratios by which each kind lengthens nearly all pairs, on a sample of them."""
         rows = np.unique(np.linspace(0, len(pairs) - 1, _SAMPLE).astype(int))
         found = []
         for kind in range(1, len(self.shares) + 1):
