@@ -245,10 +245,10 @@ TIMED_IMPORT = """
 import json, sys, time
 import keras
 
-start = time.perf_counter()
+start = time.process_time()
 import keras_transformer
 
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 loaded = {"tensorflow_text", "sentencepiece"} & set(sys.modules)
 registered = keras.saving.get_registered_object("keras_transformer>Transformer")
 is_ours = registered is keras_transformer.Transformer
