@@ -176,11 +176,10 @@ def _save(engine, folder, signatures, names):
 
     from keras_transformer.export.saved_model.batches import write_warmup
 
-    with log_duration("signatures traced and saved"):
+    with log_duration("signatures traced and saved"), _without_grappler():
         module = tf.Module()
         module.weights = trackable_variables(engine.model)
-        with _without_grappler():
-            functions = {name: signatures.concrete(name) for name in names}
+        functions = {name: signatures.concrete(name) for name in names}
         tf.saved_model.save(module, os.fspath(folder), functions)
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
@@ -189,10 +188,10 @@ def _save(engine, folder, signatures, names):
 
 @contextlib.contextmanager
 def _without_grappler():
-    """Traces calls of functions that TensorFlow takes as they are.
+    """Traces and saves calls of functions that TensorFlow takes as they are.
 
     XLA optimizes the programs. Grappler would rewrite their loops before each first call, for
-    seconds; calls keep the setting in the SavedModel.
+    seconds; calls keep the setting in the SavedModel, those too that saving adds.
     """
     import tensorflow as tf
 

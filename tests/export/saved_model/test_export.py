@@ -7,6 +7,7 @@ from pathlib import Path
 
 import keras
 import pytest
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.export import SavedModelEngine, VerificationError, export_saved_model
@@ -95,6 +96,18 @@ def test_the_export_says_what_is_in_it(report, engine):
 
 
 @pytest.mark.slow
+def test_nothing_rewrites_its_graph_before_the_first_call(report):
+    content = Path(report.folder, "saved_model.pb").read_bytes()
+    (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    nodes = [
+        *graph.graph_def.node,
+        *(node for each in graph.graph_def.library.function for node in each.node_def),
+    ]
+    settings = [each.attr["config_proto"].s for each in nodes if "config_proto" in each.attr]
+    options = [config_pb2.ConfigProto.FromString(each).graph_options for each in settings]
+    assert options and all(each.rewrite_options.disable_meta_optimizer for each in options)
+
+
 def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):
     folder = shutil.copytree(report.folder, tmp_path / "elsewhere")
     program = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
