@@ -30,6 +30,8 @@ from keras_transformer.translation import Translation
 
 Markup = Literal["placeholders", "html"]
 MARKUP = ("placeholders", "html")
+GlossaryBy = Literal["constraints", "placeholders"]
+GLOSSARY_BY = ("constraints", "placeholders")
 
 _OPAQUE = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>|<\?.*?\?>"
 _OPAQUE_NAMES = ("script", "style")
@@ -148,6 +150,7 @@ def translate(
     tag: str | None = None,
     alignment: bool = False,
     glossary: Glossary | None = None,
+    glossary_by: GlossaryBy | None = None,
     **options: Any,
 ) -> list[Translation]:
     """Translates texts with markup or terms; see `Engine.translate` for the other options.
@@ -159,28 +162,51 @@ def translate(
         tag: Tag of all texts.
         alignment: Whether each translation gets its alignment, which has no markup in it.
         glossary: Terms whose translations each translation has, once for each time that the source
-            has the term: placeholders stand for them. As many as the vocabulary has.
+            has the term.
+        glossary_by: `"constraints"`: the search writes the translations, as `phrases`, which is the
+            default where the engine has them; `"placeholders"`: placeholders stand for as many
+            terms as the vocabulary has placeholders.
 
     Raises:
-        InputError: An option is out of range, the engine cannot align, or it has no placeholders
-            for terms.
+        InputError: An option is out of range, the engine cannot align, or it has neither phrases
+            nor placeholders for terms.
     """
     if markup is not None:
         check_choice("markup", markup, MARKUP)
-    if glossary is not None and not placeholders_of(engine).size:
-        raise InputError("`glossary` needs a model trained with `text.placeholders`.")
     check_texts("texts", texts)
     if markup == "html" and "align" not in engine.capabilities:
         raise engine.lacks("align", "markup")
     if engine.labels is not None:
         raise InputError("`markup` is for a model that writes text.")
+    constrained = None
+    if glossary is not None and _is_by_constraints(engine, glossary_by):
+        constrained, glossary = glossary, None
+        if markup is None:
+            options["phrases"] = [constrained.translations(each) for each in texts]
+            given = [tagged(each, tag) for each in texts]
+            return engine.translate(given, alignment=alignment, **options)
     protected = [protect(each, markup, placeholders_of(engine), glossary) for each in texts]
+    if constrained is not None:
+        options["phrases"] = [constrained.translations(each.text) for each in protected]
     if alignment or markup == "html":
         options["alignment"] = True
     found = engine.translate([tagged(each.text, tag) for each in protected], **options)
     skipped = 0 if tag is None else len(tag) + 2
     restored = [restore(*each, skipped) for each in zip(found, protected, strict=True)]
     return restored if alignment else list(map(_without_alignment, restored))
+
+
+def _is_by_constraints(engine, glossary_by):
+    """True where the search writes the terms, False where placeholders stand for them."""
+    if glossary_by is not None:
+        check_choice("glossary_by", glossary_by, GLOSSARY_BY)
+    if glossary_by != "placeholders" and "phrases" in engine.capabilities:
+        return True
+    if glossary_by == "constraints":
+        raise engine.lacks("phrases", "glossary_by")
+    if not placeholders_of(engine).size:
+        raise InputError("`glossary` needs a run folder, or a model with `text.placeholders`.")
+    return False
 
 
 def _without_alignment(translation):

@@ -10,7 +10,7 @@ from keras_transformer.config import check_choice, check_positive
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_texts, tagged
-from keras_transformer.markup import Markup
+from keras_transformer.markup import GlossaryBy, Markup
 from keras_transformer.markup import translate as translate_with_markup
 from keras_transformer.text.placeholders import Glossary
 from keras_transformer.translation import Translation
@@ -78,6 +78,7 @@ class Translator:
         tag: str | None = None,
         markup: Markup | None = None,
         glossary: str | os.PathLike | Mapping[str, str] | None = None,
+        glossary_by: GlossaryBy | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -88,7 +89,9 @@ class Translator:
             markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
                 {name} or %s; `"html"` around tags as well, with character references.
             glossary: Terms with their translations, or a file of `term<TAB>translation` lines: a
-                translation has that of each term of its source. For a model with placeholders.
+                translation has that of each term of its source.
+            glossary_by: `"constraints"` has the search of a run write them, `"placeholders"` those
+                of the vocabulary stand for terms; what the engine has by default, in this order.
             **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
@@ -108,7 +111,8 @@ class Translator:
             terms = Glossary(glossary)
         elif glossary is not None:
             terms = read_glossary(os.fspath(glossary))
-        return translate_with_markup(self.engine, texts, markup, tag, glossary=terms, **options)
+        options |= {"glossary": terms, "glossary_by": glossary_by}
+        return translate_with_markup(self.engine, texts, markup, tag, **options)
 
     def score(
         self,
