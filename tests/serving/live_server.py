@@ -30,9 +30,10 @@ LIMITS = {
 def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     """Writes an export whose "translation" is the text in upper case, after `mark`.
 
-    A placeholder keeps its case. A text that begins with "busy" takes a while, "endless" one until its process is killed; one
-    that has "fail" in it fails. `align` gives the words and an identity matrix; `beam` two
-    translations, the second missing; `sample` the text with its seed and temperature.
+    A placeholder keeps its case. A text that begins with "busy" takes a while, "endless" one until
+    its process is killed; one that has "fail" in it fails. `align` gives the words and an identity
+    matrix; `beam` two translations, the second missing; `sample` the text with its seed and
+    temperature.
 
     Args:
         folder: Where it is written.
