@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.markup import translate as translate_with_markup
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
@@ -89,19 +88,23 @@ class Model:
 
         self._max_answer_bytes = max_answer_bytes
         self._threads = threads
-        self.engine = Translator.load(path, threads).engine
+        self._translator = Translator.load(path, threads)
+        self.engine = self._translator.engine
         if self.engine.manifest is None:
             raise InputError(f"{path}: expected an export. Received: a run folder.")
         self.signatures = signatures_of(self.engine)
 
     def run(
-        self, name: str, rows: Sequence[dict[str, Any]], markup: Any = None
+        self, name: str, rows: Sequence[dict[str, Any]], options: Sequence[tuple[str, Any]] = ()
     ) -> list[dict[str, Any]]:
         """Runs a batch of a signature; returns the outputs of each sentence by name.
 
-        With `markup` the engine translates around it, as `Translator.translate`.
-
         Numbers are rounded as in float32. Of `PER_BATCH` the first row's count.
+
+        Args:
+            name: Name of the signature.
+            rows: Inputs of each sentence by name.
+            options: `Predict.options`, which are those of `Translator.translate`.
 
         Raises:
             Rejection: 400 where a text cannot be taken, 413 where alignments are longer than an
@@ -109,7 +112,7 @@ class Model:
         """
         signature = self.signatures[name]
         try:
-            found = _call(self.engine, name, rows, signature, markup)
+            found = _call(self._translator, name, rows, signature, dict(options))
         except ValueError as error:
             raise Rejection(400, _cause(error)) from None
         except Exception as error:
@@ -158,15 +161,18 @@ class Model:
         return " ".join(["a"] * count)
 
 
-def _call(engine, name, rows, signature, markup):
+def _call(translator, name, rows, signature, options):
     """Returns the `Translation` of each sentence."""
-    if name == "score" and markup:
-        raise InputError("`markup` goes with translations.")
     if name == "score":
-        return engine.score(*([row[side] for row in rows] for side in ("source", "target")))
-    options: dict[str, Any] = {"long_input": "truncate"}
-    if engine.labels is not None:
-        options["n_best"] = len(engine.labels)
+        if wrong := options.keys() - {"tag"}:
+            raise InputError(f"`{min(wrong)}` goes with translations.")
+        sides = ([row[side] for row in rows] for side in ("source", "target"))
+        return translator.score(*sides, **options)
+    if "glossary" in options:
+        options["glossary"] = dict(options["glossary"])
+    options["long_input"] = "truncate"
+    if translator.labels is not None:
+        options["n_best"] = len(translator.labels)
     elif name == "greedy":
         options["beam_size"] = 1
     elif name == "beam":
@@ -182,10 +188,7 @@ def _call(engine, name, rows, signature, markup):
             options["seed"] = [row["seed"] for row in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Texts that are cut.
-        texts = [row["text"] for row in rows]
-        if markup:
-            return translate_with_markup(engine, texts, markup, **options)
-        return engine.translate(texts, **options)
+        return translator.translate([row["text"] for row in rows], **options)
 
 
 def _row(translation, outputs, labels):

@@ -8,14 +8,13 @@ import base64
 import ipaddress
 import json
 import urllib.parse
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 import pydantic_core
 from typing_extensions import TypedDict
 
 from keras_transformer.declaration import Int32
-from keras_transformer.markup import MARKUP
 
 DEFAULT = "serving_default"
 # Content type of any body that `curl -d` sends.
@@ -24,6 +23,21 @@ _FORM = "application/x-www-form-urlencoded"
 _FILLERS = {"string": "", "float32": 0.0}
 _DATA_TYPES = {"float32": "FLOAT"}
 _NUMBERS = {"int32": Int32, "float32": pydantic.StrictFloat}
+# A longer glossary would take seconds of a thread: its terms are looked for at each word.
+_MOST_TERMS = 1000
+
+
+class _Options(TypedDict, total=False):
+    """Fields of a request that hold for all of its sentences."""
+
+    markup: Literal["none", "placeholders", "html"]
+    tag: pydantic.StrictStr
+    glossary: Annotated[
+        dict[pydantic.StrictStr, pydantic.StrictStr], pydantic.Field(max_length=_MOST_TERMS)
+    ]
+
+
+_OPTIONS = pydantic.TypeAdapter(_Options)
 
 
 class Rejection(Exception):
@@ -78,13 +92,14 @@ class Predict(NamedTuple):
     Attributes:
         rows: Inputs of each sentence by name, text or number.
         by_row: True if it came as `"instances"`: the answer goes as `"predictions"`.
-        markup: Markup to translate around, of the request's field of that name; None for none.
+        options: Names and values of the request's fields `markup`, `tag` and `glossary`; that of
+            the last is a tuple of pairs.
     """
 
     signature: str
     rows: list[dict[str, Any]]
     by_row: bool
-    markup: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 class Parser:
@@ -144,16 +159,13 @@ class Parser:
             raise Rejection(400, message)
         if ("instances" in document) == ("inputs" in document):
             raise Rejection(400, "Expected one of the keys 'inputs' and 'instances'")
-        markup = document.get("markup", self._markup)
-        if markup not in ("none", *MARKUP):
-            known = ", ".join(("none", *MARKUP))
-            raise Rejection(400, f"Expected a markup of {known}. Received: {shown(markup)}")
         by_row = "instances" in document
         given = document["instances" if by_row else "inputs"]
         rows = self._listed(given, list(self._signatures[name].inputs), by_row)
         try:
             checked = self._rows[name].validate_python(rows)
-            return Predict(name, checked, by_row, None if markup == "none" else markup)
+            options = _OPTIONS.validate_python({"markup": self._markup, **document})
+            return Predict(name, checked, by_row, tuple(_hashable(options)))
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
         where = ", ".join(map(str, first["loc"]))  # place and name
@@ -185,6 +197,13 @@ class Parser:
         if by_row:
             return list(map(named, given))
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _hashable(options):
+    """Yields names and values of options that are not the default."""
+    for name, value in options.items():
+        if value and value != "none":
+            yield name, tuple(value.items()) if isinstance(value, dict) else value
 
 
 def _is_base64(value):

@@ -107,10 +107,10 @@ class _Api:
 
     async def _run(self, key, rows):
         """Runs one batch in a thread."""
-        name, markup, *_ = key
+        name, options, *_ = key
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, self._model.run, name, rows, markup)
+        work = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
         done, _ = await asyncio.wait({work}, timeout=self._options.batch_timeout)
         if not done:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
@@ -187,12 +187,10 @@ class _Api:
         if self._hung is not None:
             raise self._hung
         asked = self._parser.parse(body)
-        # Sentences of a batch share signature, markup and these options.
+        # Sentences of a batch share signature and options.
+        shared = asked.signature, asked.options
         rows = [
-            (
-                (asked.signature, asked.markup, *(row[name] for name in PER_BATCH if name in row)),
-                row,
-            )
+            ((*shared, *(row[name] for name in PER_BATCH if name in row)), row)
             for row in asked.rows
         ]
         try:

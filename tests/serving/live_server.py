@@ -30,9 +30,10 @@ LIMITS = {
 def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     """Writes an export whose "translation" is the text in upper case, after `mark`.
 
-    A text that begins with "busy" takes a while, "endless" one until its process is killed; one
-    that has "fail" in it fails. `align` gives the words and an identity matrix; `beam` two
-    translations, the second missing; `sample` the text with its seed and temperature.
+    A placeholder keeps its case. A text that begins with "busy" takes a while, "endless" one until
+    its process is killed; one that has "fail" in it fails. `align` gives the words and an identity
+    matrix; `beam` two translations, the second missing; `sample` the text with its seed and
+    temperature.
 
     Args:
         folder: Where it is written.
@@ -51,7 +52,8 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
         steps = tf.reduce_max(tf.concat([busy, endless, [0]], 0))
         start = tf.eye(16)
         state = tf.while_loop(lambda i, _: i < steps, lambda i, m: (i + 1, m @ m), (0, start))[1]
-        return mark + tf.strings.upper(text), tf.fill(tf.shape(text), state[0, 0])
+        upper = tf.strings.regex_replace(tf.strings.upper(text), "<PH_", "<ph_")
+        return mark + upper, tf.fill(tf.shape(text), state[0, 0])
 
     def default(text):
         translation, score = work(text)
@@ -116,6 +118,8 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
         "max_source_length": 64,
         "shapes": {"rows": [1, 2], "source_lengths": [16]},
         "signatures": described,
+        "placeholders": [2],
+        "tags": ["2fr"],
         "files": {"saved_model.pb": hashlib.sha256(graph).hexdigest()},
     }
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))

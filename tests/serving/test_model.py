@@ -1,7 +1,6 @@
 """Batches of an export: options by signature, rows of outputs, warm-up, errors."""
 
 import math
-import types
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ SAMPLING = {"temperature": 0.5, "top_k": 3, "top_p": 0.25}
 class Engine:
     """An engine that notes its calls: upper case, the word "bad" fails."""
 
-    labels = None
+    labels = turns = None
     source_tokenizer = None
     capabilities = frozenset({"translate", "score", "sample", "align"})
 
@@ -36,7 +35,7 @@ class Engine:
         second = Translation("", -math.inf)
         return [
             Translation(
-                text.upper(),
+                text.upper().replace("<PH_", "<ph_"),
                 0.1,
                 alternatives=(second,) * (options.get("n_best", 1) - 1),
                 tokens=(text, "</s>"),
@@ -66,8 +65,7 @@ def load(monkeypatch):
     """`load(engine)`: has `Translator.load` return it; gives a `Model`."""
 
     def load(engine, threads=1):
-        loaded = types.SimpleNamespace(engine=engine)
-        monkeypatch.setattr(Translator, "load", lambda folder, threads: loaded)
+        monkeypatch.setattr(Translator, "load", lambda folder, threads: Translator(engine))
         return Model("folder", threads, 1000)
 
     return load
@@ -166,15 +164,33 @@ def test_a_fault_of_the_engine_is_no_rejection(load):
         load(Engine()).run("serving_default", [{"text": "bug"}])
 
 
-def test_markup_is_taken_out_of_the_texts_and_put_back(monkeypatch):
-    engine = Engine(placeholders=[2])
-    monkeypatch.setattr(Translator, "load", lambda *path: types.SimpleNamespace(engine=engine))
-    model = Model("folder", 1, 10**6)
-    rows = [{"text": "<b>hello</b>"}]
-    (found,) = model.run("serving_default", rows, "html")
-    assert found["translation"] == "<b>HELLO</b>"
-    assert engine.calls[-1][0] == ["hello"] and engine.calls[-1][1]["alignment"] is True
-    (found,) = model.run("serving_default", [{"text": "%s {x} %d"}], "placeholders")
-    assert engine.calls[-1][0] == ["<ph_1> <ph_2> "] and "alignment" not in engine.calls[-1][1]
-    with pytest.raises(Rejection, match="goes with translations"):
-        model.run("score", [{"source": "a", "target": "b"}], "html")
+@pytest.mark.parametrize(
+    ("text", "options", "given", "translation"),
+    [
+        ("<b>ab</b>", {"markup": "html"}, "ab", "<b>AB</b>"),
+        ("%s {x} %d", {"markup": "placeholders"}, "<ph_1> <ph_2> ", "%s {x} %d"),
+        ("ab", {"tag": "2fr"}, "<2fr> ab", "<2FR> AB"),
+        ("%s ab", {"glossary": (("ab", "CD"),), "markup": "html"}, "<ph_1> <ph_2>", "%s CD"),
+    ],
+)
+def test_options_of_a_request_are_those_of_the_translator(load, text, options, given, translation):
+    engine = Engine(placeholders=[2], tags=["2fr"])
+    (found,) = load(engine).run("serving_default", [{"text": text}], options.items())
+    assert found["translation"] == translation and engine.calls[-1][0] == [given]
+    assert engine.calls[-1][1].get("alignment", False) == (options.get("markup") == "html")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("score", {"markup": "html"}, "`markup` goes with translations"),
+        ("score", {"glossary": (("a", "b"),)}, "`glossary` goes with translations"),
+        ("greedy", {"tag": "2de"}, "must be '2fr'|2de"),
+        ("greedy", {"glossary": (("a", "b"),)}, "trained with `text.placeholders`"),
+        ("greedy", {"glossary": (("a", " "),)}, "none of them blank"),
+    ],
+)
+def test_options_that_a_model_cannot_take_are_rejections(load, name, options, says):
+    row = {"source": "a", "target": "b"} if name == "score" else {"text": "a"}
+    with pytest.raises(Rejection, match=says):
+        load(Engine(tags=["2fr"])).run(name, [row], options.items())

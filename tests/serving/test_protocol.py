@@ -70,6 +70,9 @@ def test_rows_and_columns_become_rows():
         ),
         (b'{"signature_name": "sample", "inputs": {"text": ["a"], "seed": [1, 2]}}', "same"),
         (b'{"signature_name": "sample", "inputs": ["a"]}', "object of the inputs: text, seed"),
+        (b'{"instances": ["a"], "markup": ["xml"]}', "markup: input should be 'none', 'place"),
+        (b'{"instances": ["a"], "tag": 5}', "tag: input should be a valid string"),
+        (b'{"instances": ["a"], "glossary": {"b": 5}}', "glossary, b: input should be a valid"),
     ],
 )
 def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
@@ -80,11 +83,16 @@ def test_a_malformed_request_names_its_mistake_in_one_line(body, says):
 
 
 @pytest.mark.parametrize(
-    ("values", "says"), [(["a"] * 51, "At most 50 sentences"), (["ä" * 1001], "at most 2000 bytes")]
+    ("fields", "says"),
+    [
+        ({"inputs": ["a"] * 51}, "At most 50 sentences"),
+        ({"inputs": ["ä" * 1001]}, "at most 2000 bytes"),
+        ({"inputs": ["a"], "glossary": {str(n): "b" for n in range(1001)}}, "at most 1000 items"),
+    ],
 )
-def test_a_request_beyond_a_limit_is_413(values, says):
+def test_a_request_beyond_a_limit_is_413(fields, says):
     with pytest.raises(Rejection, match=says) as caught:
-        parse(json.dumps({"inputs": values}).encode())
+        parse(json.dumps(fields).encode())
     assert caught.value.status == 413
 
 
@@ -128,8 +136,12 @@ def test_the_metadata_of_a_signature_has_tensorflow_servings_form():
     assert told["method_name"] == "tensorflow/serving/predict"
 
 
-def test_markup_is_a_field_of_the_request():
-    body = b'{"instances": ["<b>a</b>"], "markup": "html"}'
-    assert parse(body).markup == "html" and parse(b'{"instances": ["a"]}').markup is None
-    with pytest.raises(Rejection, match="Expected a markup of none, placeholders, html"):
-        parse(b'{"instances": ["a"], "markup": ["xml"]}')
+def test_fields_of_the_request_hold_for_all_of_its_sentences():
+    fields = {"markup": "html", "tag": "2fr", "glossary": {"b": "c"}}
+    options = parse(json.dumps({"instances": ["a"], **fields}).encode()).options
+    assert options == (("markup", "html"), ("tag", "2fr"), ("glossary", (("b", "c"),)))
+    none = b'{"instances": ["a"], "markup": "none", "glossary": {}}'
+    assert parse(none).options == parse(b'{"instances": ["a"]}').options == ()
+    parser = Parser(SIGNATURES, 1, 9, markup="placeholders")
+    assert parser.parse(b'{"inputs": ["a"]}').options == (("markup", "placeholders"),)
+    assert parser.parse(none).options == ()

@@ -57,6 +57,23 @@ def test_every_signature_of_the_export_is_served(server):
     assert aligned["alignment"] == [[[1, 0], [0, 1]], [[1, 0], [0, 0]]]
 
 
+@pytest.mark.parametrize(
+    ("text", "fields", "translation"),
+    [
+        ("<b>ab</b> cd &amp;", {"markup": "html"}, "<b>AB</b> CD &amp;"),
+        ("ab {x}", {"markup": "placeholders"}, "AB {x}"),
+        ("ab cd", {"tag": "2fr"}, "<2FR> AB CD"),
+        ("ab cd", {"glossary": {"ab": "gh"}}, "gh CD"),
+        ("ab <i>cd</i>", {"glossary": {"cd": "gh"}, "markup": "html"}, "AB <i>gh</i>"),
+    ],
+)
+def test_markup_tag_and_glossary_are_fields_of_a_request(server, text, fields, translation):
+    answer = server.predict({"inputs": [text], **fields}).json
+    assert answer["outputs"]["translation"] == [translation]
+    unknown = server.predict({"inputs": ["a", "b"], "tag": "2de"})
+    assert "2fr" in error_of(unknown, 400)
+
+
 def test_status_and_metadata_have_tensorflow_servings_form(server):
     status = {"error_code": "OK", "error_message": ""}
     states = [{"version": "1", "state": "AVAILABLE", "status": status}]
