@@ -60,9 +60,9 @@ def under_way(ids, phrase):
 
 def met_tokens(ids, phrases):
     """Tokens of the phrases that are met, and of the longest one under way."""
-    open = open_phrases(ids, phrases)
-    begun = max((under_way(ids, phrase) for phrase in open), default=0)
-    return sum(map(len, phrases)) - sum(map(len, open)) + begun
+    left = open_phrases(ids, phrases)
+    begun = max((under_way(ids, phrase) for phrase in left), default=0)
+    return sum(map(len, phrases)) - sum(map(len, left)) + begun
 
 
 class Rules(NamedTuple):

@@ -107,18 +107,18 @@ class Phrases:
 
         Equal to `num_tokens` where all are met, and below it elsewhere.
         """
-        open, under_way = self._open(progress)
-        lengths = ops.where(open, 0, ops.expand_dims(self._lengths, 1))
-        return ops.sum(lengths, axis=2) + ops.max(ops.where(open, under_way, 0), axis=2)
+        unmet, under_way = self._unmet(progress)
+        lengths = ops.where(unmet, 0, ops.expand_dims(self._lengths, 1))
+        return ops.sum(lengths, axis=2) + ops.max(ops.where(unmet, under_way, 0), axis=2)
 
     def next_tokens(self, progress: Progress) -> KerasTensor:
         """The next token of each phrase, int32 `(rows, count, phrases)`; PAD where it is met."""
-        open, under_way = self._open(progress)
+        unmet, under_way = self._unmet(progress)
         places = ops.arange(ops.shape(self._ids)[2], dtype="int32")
-        chosen = (places == ops.expand_dims(under_way, 3)) & ops.expand_dims(open, 3)
+        chosen = (places == ops.expand_dims(under_way, 3)) & ops.expand_dims(unmet, 3)
         return ops.sum(ops.where(chosen, ops.expand_dims(self._ids, 1), PAD_ID), axis=3)
 
-    def _open(self, progress):
+    def _unmet(self, progress):
         """Phrases that are not met, and their tokens at the end; `(rows, count, phrases)` each."""
         begun = progress.begun & ~ops.expand_dims(self._last, 1)
         lengths = ops.arange(1, ops.shape(begun)[3] + 1, dtype="int32")
