@@ -298,8 +298,8 @@ def test_a_search_that_takes_phrases_writes_the_terms_unless_placeholders_are_as
     found = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
     assert engine.phrases == [["Köter", "Riesenköter"], []]
     assert engine.texts == ["Dog  and a big dog", "cat"] and found[1].text == "cat"
-    # Terms are looked for in what the model reads: not in a tag, nor in a word with a tag inside.
-    source = '<a href="dog">the</a> <b>dog</b>s {x} <i>big</i> dog'
+    # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
+    source = '<a href="dog">the</a> {x} <i>big</i> dog'
     found = translator.translate([source], markup="html", glossary=TERMS)[0].text
     assert engine.phrases == [["Riesenköter"]] and found == source
     translator.translate(["dog"], glossary=TERMS, glossary_by="placeholders")
