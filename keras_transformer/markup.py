@@ -205,7 +205,8 @@ def _is_by_constraints(engine, glossary_by):
     if glossary_by == "constraints":
         raise engine.lacks("phrases", "glossary_by")
     if not placeholders_of(engine).size:
-        raise InputError("`glossary` needs a run folder, or a model with `text.placeholders`.")
+        where = "a run folder, or a model trained with `text.placeholders`"
+        raise InputError(f"`glossary` needs {where}.")
     return False
 
 

@@ -308,7 +308,7 @@ def test_a_search_that_takes_phrases_writes_the_terms_unless_placeholders_are_as
 
 def test_a_glossary_that_an_engine_cannot_keep_is_refused():
     translator = Translator(FakeEngine(in_order, Placeholders()))
-    with pytest.raises(InputError, match="`glossary` needs a run folder, or a model with"):
+    with pytest.raises(InputError, match="`glossary` needs a run folder, or a model trained with"):
         translator.translate(["a"], glossary=TERMS)
     with pytest.raises(InputError, match="`glossary_by` needs a run folder: this export can"):
         translator.translate(["a"], glossary=TERMS, glossary_by="constraints")

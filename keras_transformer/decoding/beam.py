@@ -216,7 +216,8 @@ class Beam:
             goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
             counted = ops.one_hot(ops.where(goes_on > 0, best.tokens, -1), vocabulary)
             times = times + ops.sum(counted, axis=1, keepdims=True)  # --> [batch, 1, vocabulary]
-        stacked = (ops.stack(each, axis=1) for each in zip(*found, strict=True))
+        found = zip(*(each[:3] for each in found), strict=True)
+        stacked = (ops.stack(each, axis=1) for each in found)
         return _Extensions(*(ops.reshape(each, (-1, 2 * self.width)) for each in stacked))
 
     def _finished(self, before, best, gained, coverage, end_id, lengths):
