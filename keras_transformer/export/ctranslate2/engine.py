@@ -134,8 +134,7 @@ class CTranslate2Engine(Engine):
                 forced[places[0]] = prefix
         searched = self._search(sources, forced, asked, longest, batch_size)
         found = [
-            self._chosen(each, prefix, asked)
-            for each, prefix in zip(searched, forced, strict=True)
+            self._chosen(each, prefix, asked) for each, prefix in zip(searched, forced, strict=True)
         ]
         totals = self._log_probabilities(found, sources, forced, batch_size)
         ranked = [
