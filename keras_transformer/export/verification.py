@@ -169,16 +169,22 @@ class LiveAnswers:
             for each in best
         ]
 
-    def remember(self, source: str, found: Translation) -> None:
-        """Keeps an export's ids: another export of the model may give the text alone."""
-        if found.ids:
-            self._ids.setdefault((source, found.text), found.ids)
+    def remember(self, search: Search, batches: Sequence[Sequence[Translation]]) -> None:
+        """Keeps the ids of an export's answers: another search may give their texts alone."""
+        if search.is_sampled or search.targets is not None:
+            return
+        for texts, answers in zip(search.batches, batches, strict=True):
+            for source, best in zip(texts, answers, strict=False):
+                for each in hypotheses(best):
+                    if each.ids:
+                        self._ids.setdefault((source, each.text), each.ids)
 
     def scores(self, pairs: Sequence[tuple[str, Translation]]) -> list[float]:
         """Returns the live model's scores of an export's texts, found in a search of each source.
 
         A text without ids that is a hypothesis of the live model has its score, and one that
-        another export gave has its ids: neither need be made of the text's usual tokens.
+        another search of an export gave has its ids: a search finds other tokens than the text's
+        usual ones, and none of EOS where it is cut.
         """
         if self.engine.labels is not None:  # All labels were found.
             return [self._scores.get((source, found.text), math.nan) for source, found in pairs]
@@ -222,11 +228,15 @@ def verify(
             for searches in artifacts.values():
                 for _, search in searches.values():
                     live.answers(search)
+        found = {}
         for name, searches in artifacts.items():
             with log_duration(f"waited for {name}"):
-                answers = asked[name].result()
+                found[name] = asked[name].result()
+            for key, (_, search) in searches.items():
+                live.remember(search, found[name][key][0])
+        for name, searches in artifacts.items():
             report[name] = {
-                key: _compare(f"{name}, {key}", search, live, answers[key], bound)
+                key: _compare(f"{name}, {key}", search, live, found[name][key], bound)
                 for key, (_, search) in searches.items()
             }
     finally:
@@ -289,8 +299,6 @@ class _Comparison:
             (text,) = tokenizer.detokenize([list(theirs.ids)])
             if text != theirs.text:
                 raise self._error("the text of the ids", f"{theirs.text!r:.120}, not {text!r:.120}")
-            if not self.is_sampled:
-                live.remember(source, theirs)
         if ours.text != theirs.text or (theirs.ids and ours.ids and theirs.ids != ours.ids):
             self.others.append((source, ours, theirs))
             return

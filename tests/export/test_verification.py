@@ -160,19 +160,33 @@ def test_hypotheses_after_the_best_count_too():
         check(Spoiled(fewer), beam_size=3, n_best=3)
 
 
-def test_a_text_without_ids_has_the_ids_that_another_file_gave_for_it():
-    tie = other("AB", -2.0, ids=(65, 66, 0, 2))  # not the usual tokens of the text
-    live = Live()
-    searches = {
-        name: {"beam": (Spoiled({"text 7": tie}, without_ids), Search([TEXTS]))}
-        for name, without_ids in (("ids", False), ("text", True))
-    }
-    seen = []
-    live.score = lambda sources, targets, length_penalty: (
-        seen.extend(targets) or [Translation("", -2.0) for _ in targets]
-    )
-    verify(searches, LiveAnswers(live, 0.8), FLOAT32)
-    assert seen == [[65, 66, 0, 2]] * 2
+def test_a_text_without_ids_is_scored_by_the_ids_of_another_search(engine, texts):
+    """Random weights spell texts in unusual tokens, and end no hypothesis that the limit cuts."""
+    chosen = [text for text in dict.fromkeys(texts) if text.strip() and len(text) < 12][:20]
+    wide = {"beam_size": 4, "n_best": 4, "length_penalty": 1.2, "long_input": "truncate"}
+    found = engine.translate(chosen, **wide)
+    last = {text: each.alternatives[-1] for text, each in zip(chosen, found, strict=True)}
+    usual = engine.target_tokenizer.tokenize([each.text for each in last.values()], add_eos=True)
+    assert any(tuple(ids) != each.ids for ids, each in zip(usual, last.values(), strict=True))
+
+    class OtherWay(Engine):
+        def __init__(self, without_ids):
+            self.without_ids = without_ids
+
+        def translate(self, texts, **_):
+            ids = {"ids": ()} if self.without_ids else {}
+            return [dataclasses.replace(last[text], tokens=(), **ids) for text in texts]
+
+    search = Search([chosen], {"beam_size": 1, "length_penalty": 1.2})
+    searches = {"text": (OtherWay(True), search), "ids": (OtherWay(False), search)}
+    every = {"regret": 1e6, "worst_regret": 1e6, "others": 1.0}
+    bound = dataclasses.replace(FLOAT32, **every)
+    report = verify({"file": searches}, LiveAnswers(engine, 1.2), bound)["file"]
+    assert report["text"]["others"] > 10
+    assert report["text"]["largest_score_difference"] < 1e-4
+    del searches["ids"]
+    with pytest.raises(VerificationError, match="^file, text: .*scores that are the live model's"):
+        verify({"file": searches}, LiveAnswers(engine, 1.2), bound)
 
 
 @pytest.mark.parametrize("bound", [FLOAT32, SIXTEEN_BIT, *BOUNDS.values(), CTRANSLATE2])
