@@ -1,4 +1,4 @@
-"""Loads a running server and reports latencies and throughput; the standard library is enough.
+"""Loads a running server and reports latencies and throughput, by aiohttp, which Ray brings.
 
 A closed loop has N clients that each wait for an answer before they ask again: it measures
 capacity. An open loop sends at a fixed rate whether or not answers come, as the world does: it
@@ -21,55 +21,32 @@ import pathlib
 import random
 import sys
 import time
-import urllib.parse
 
 
 class Client:
     """Connections to one server, kept open and used again."""
 
     def __init__(self, url, timeout):
-        parts = urllib.parse.urlsplit(url)
-        self._host, self._port = parts.hostname, parts.port or 80
-        self._head = f"POST {parts.path}:predict HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-        self._timeout = timeout
-        self._idle = []
+        import aiohttp
+
+        self._url, self._errors = f"{url}:predict", (aiohttp.ClientError, TimeoutError)
+        limits = aiohttp.ClientTimeout(total=timeout)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=limits,
+            headers={"content-type": "application/json"},
+        )
 
     async def post(self, body):
         """Sends a body; gives the status, or the name of what went wrong, and the answer."""
         try:
-            async with asyncio.timeout(self._timeout):
-                return await self._post(body)
-        except (OSError, EOFError, TimeoutError, ValueError) as error:
+            async with self._session.post(self._url, data=body) as answer:
+                return answer.status, await answer.read()
+        except self._errors as error:
             return type(error).__name__, b""
 
-    async def _post(self, body):
-        reader, writer = await self._connection()
-        try:
-            head = f"{self._head}Content-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode("ascii") + body)
-            lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
-            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-            answer = await reader.readexactly(int(headers["content-length"]))
-        except BaseException:
-            writer.close()
-            raise
-        if headers.get("connection") == "close":
-            writer.close()
-        else:
-            self._idle.append((reader, writer))
-        return int(lines[0].split()[1]), answer
-
-    async def _connection(self):
-        while self._idle:
-            reader, writer = self._idle.pop()
-            if not writer.is_closing() and not reader.at_eof():
-                return reader, writer
-            writer.close()
-        return await asyncio.open_connection(self._host, self._port)
-
-    def close(self):
-        for _, writer in self._idle:
-            writer.close()
+    async def close(self):
+        await self._session.close()
 
 
 class Results:
@@ -210,7 +187,7 @@ async def run(options):
     seconds = time.monotonic() - started
     if watching:
         watching.cancel()
-    client.close()
+    await client.close()
     done = len(results.seconds)
     return {
         "loop": "open" if options.rate else "closed",
