@@ -14,10 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from keras_transformer.config import check_choice
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
-from keras_transformer.inputs import check_texts, tagged
 from keras_transformer.text.placeholders import (
     ITEM,
     ITEM_OR_NUMBER,
@@ -30,8 +26,6 @@ from keras_transformer.translation import Translation
 
 Markup = Literal["placeholders", "html"]
 MARKUP = ("placeholders", "html")
-GlossaryBy = Literal["constraints", "placeholders"]
-GLOSSARY_BY = ("constraints", "placeholders")
 
 _OPAQUE = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>|<\?.*?\?>"
 _OPAQUE_NAMES = ("script", "style")
@@ -141,86 +135,6 @@ class _Writer:
             mark.stop = mark.start
             outside += mark.children
             mark.children, self.marks = [], outside
-
-
-def translate(
-    engine: Engine,
-    texts: Sequence[str],
-    markup: Markup | None,
-    tag: str | None = None,
-    alignment: bool = False,
-    glossary: Glossary | None = None,
-    glossary_by: GlossaryBy | None = None,
-    **options: Any,
-) -> list[Translation]:
-    """Translates texts with markup or terms; see `Engine.translate` for the other options.
-
-    Args:
-        engine: Engine; for `"html"` one that can align.
-        texts: List of strings.
-        markup: As of `protect`.
-        tag: Tag of all texts.
-        alignment: Whether each translation gets its alignment, which has no markup in it.
-        glossary: Terms whose translations each translation has, once for each time that the source
-            has the term.
-        glossary_by: `"constraints"`: the search writes the translations, as `phrases`, which is the
-            default where the engine has them; `"placeholders"`: placeholders stand for as many
-            terms as the vocabulary has placeholders.
-
-    Raises:
-        InputError: An option is out of range, the engine cannot align, or it has neither phrases
-            nor placeholders for terms.
-    """
-    if markup is not None:
-        check_choice("markup", markup, MARKUP)
-    check_texts("texts", texts)
-    if markup == "html" and "align" not in engine.capabilities:
-        raise engine.lacks("align", "markup")
-    if engine.labels is not None:
-        raise InputError("`markup` is for a model that writes text.")
-    constrained = None
-    if glossary is not None and _is_by_constraints(engine, glossary_by):
-        constrained, glossary = glossary, None
-        if markup is None:
-            options["phrases"] = [constrained.translations(each) for each in texts]
-            given = [tagged(each, tag) for each in texts]
-            return engine.translate(given, alignment=alignment, **options)
-    protected = [protect(each, markup, placeholders_of(engine), glossary) for each in texts]
-    if constrained is not None:
-        options["phrases"] = [constrained.translations(each.text) for each in protected]
-    if alignment or markup == "html":
-        options["alignment"] = True
-    found = engine.translate([tagged(each.text, tag) for each in protected], **options)
-    skipped = 0 if tag is None else len(tag) + 2
-    restored = [restore(*each, skipped) for each in zip(found, protected, strict=True)]
-    return restored if alignment else list(map(_without_alignment, restored))
-
-
-def _is_by_constraints(engine, glossary_by):
-    """True where the search writes the terms, False where placeholders stand for them."""
-    if glossary_by is not None:
-        check_choice("glossary_by", glossary_by, GLOSSARY_BY)
-    if glossary_by != "placeholders" and "phrases" in engine.capabilities:
-        return True
-    if glossary_by == "constraints":
-        raise engine.lacks("phrases", "glossary_by")
-    if not placeholders_of(engine).size:
-        where = "a run folder, or a model trained with `text.placeholders`"
-        raise InputError(f"`glossary` needs {where}.")
-    return False
-
-
-def _without_alignment(translation):
-    others = tuple(map(_without_alignment, translation.alternatives))
-    parts = tuple(map(_without_alignment, translation.parts))
-    return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
-
-
-def placeholders_of(engine: Engine) -> Placeholders:
-    """Placeholders of an engine's vocabulary."""
-    if engine.source_tokenizer is not None:
-        return engine.source_tokenizer.placeholders
-    return Placeholders(*(engine.manifest or {}).get("placeholders", ()))
 
 
 @functools.lru_cache(maxsize=8)

@@ -134,13 +134,7 @@ class Beam:
         end_id, forced = constraints.end_id, constraints.forced_lengths  # --> [rows]
         running, beam = state.running[:, :1], state.strategy_state  # --> [rows, 1]
         log_sums = ops.logsumexp(logits, axis=-1)  # --> [rows, width]
-        offsets = beam.totals - log_sums
-        if constraints.phrases is None:
-            best = self._extensions(allowed, offsets, running, end_id)
-        else:
-            phrases = Phrases(constraints.phrases)
-            best = phrases.extensions(allowed, offsets, beam.progress, 2 * self.width, end_id)
-            best = _Extensions(*best)
+        best = self._extensions(allowed, beam, log_sums, running, constraints)
         # Forced tokens add nothing to the total: it ranks the continuation alone.
         free = ops.expand_dims(state.position >= forced, 1) | ~best.exist
         best = best._replace(totals=ops.where(free, best.totals, 0.0))
@@ -193,12 +187,17 @@ class Beam:
         first = ops.arange(self.beams, dtype="int32") // self.width * self.width  # of its group
         return after, self._of_sentences(parents) + first  # --> [batch, beams]
 
-    def _extensions(self, allowed, offsets, running, end_id):
-        """The `2 · width` best extensions of each row; `allowed + offsets` is what they rank by.
+    def _extensions(self, allowed, beam, log_sums, running, constraints):
+        """The `2 · width` best extensions of each row, with phrases the first ones by banks.
 
         Twice the width, because at most one extension of each hypothesis ends it: `width` of
         them stay alive whatever ends.
         """
+        offsets, end_id = beam.totals - log_sums, constraints.end_id
+        if constraints.phrases is not None:
+            phrases, count = Phrases(constraints.phrases), 2 * self.width
+            best = phrases.extensions(allowed, offsets, beam.progress, count, end_id)
+            return _Extensions(*best)
         if self.num_groups == 1:
             return _best_of(allowed, allowed, offsets, 2 * self.width)
         vocabulary, by_group = allowed.shape[2], (-1, self.num_groups, self.width)
