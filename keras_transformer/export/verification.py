@@ -225,9 +225,10 @@ def verify(
     try:
         asked = {name: pool.submit(_answers, each) for name, each in artifacts.items()}
         with log_duration("the live model's answers, while fresh processes give the export's"):
-            for searches in artifacts.values():
-                for _, search in searches.values():
-                    live.answers(search)
+            # The largest first: its programs do for the others' texts.
+            every = [search for each in artifacts.values() for _, search in each.values()]
+            for search in sorted(every, key=lambda search: -sum(map(len, search.batches))):
+                live.answers(search)
         found = {}
         for name, searches in artifacts.items():
             with log_duration(f"waited for {name}"):

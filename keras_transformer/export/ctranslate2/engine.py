@@ -35,6 +35,9 @@ _TAKEN = (
     "banned_ids",
     "no_repeat_ngram_size",
 )
+# A search of CTranslate2 normalizes again without padding and BOS. Label smoothing gives each token
+# a share of 0.1 / vocabulary: with 100 tokens scores were 2% off, with 8,000 less than 0.2%.
+_FEW_TOKENS = 2000
 # Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
 _FIELDS = {
@@ -250,9 +253,9 @@ class CTranslate2Engine(Engine):
 
     def _log_probabilities(self, found, sources, prefixes, asked, batch_size):
         """The model's own log-probability of each hypothesis, and of what follows its prefix."""
-        if not (
-            asked.sampling or any(prefixes) or any(getattr(asked, name) for name in _CHANGES_LOGITS)
-        ):
+        is_changed = any(getattr(asked, name) for name in _CHANGES_LOGITS)
+        is_changed |= len(self._tokens[1]) < _FEW_TOKENS
+        if not (asked.sampling or any(prefixes) or is_changed):
             return [[(total, total) for total in each.scores] for each in found]
         every = [
             (self._pieces(0, source), tokens, len(prefix))
