@@ -3,7 +3,8 @@
     KERAS_BACKEND=jax python -m benchmarks.hosts_test --folder FOLDER
 
 Each process is one of `keras-transformer train`; 200 steps on dates. What is compared: the loss of
-each epoch of one host and of two; how long a host outlives the other one, and what it says; the
+each epoch of one host and of two; of two hosts and of one with the batch in halves on two devices,
+which must be equal to the last bit; how long a host outlives the other one, and what it says; the
 losses of two hosts that were killed and resumed. The result is JSON on stdout; the exit code is 1
 if losses differ by more than 1e-6, or a host lives for more than a minute.
 """
@@ -42,8 +43,8 @@ def write_inputs(folder, epochs, pairs):
     return kill_test.write_inputs(folder, pairs, 50, 200, training, decoding=limits)
 
 
-def start(recipe, run, hosts, *options):
-    """A process for each of so many hosts; what they say goes to files beside the run."""
+def start(recipe, run, hosts, *options, devices=1):
+    """A process for each of so many hosts of so many devices; their messages go beside the run."""
     addresses = []
     for _ in range(hosts):
         with socket.socket() as free:
@@ -53,9 +54,11 @@ def start(recipe, run, hosts, *options):
     command += ["--output", str(run), *options]
     processes = []
     for index in range(hosts):
-        several = ["--hosts", ",".join(addresses), "--host-index", str(index)] * (hosts > 1)
+        several = ["--hosts", ",".join(addresses), "--host-index", str(index)]
+        several *= hosts * devices > 1
         with open(run.with_name(f"{run.name}-{index}.log"), "w") as log:
-            environment = {**os.environ, "KERAS_BACKEND": "jax"}
+            flags = f"--xla_force_host_platform_device_count={devices}"
+            environment = {**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": flags}
             asked = dict(stdout=subprocess.DEVNULL, stderr=log, env=environment)
             processes.append(subprocess.Popen([*command, *several], **asked))
     return processes
@@ -103,14 +106,15 @@ def largest_difference(expected, found):
 def hosts_test(folder, epochs=12, pairs=430, victims=(0, 1)):
     """Runs all, and gives a dict fit for JSON."""
     recipe = write_inputs(folder / "inputs", epochs, pairs)
-    for name, hosts in (("one", 1), ("two", 2)):
-        finish(start(recipe, folder / name, hosts))
-    expected = losses(folder / "one")
+    for name, hosts, devices in (("one", 1, 1), ("two", 2, 1), ("halves", 1, 2)):
+        finish(start(recipe, folder / name, hosts, devices=devices))
+    expected, two = losses(folder / "one"), losses(folder / "two")
     metrics = RunFolder(folder / "one").metrics()
     report = {
         "steps": epochs * metrics["steps_per_epoch"],
         "shapes": metrics["shapes"],
-        "two_hosts": largest_difference(expected, losses(folder / "two")),
+        "two_hosts": largest_difference(expected, two),
+        "two_hosts_beside_halves": largest_difference(losses(folder / "halves"), two),
         "killed": [],
     }
     for victim in victims:
@@ -129,7 +133,7 @@ def holds(report):
         each["said"] and each["exit_code"] not in (0, None) and each["seconds"] < MINUTE
         for each in report["killed"]
     )
-    return max(differences) <= SAME and ended
+    return max(differences) <= SAME and not report["two_hosts_beside_halves"] and ended
 
 
 def main():

@@ -17,6 +17,7 @@ extensions = [
     "sphinx-mathjax-offline",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "ahead",
     "declarations",
     "notebooks",
 ]

@@ -2,11 +2,14 @@
 
 Enters `docs/_work`, which holds parallel text and a recipe, and makes a `%%bash` that calls
 `keras-transformer` in this process, where TensorFlow is loaded already. With the argument `trained`
-there is a run of the recipe, `runs/dates`, which the first page that asks for it trains.
+there is a run of the recipe, `runs/dates`, which the first page that asks for it trains. A page
+that shows this training shows what was said then.
 """
 
 import contextlib
 import datetime
+import fcntl
+import io
 import logging
 import os
 import pathlib
@@ -53,7 +56,7 @@ def make_text(folder: pathlib.Path) -> None:
     """Writes dates in four languages, and in Italian; no day is in two files."""
     random = np.random.default_rng(0)
     days = random.permutation(36_000)
-    folder.mkdir(parents=True)
+    folder.mkdir(exist_ok=True)
     first = 0
     for name, count in {
         "train": 7000,
@@ -78,9 +81,16 @@ def make_text(folder: pathlib.Path) -> None:
         first += count
 
 
+TRAINING = "keras-transformer train recipe.yaml --output runs/dates"
+SAID = FOLDER / "training.txt"
+
+
 def run(command: str) -> None:
     """Runs one command, with `<` and `>`, and shows what it says."""
     words = shlex.split(command, comments=True)
+    if words == TRAINING.split():
+        print(SAID.read_text(encoding="utf-8"), end="")
+        return
     if words[0] != "keras-transformer":
         done = subprocess.run(command, shell=True, capture_output=True, text=True)
         print(done.stdout, end="")
@@ -111,12 +121,26 @@ def bash(line: str, cell: str) -> None:
             run(command)
 
 
+def train() -> None:
+    """Trains the run of the recipe, and keeps what is said."""
+    from keras_transformer import cli
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        assert cli.run(TRAINING.split()[1:]) == 0
+    SAID.write_text(said.getvalue(), encoding="utf-8")
+
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-logging.getLogger("tensorflow").setLevel(logging.ERROR)
-if not (FOLDER / "text").exists():
-    make_text(FOLDER / "text")
-    (FOLDER / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+# Not by its level, which TensorFlow sets where it is imported at a prompt.
+logging.getLogger("tensorflow").addFilter(lambda record: record.levelno >= logging.ERROR)
+FOLDER.mkdir(exist_ok=True)
 os.chdir(FOLDER)
-if "trained" in sys.argv[1:] and not pathlib.Path("runs/dates").exists():
-    run("keras-transformer train recipe.yaml --output runs/dates")
+with open("lock", "w") as lock:  # Pages are executed side by side.
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not (FOLDER / "recipe.yaml").exists():
+        make_text(FOLDER / "text")
+        (FOLDER / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    if "trained" in sys.argv[1:] and not SAID.exists():
+        train()
 get_ipython().register_magic_function(bash, "cell")

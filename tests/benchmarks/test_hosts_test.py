@@ -16,6 +16,9 @@ def test_two_hosts_train_as_one_and_end_when_one_of_them_does(tmp_path):
     )
     hosts_test.finish(one)
     hosts_test.finish(hosts_test.start(recipe, tmp_path / "both", 2, *options))
+    # One host whose batch is in halves on two devices has the sums of two hosts.
+    hosts_test.finish(hosts_test.start(recipe, tmp_path / "halves", 1, *options, devices=2))
+    assert hosts_test.losses(tmp_path / "halves") == hosts_test.losses(tmp_path / "both")
     # JAX may abort the process once it has said why.
     assert survived["exit_code"] not in (0, None) and len(survived["said"]) == 1
     assert survived["seconds"] < 60
