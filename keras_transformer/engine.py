@@ -15,7 +15,9 @@ from keras_transformer.inputs import check_texts
 from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation
 
-Capability = Literal["translate", "score", "stream", "sample", "align", "label", "warmup"]
+Capability = Literal[
+    "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
+]
 
 # Options of other engines at values that mean nothing here.
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
@@ -79,7 +81,8 @@ class Engine(abc.ABC):
 
 def built_in() -> dict[str, Any]:
     """Returns the values of the options that an export does not take."""
-    return {**vars(DecodingOptions()), "alignment": False, "target_prefixes": None}
+    own = {"alignment": False, "target_prefixes": None, "phrases": None}
+    return {**vars(DecodingOptions()), **own}
 
 
 def check_fixed_options(options: dict, built_in: dict) -> None:

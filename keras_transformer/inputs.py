@@ -143,13 +143,35 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
         if len(each) >= limit:
             rule = f"A target prefix must have fewer tokens than a translation may, {limit}."
             raise InputError(f"{rule} Received: a prefix of {len(each)} tokens.", place)
-        if UNK_ID in each:  # A character that the vocabulary lacks.
-            pairs = zip(each, tokenizer.pieces(prefixes[place]), strict=True)
-            unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
-            rule = "A target prefix must have only characters of the target vocabulary."
-            prefix = f"{', '.join(map(repr, unknown))} in {prefixes[place][:_SHOWN_CHARACTERS]!r}"
-            raise InputError(f"{rule} Received: {prefix}.", place)
+        _check_known("target prefix", each, prefixes[place], tokenizer, place)
     return ids
+
+
+def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -> list:
+    """Lists of ids that each of `count` translations must have."""
+    if phrases is None:
+        return [()] * count
+    if len(phrases) != count:
+        given = f"{len(phrases)} lists and {count} texts"
+        raise InputError(f"There must be a list of phrases for each text. Received: {given}.")
+    found = []
+    for place, each in enumerate(phrases):
+        check_texts("phrases", each)
+        ids = tokenizer.tokenize(each, add_eos=False)
+        for phrase, text in zip(ids, each, strict=True):
+            _check_known("phrase", phrase, text, tokenizer, place)
+        found.append(tuple(phrase for phrase in ids if phrase))
+    return found
+
+
+def _check_known(noun, ids, text, tokenizer, place):
+    """Raises `InputError` for a character that the vocabulary lacks."""
+    if UNK_ID in ids:
+        pairs = zip(ids, tokenizer.pieces(text), strict=True)
+        unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
+        rule = f"A {noun} must have only characters of the target vocabulary."
+        given = f"{', '.join(map(repr, unknown))} in {text[:_SHOWN_CHARACTERS]!r}"
+        raise InputError(f"{rule} Received: {given}.", place)
 
 
 def ids_and_texts(

@@ -14,10 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from keras_transformer.config import check_choice
-from keras_transformer.engine import Engine
-from keras_transformer.errors import InputError
-from keras_transformer.inputs import check_texts, tagged
 from keras_transformer.text.placeholders import (
     ITEM,
     ITEM_OR_NUMBER,
@@ -139,61 +135,6 @@ class _Writer:
             mark.stop = mark.start
             outside += mark.children
             mark.children, self.marks = [], outside
-
-
-def translate(
-    engine: Engine,
-    texts: Sequence[str],
-    markup: Markup | None,
-    tag: str | None = None,
-    alignment: bool = False,
-    glossary: Glossary | None = None,
-    **options: Any,
-) -> list[Translation]:
-    """Translates texts with markup or terms; see `Engine.translate` for the other options.
-
-    Args:
-        engine: Engine; for `"html"` one that can align.
-        texts: List of strings.
-        markup: As of `protect`.
-        tag: Tag of all texts.
-        alignment: Whether each translation gets its alignment, which has no markup in it.
-        glossary: Terms whose translations each translation has, once for each time that the source
-            has the term: placeholders stand for them. As many as the vocabulary has.
-
-    Raises:
-        InputError: An option is out of range, the engine cannot align, or it has no placeholders
-            for terms.
-    """
-    if markup is not None:
-        check_choice("markup", markup, MARKUP)
-    if glossary is not None and not placeholders_of(engine).size:
-        raise InputError("`glossary` needs a model trained with `text.placeholders`.")
-    check_texts("texts", texts)
-    if markup == "html" and "align" not in engine.capabilities:
-        raise engine.lacks("align", "markup")
-    if engine.labels is not None:
-        raise InputError("`markup` is for a model that writes text.")
-    protected = [protect(each, markup, placeholders_of(engine), glossary) for each in texts]
-    if alignment or markup == "html":
-        options["alignment"] = True
-    found = engine.translate([tagged(each.text, tag) for each in protected], **options)
-    skipped = 0 if tag is None else len(tag) + 2
-    restored = [restore(*each, skipped) for each in zip(found, protected, strict=True)]
-    return restored if alignment else list(map(_without_alignment, restored))
-
-
-def _without_alignment(translation):
-    others = tuple(map(_without_alignment, translation.alternatives))
-    parts = tuple(map(_without_alignment, translation.parts))
-    return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
-
-
-def placeholders_of(engine: Engine) -> Placeholders:
-    """Placeholders of an engine's vocabulary."""
-    if engine.source_tokenizer is not None:
-        return engine.source_tokenizer.placeholders
-    return Placeholders(*(engine.manifest or {}).get("placeholders", ()))
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,18 +1,18 @@
 """Text to text with a run folder or any export."""
 
+import dataclasses
 import functools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from keras_transformer.config import check_choice, check_positive
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_texts, tagged
-from keras_transformer.markup import Markup
-from keras_transformer.markup import translate as translate_with_markup
-from keras_transformer.text.placeholders import Glossary
+from keras_transformer.markup import MARKUP, Markup, protect, restore
+from keras_transformer.text.placeholders import Glossary, Placeholders
 from keras_transformer.translation import Translation
 
 
@@ -78,6 +78,7 @@ class Translator:
         tag: str | None = None,
         markup: Markup | None = None,
         glossary: str | os.PathLike | Mapping[str, str] | None = None,
+        glossary_by: Literal["constraints", "placeholders"] | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -88,7 +89,9 @@ class Translator:
             markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
                 {name} or %s; `"html"` around tags as well, with character references.
             glossary: Terms with their translations, or a file of `term<TAB>translation` lines: a
-                translation has that of each term of its source. For a model with placeholders.
+                translation has that of each term of its source.
+            glossary_by: `"constraints"` has the search of a run write them, `"placeholders"` those
+                of the vocabulary stand for terms; what the engine has by default, in this order.
             **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
@@ -100,15 +103,62 @@ class Translator:
         Raises:
             InputError: An option is out of range, or a text is too long.
         """
-        options, given = self._with_defaults(options), self._tagged(texts, tag)
+        options = self._with_defaults(options)
         if markup is None and glossary is None:
-            return self.engine.translate(given, **options)
+            return self.engine.translate(self._tagged(texts, tag), **options)
+        check_texts("texts", texts)
+        if self.labels is not None:
+            raise InputError("`markup` is for a model that writes text.")
         terms = None
         if isinstance(glossary, Mapping):
             terms = Glossary(glossary)
         elif glossary is not None:
             terms = read_glossary(os.fspath(glossary))
-        return translate_with_markup(self.engine, texts, markup, tag, glossary=terms, **options)
+        if terms is None or not self._searches_for_terms(glossary_by):
+            return self._translate_around(texts, tag, markup, terms, **options)
+        if markup is None:
+            options["phrases"] = [terms.translations(each) for each in texts]
+            return self.engine.translate(self._tagged(texts, tag), **options)
+        return self._translate_around(texts, tag, markup, None, phrases_of=terms, **options)
+
+    def _searches_for_terms(self, glossary_by):
+        """True where the search writes the terms, False where placeholders stand for them."""
+        if glossary_by is not None:
+            check_choice("glossary_by", glossary_by, ("constraints", "placeholders"))
+        if glossary_by != "placeholders" and "phrases" in self.engine.capabilities:
+            return True
+        if glossary_by == "constraints":
+            raise self.engine.lacks("phrases", "glossary_by")
+        if not self._placeholders.size:
+            where = "a run folder, or a model trained with `text.placeholders`"
+            raise InputError(f"`glossary` needs {where}.")
+        return False
+
+    def _translate_around(
+        self, texts, tag, markup, terms, phrases_of=None, alignment=False, **options
+    ):
+        """Translates with markup, and with placeholders for terms, put back afterwards."""
+        if markup is not None:
+            check_choice("markup", markup, MARKUP)
+        if markup == "html" and "align" not in self.engine.capabilities:
+            raise self.engine.lacks("align", "markup")
+        protected = [protect(each, markup, self._placeholders, terms) for each in texts]
+        plain = [each.text for each in protected]
+        if phrases_of is not None:
+            options["phrases"] = [phrases_of.translations(each) for each in plain]
+        if alignment or markup == "html":
+            options["alignment"] = True
+        found = self.engine.translate(self._tagged(plain, tag), **options)
+        skipped = 0 if tag is None else len(tag) + 2
+        restored = [restore(*each, skipped) for each in zip(found, protected, strict=True)]
+        return restored if alignment else list(map(_without_alignment, restored))
+
+    @property
+    def _placeholders(self):
+        """`Placeholders` of the engine's vocabulary."""
+        if self.engine.source_tokenizer is not None:
+            return self.engine.source_tokenizer.placeholders
+        return Placeholders(*(self.engine.manifest or {}).get("placeholders", ()))
 
     def score(
         self,
@@ -155,6 +205,12 @@ class Translator:
     def _with_defaults(self, options):
         given = {key: value for key, value in options.items() if value is not None}
         return {**self.defaults, **given}
+
+
+def _without_alignment(translation):
+    others = tuple(map(_without_alignment, translation.alternatives))
+    parts = tuple(map(_without_alignment, translation.parts))
+    return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
 
 
 @functools.lru_cache(maxsize=1)

@@ -209,7 +209,9 @@ class HistoryModel:
         return state._replace(node=ops.take_along_axis(state.node, parents, axis=1))
 
 
-def search_program(compiled, model, strategy, capacity, ngram_size=0, columns=5, sentences=None):
+def search_program(
+    compiled, model, strategy, capacity, ngram_size=0, columns=5, sentences=None, phrases=None
+):
     """A search as one program for all models of the shape of `model`.
 
     Args:
@@ -220,6 +222,7 @@ def search_program(compiled, model, strategy, capacity, ngram_size=0, columns=5,
         ngram_size: As in `Constraints`.
         columns: Columns of the prefixes.
         sentences: Sentences in a batch; as many as the model has by default.
+        phrases: Most phrases of a sentence, and their tokens.
 
     Returns:
         A function of a model, the limits, `Rules` and the keyword arguments, which gives the
@@ -228,7 +231,8 @@ def search_program(compiled, model, strategy, capacity, ngram_size=0, columns=5,
 
     def traced(tables, arrays, numbers):
         chosen, ours = strategy(**numbers), model.with_tables(tables)
-        constraints = Constraints(*arrays, no_repeat_ngram_size=ngram_size)
+        *arrays, last = arrays
+        constraints = Constraints(*arrays, no_repeat_ngram_size=ngram_size, phrases=last)
         state = loop.start(chosen, ours.start(chosen.beams, sentences), constraints, capacity)
         state = loop.advance(chosen, ours.step, state, constraints, capacity, ours.reorder)
         return chosen.hypotheses(state, constraints), state.position
@@ -236,7 +240,8 @@ def search_program(compiled, model, strategy, capacity, ngram_size=0, columns=5,
     program = compiled(traced)
 
     def run(model, limits, rules=ANYTHING, **numbers):
-        arrays = rules.arrays(limits, model.logits.shape[2], columns)
+        last = rules.phrase_array((len(limits), *phrases)) if phrases else None
+        arrays = *rules.arrays(limits, model.logits.shape[2], columns), last
         numbers = {
             name: np.asarray(value, "float32" if isinstance(value, float) else None)
             for name, value in numbers.items()

@@ -5,6 +5,7 @@ follows each prefix (a tuple of ids) in sentence `rows[i]`, float64 `(prefixes, 
 """
 
 import collections
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,28 @@ def log_probability(scorer, row, ids):
     return sum(token_log_probabilities(scorer, row, ids))
 
 
+def open_phrases(ids, phrases):
+    """Those that do not occur in `ids`, as often as they are listed."""
+    every = [ids[i:] for i in range(len(ids))]
+    return [
+        phrase
+        for place, phrase in enumerate(phrases)
+        if sum(rest[: len(phrase)] == phrase for rest in every) <= phrases[:place].count(phrase)
+    ]
+
+
+def under_way(ids, phrase):
+    """Tokens of a phrase, not all, that stand at the end of `ids`."""
+    return max(k for k in range(len(phrase)) if ids[len(ids) - k :] == phrase[:k])
+
+
+def met_tokens(ids, phrases):
+    """Tokens of the phrases that are met, and of the longest one under way."""
+    left = open_phrases(ids, phrases)
+    begun = max((under_way(ids, phrase) for phrase in left), default=0)
+    return sum(map(len, phrases)) - sum(map(len, left)) + begun
+
+
 class Rules(NamedTuple):
     """Which sequences there are, said of a whole sequence, from its first token to its last.
 
@@ -50,12 +73,14 @@ class Rules(NamedTuple):
         prefixes: A tuple of ids for each sentence; what is forced overrides all else.
         bias: A number for each id, added to the rank of a token that is not forced; -inf bans it.
         ngram_size: No n-gram of this many tokens comes a second time, unless it is forced.
+        phrases: Tuples of ids for each sentence, all in a sequence before it ends.
     """
 
     min_lengths: tuple = ()
     prefixes: tuple = ()
     bias: tuple = ()
     ngram_size: int = 0
+    phrases: tuple = ()
 
     def prefix(self, row):
         return tuple(self.prefixes[row]) if self.prefixes else ()
@@ -64,6 +89,8 @@ class Rules(NamedTuple):
         """Whether `ids` are such a sequence, or the beginning of one."""
         prefix = self.prefix(row)
         if EOS in ids[:-1] or ids[: len(prefix)] != prefix[: len(ids)]:
+            return False
+        if EOS in ids and self.phrases and open_phrases(ids, self.phrases[row]):
             return False
         return all(self._allow_at(row, ids, place) for place in range(len(prefix), len(ids)))
 
@@ -75,6 +102,13 @@ class Rules(NamedTuple):
             return False
         ngrams = [ids[i : i + self.ngram_size] for i in range(first + 1)]
         return not self.ngram_size or ngrams[-1:] == [] or ngrams[-1] not in ngrams[:-1]
+
+    def with_most_phrases(self, row, unfinished, has_ended):
+        """Those that no hypothesis has more phrase tokens than."""
+        phrases = self.phrases[row] if self.phrases else ()
+        met = [met_tokens(each.ids, phrases) for each in unfinished]
+        most = sum(map(len, phrases)) if has_ended else max(met, default=0)
+        return [each for each, has in zip(unfinished, met, strict=True) if has == most]
 
     def bonus(self, row, ids):
         """What the bias adds to the rank of `ids`."""
@@ -88,6 +122,14 @@ class Rules(NamedTuple):
         bias = np.array(self.bias or [0.0] * vocabulary, "float32")
         min_lengths = np.array(self.min_lengths or [0] * len(limits), "int32")
         return np.array(limits, "int32"), min_lengths, prefixes, bias
+
+    def phrase_array(self, shape):
+        """The field of `Constraints`."""
+        array = np.full(shape, PAD, "int32")
+        for row, phrases in enumerate(self.phrases):
+            for place, phrase in enumerate(phrases):
+                array[row, place, : len(phrase)] = phrase
+        return array
 
 
 ANYTHING = Rules()
@@ -185,6 +227,8 @@ def naive_beam(
             taken = [diversity * times[key[0], each.ids[-1]] for each in extended]
             ranks = [ranking.total(key[0], e) - t for e, t in zip(extended, taken, strict=True)]
             best = [extended[i] for i in np.argsort(ranks)[::-1]]
+            if rules.phrases:
+                best = _by_bank(best, rules.phrases[key[0]], 2 * width)
             new = [e for e in best[:width] if e.ends() and (key[0], e.ids) not in ended]
             ended.update((key[0], each.ids) for each in new)
             finished[key] += new
@@ -196,7 +240,8 @@ def naive_beam(
         ended = [each for key in mine for each in ranking.in_order(row, finished[key])[:width]]
         ended = sorted(ended, key=lambda each: -each.score)
         unfinished = {each.ids: each for key in mine for each in alive[key]}
-        rest = ranking.in_order(row, unfinished.values())
+        unfinished = rules.with_most_phrases(row, list(unfinished.values()), bool(ended))
+        rest = ranking.in_order(row, unfinished)
         results.append((ended + rest)[:n_best])
     return results
 
@@ -212,9 +257,24 @@ def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING, co
                 break
             finished += [each for each in following if each.ends()]
             level = [each for each in following if not each.ends()]
+        level = rules.with_most_phrases(row, level, bool(finished))
         found = ranking.in_order(row, finished) + ranking.in_order(row, level)
         results.append(found[:n_best])
     return results
+
+
+def _by_bank(best, phrases, count):
+    """The best `count` of each hypothesis, and what goes on with a phrase, each bank in turn."""
+    seen, banks = collections.Counter(), collections.defaultdict(list)
+    for each in best:
+        *parent, token = each.ids
+        parent = tuple(parent)
+        seen[parent] += 1
+        following = {p[under_way(parent, p)] for p in open_phrases(parent, phrases)}
+        if seen[parent] <= count or token in following:
+            banks[met_tokens(each.ids, phrases)].append(each)
+    turns = itertools.zip_longest(*(banks[bank] for bank in sorted(banks, reverse=True)))
+    return [each for turn in turns for each in turn if each is not None]
 
 
 def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):

@@ -9,7 +9,7 @@ import reference
 from keras import ops
 
 from keras_transformer import SmoothedCrossEntropy, TokenAccuracy
-from keras_transformer.losses import RDropCrossEntropy
+from keras_transformer.losses import RDropCrossEntropy, SimCutCrossEntropy
 
 BATCH, LENGTH, VOCABULARY = 2, 5, 7
 LABELS = np.array([[3, 5, 1, 0, 0], [6, 0, 0, 0, 0]])
@@ -112,6 +112,18 @@ def test_r_drop_adds_the_divergences_of_two_passes(rng, logits):
     assert float(again(labels, both)) == pytest.approx(expected, rel=1e-5)
     with pytest.raises(ValueError, match="Received: weight=0"):
         RDropCrossEntropy(0)
+
+
+def test_simcut_adds_the_divergence_of_the_pass_over_cut_tokens(rng, logits):
+    other = (3 * rng.normal(size=logits.shape)).astype("float32")
+    labels, both = np.concatenate([LABELS, LABELS]), np.concatenate([logits, other])
+    p, q = (np.exp(x - np.log(np.exp(x).sum(-1, keepdims=True))) for x in (logits, other))
+    divergences = (p * np.log(p / q)).sum(-1)[LABELS != 0]
+    expected = (reference.smoothed_loss(LABELS, logits, 0.1) + 3.0 * divergences.mean()) / 2
+    loss = SimCutCrossEntropy(3.0, label_smoothing=0.1)
+    assert float(loss(labels, both)) == pytest.approx(expected, rel=1e-5)
+    again = SimCutCrossEntropy.from_config(loss.get_config())
+    assert float(again(labels, both)) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -280,8 +280,40 @@ def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
     (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         Glossary.load(tmp_path / "terms.tsv")
-    with pytest.raises(InputError, match="`glossary` needs a model trained with"):
-        Translator(FakeEngine(in_order, Placeholders())).translate(["a"], glossary=TERMS)
+
+
+class SearchingEngine(FakeEngine):
+    """Takes phrases, as a run does."""
+
+    capabilities = frozenset({"translate", "align", "phrases"})
+
+    def translate(self, texts, alignment=False, phrases=None, **options):
+        self.phrases = phrases
+        return super().translate(texts, alignment, **options)
+
+
+def test_a_search_that_takes_phrases_writes_the_terms_unless_placeholders_are_asked_for():
+    engine = SearchingEngine(unchanged)
+    translator = Translator(engine)
+    found = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
+    assert engine.phrases == [["Köter", "Riesenköter"], []]
+    assert engine.texts == ["Dog  and a big dog", "cat"] and found[1].text == "cat"
+    # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
+    source = '<a href="dog">the</a> {x} <i>big</i> dog'
+    found = translator.translate([source], markup="html", glossary=TERMS)[0].text
+    assert engine.phrases == [["Riesenköter"]] and found == source
+    translator.translate(["dog"], glossary=TERMS, glossary_by="placeholders")
+    assert engine.phrases is None and engine.texts == ["<ph_1>"]
+
+
+def test_a_glossary_that_an_engine_cannot_keep_is_refused():
+    translator = Translator(FakeEngine(in_order, Placeholders()))
+    with pytest.raises(InputError, match="`glossary` needs a run folder, or a model trained with"):
+        translator.translate(["a"], glossary=TERMS)
+    with pytest.raises(InputError, match="`glossary_by` needs a run folder: this export can"):
+        translator.translate(["a"], glossary=TERMS, glossary_by="constraints")
+    with pytest.raises(InputError, match="`glossary_by` must be one of constraints, placeholders"):
+        translator.translate(["a"], glossary=TERMS, glossary_by="both")
 
 
 def test_terms_of_a_pair_are_placeholders_where_their_translations_are():

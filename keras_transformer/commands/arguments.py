@@ -112,6 +112,9 @@ _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, which is then in the line's translation"
 _GLOSSARY = ("glossary", str, "FILE", _TERMS)
+_BY = "write the terms in the search, which a run has, or put placeholders of the vocabulary for "
+_BY += "them; default: in the search where there is one"
+_GLOSSARY_BY = ("glossary_by", ("constraints", "placeholders"), None, _BY)
 _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
@@ -129,9 +132,8 @@ def add_decoding(command: Any) -> None:
     # Commands have an `n_best` of their own.
     names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
     add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
-    add_options(
-        command.add_argument_group("texts"), _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY
-    )
+    rows = _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
+    add_options(command.add_argument_group("texts"), *rows)
 
 
 def add_sampling(command: Any, *names: str, **defaults: str) -> None:

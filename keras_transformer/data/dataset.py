@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.config import BOS_ID, EOS_ID, NO_LABEL, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID, check_rate
 from keras_transformer.config.checks import check
 from keras_transformer.data.batching import (
     check_shapes,
@@ -45,6 +45,8 @@ class ParallelDataset:
             validation compiles nothing new. `batch_tokens` and `max_shapes` then do nothing.
         copies: Number of times that all rows of a batch stand in it, one copy below the other. The
             attributes count one.
+        cut_share: Share of the inputs' tokens that are unknown ones in the second of two copies,
+            others in each epoch (SimCut).
         short_targets: True: batches have targets of similar length, too, which get a quarter or
             half of the shape's length where that holds them: three times as many shapes in all.
         with_sources: False for a model that reads no sources: batches are
@@ -95,6 +97,7 @@ class ParallelDataset:
         seed: int = 0,
         shapes: Sequence[tuple[int, int]] | None = None,
         copies: int = 1,
+        cut_share: float = 0.0,
         accumulation_steps: int = 1,
         host: int = 0,
         hosts: int = 1,
@@ -106,7 +109,9 @@ class ParallelDataset:
     ):
         check("seed", seed, "an integer of at least 0", int, 0)
         self.pairs, self.shuffle, self.seed = pairs, bool(shuffle), seed
+        check_rate("cut_share", cut_share)
         self.copies, self.accumulation_steps = copies, accumulation_steps
+        self.cut_share = cut_share
         self.host, self.hosts, self.shards = host, hosts, shards
         self._lengths = pairs.lengths
         self._target_lengths = pairs.target_lengths if short_targets else None
@@ -182,6 +187,9 @@ class ParallelDataset:
 
     def _batch(self, plan, step, epoch):
         inputs, labels = self._fill(*self._read(*plan[step], epoch), self.shapes[plan[step][0]])
+        if self.cut_share:
+            rng = np.random.default_rng((self.seed, epoch, step, 0))
+            inputs = tuple(self._cut(each, rng) for each in inputs)
         if self.accumulation_steps == 1:
             return inputs, labels
         first = step // self.accumulation_steps * self.accumulation_steps
@@ -189,6 +197,13 @@ class ParallelDataset:
         tokens = sum(self._predictions(*self._read(*each, epoch)) for each in together)
         tokens *= self.copies
         return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
+
+    def _cut(self, ids, rng):
+        # Drawn for the rows of all hosts, of which rows of padding are the last of a copy.
+        drawn = rng.random((self.hosts * len(ids) // 2, ids.shape[1]))
+        cut = np.concatenate([np.zeros_like(drawn, bool), drawn < self.cut_share])
+        cut = np.split(cut, self.hosts)[self.host]
+        return np.where(cut & (ids > EOS_ID), np.int32(UNK_ID), ids)
 
     def _read(self, index, rows, kinds, epoch):
         """Pairs, and the rows of them that a batch has: with noise they are pairs of their own."""

@@ -6,10 +6,11 @@ A group of a sentence is a row of the search: rows = batch · groups, beams = gr
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from keras import KerasTensor, ops
+from keras import KerasTensor, ops, tree
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
+from keras_transformer.decoding.phrases import Phrases, Progress
 from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
 from keras_transformer.decoding.results import coverage_penalty as coverage_penalty_of
 from keras_transformer.decoding.results import length_penalty as length_penalty_of
@@ -32,6 +33,7 @@ class _BeamState(NamedTuple):
     totals: KerasTensor  # float32 [rows, width]: what alive hypotheses are ranked by
     finished: _Finished
     coverage: KerasTensor | tuple[()]  # float32 [rows, width, source], or ()
+    progress: Progress | tuple[()]  # through the phrases, or ()
 
     def extended(self, more):
         *by_token, scores = self.finished
@@ -45,6 +47,7 @@ class _Extensions(NamedTuple):
     tokens: KerasTensor  # int32
     parents: KerasTensor  # int32: the hypothesis of the row that each one extends
     totals: KerasTensor  # float32: what they are ranked by; NEG_INF = there is none
+    progress: Progress | tuple[()] = ()  # through the phrases
 
     @property
     def exist(self):
@@ -72,6 +75,12 @@ class Beam:
     stopped is frozen.
 
     A logit bias takes part in the ranking and not in the log-probabilities that are returned.
+
+    With `Constraints.phrases` the places of the beam are shared among hypotheses by the phrase
+    tokens that they have (dynamic beam allocation; see `phrases.Phrases`), and none ends without
+    all phrases. One that may be better without them keeps a sentence going, up to its limit. Where
+    none ends in time, the result is the best one of those that have the most phrase tokens, without
+    an end: all phrases, if the limit has room for them and no other constraint forbids them.
 
     Args:
         beam_size: As in `DecodingOptions`, like `n_best` and the penalties (or traced scalars).
@@ -104,8 +113,8 @@ class Beam:
         self.attention, self.source_mask = attention, source_mask
         self.diversity_penalty = diversity_penalty
 
-    def start(self, rows, capacity: int) -> _BeamState:
-        shape = (rows, self.width)
+    def start(self, constraints, capacity: int) -> _BeamState:
+        shape = (ops.shape(constraints.max_lengths)[0], self.width)
         empty = _Finished(
             ops.full((*shape, capacity), PAD_ID, "int32"),
             ops.zeros((*shape, capacity), "float32"),
@@ -116,17 +125,20 @@ class Beam:
         first = ops.arange(self.width, dtype="int32") == 0
         totals = ops.broadcast_to(ops.where(first, 0.0, NEG_INF), shape)
         coverage = () if self.attention is None else (*shape, ops.shape(self.source_mask)[1])
-        return _BeamState(totals, empty, coverage and ops.zeros(coverage, "float32"))
+        coverage = coverage and ops.zeros(coverage, "float32")
+        phrases = constraints.phrases
+        progress = () if phrases is None else Phrases(phrases).start(self.width)
+        return _BeamState(totals, empty, coverage, progress)
 
     def choose(self, state: DecodingState, logits, allowed, constraints):
         end_id, forced = constraints.end_id, constraints.forced_lengths  # --> [rows]
         running, beam = state.running[:, :1], state.strategy_state  # --> [rows, 1]
         log_sums = ops.logsumexp(logits, axis=-1)  # --> [rows, width]
-        best = self._extensions(allowed, beam.totals - log_sums, running, end_id)
+        best = self._extensions(allowed, beam, log_sums, running, constraints)
         # Forced tokens add nothing to the total: it ranks the continuation alone.
         free = ops.expand_dims(state.position >= forced, 1) | ~best.exist
         best = best._replace(totals=ops.where(free, best.totals, 0.0))
-        tokens, parents, _ = best  # --> [rows, 2 * width]
+        tokens, parents, *_ = best  # --> [rows, 2 * width]
         gained = _value_at(logits, parents, tokens) - take_rows(log_sums, parents)
         gained = ops.where(best.exist, gained, 0.0)  # --> [rows, 2 * width]
         coverage = beam.coverage
@@ -153,31 +165,39 @@ class Beam:
         running = moves & ops.expand_dims(going_on, 1)  # --> [rows, 1]
 
         def moved(after, old):
-            return ops.where(ops.expand_dims(moves, 2), after, old)
+            return ops.where(ops.reshape(moves, (-1, *[1] * (len(old.shape) - 1))), after, old)
 
         def extended(values, new):  # --> [rows, width, capacity]
             return moved(_extend(values, parents, new, state.position), values)
 
         if self.attention is not None:
             coverage = moved(take_rows(coverage, parents), beam.coverage)
+        progress = tree.map_structure(
+            lambda after, old: moved(take_rows(after, kept), old), best.progress, beam.progress
+        )
         after = DecodingState(
             position,
             tokens,
             extended(state.ids, tokens),
             extended(state.token_log_probabilities, gained),
             ops.broadcast_to(running, ops.shape(totals)),
-            _BeamState(totals, finished, coverage),
+            _BeamState(totals, finished, coverage, progress),
             state.cache,
         )
         first = ops.arange(self.beams, dtype="int32") // self.width * self.width  # of its group
         return after, self._of_sentences(parents) + first  # --> [batch, beams]
 
-    def _extensions(self, allowed, offsets, running, end_id):
-        """The `2 · width` best extensions of each row; `allowed + offsets` is what they rank by.
+    def _extensions(self, allowed, beam, log_sums, running, constraints):
+        """The `2 · width` best extensions of each row, with phrases the first ones by banks.
 
         Twice the width, because at most one extension of each hypothesis ends it: `width` of
         them stay alive whatever ends.
         """
+        offsets, end_id = beam.totals - log_sums, constraints.end_id
+        if constraints.phrases is not None:
+            phrases, count = Phrases(constraints.phrases), 2 * self.width
+            best = phrases.extensions(allowed, offsets, beam.progress, count, end_id)
+            return _Extensions(*best)
         if self.num_groups == 1:
             return _best_of(allowed, allowed, offsets, 2 * self.width)
         vocabulary, by_group = allowed.shape[2], (-1, self.num_groups, self.width)
@@ -195,13 +215,14 @@ class Beam:
             goes_on = goes_on * ops.cast(ops.cumsum(goes_on, axis=1) <= self.width, "int32")
             counted = ops.one_hot(ops.where(goes_on > 0, best.tokens, -1), vocabulary)
             times = times + ops.sum(counted, axis=1, keepdims=True)  # --> [batch, 1, vocabulary]
-        stacked = (ops.stack(each, axis=1) for each in zip(*found, strict=True))
+        found = zip(*(each[:3] for each in found), strict=True)
+        stacked = (ops.stack(each, axis=1) for each in found)
         return _Extensions(*(ops.reshape(each, (-1, 2 * self.width)) for each in stacked))
 
     def _finished(self, before, best, gained, coverage, end_id, lengths):
         """The finished hypotheses with those that end now, `_Finished` of `[rows, width]`."""
         # An end counts if it is among the best `width`.
-        tokens, parents, totals = (each[:, : self.width] for each in best)
+        tokens, parents, totals = (each[:, : self.width] for each in best[:3])
         ended = before.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
         scores = totals / ops.expand_dims(length_penalty_of(lengths, self.length_penalty), 1)
         if self.attention is not None:
@@ -262,6 +283,8 @@ class Beam:
             scores = scores + self._coverage_scores(beam.coverage)
         # Where fewer hypotheses exist than beams, the others hold forbidden ids.
         exists = beam.totals > NEG_INF / 2
+        if constraints.phrases is not None:
+            exists = exists & self._have_most_phrases(beam, exists, constraints)
         if self.num_groups > 1:
             exists = exists & ~self._repeats(state.ids, exists)
         scores = self._of_sentences(ops.where(exists, scores, NEG_INF))  # --> [batch, beams]
@@ -282,6 +305,14 @@ class Beam:
         log_probabilities = ops.sum(by_token, axis=2)  # --> [batch, n_best]
         following = continuation_of(ids, by_token, constraints.forced_lengths)
         return Hypotheses(ids, log_probabilities, scores, by_token, *following)
+
+    def _have_most_phrases(self, beam, exist, constraints):
+        """Unfinished hypotheses that no other one has more met tokens than, `[rows, width]`."""
+        phrases = Phrases(constraints.phrases)
+        met = ops.where(exist, phrases.met_tokens(beam.progress), -1)
+        most = ops.max(met, axis=1, keepdims=True)
+        has_ended = beam.finished.scores[:, :1] > NEG_INF / 2
+        return met == ops.where(has_ended, phrases.num_tokens, most)
 
     def _coverage_scores(self, coverage):
         mask = ops.repeat(self.source_mask, self.num_groups, axis=0)  # --> [rows, source]

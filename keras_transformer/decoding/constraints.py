@@ -1,4 +1,4 @@
-"""Constraints of a search: lengths, forced beginnings, biases, no repeated n-grams."""
+"""Constraints of a search: lengths, forced tokens, biases, no repeated n-grams."""
 
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ class Constraints(NamedTuple):
         no_repeat_ngram_size: No n-gram of this many tokens occurs twice; 0 allows all.
         forbidden_ids: A tuple of ids that are never chosen.
         end_id: Id that ends a hypothesis; a negative one ends none.
+        phrases: Int32 `(batch, phrases, length)`: ids that must stand in a row in each hypothesis
+            before it may end, padded with 0. For `Beam` alone: see there and `Phrases`.
     """
 
     max_lengths: KerasTensor
@@ -32,6 +34,7 @@ class Constraints(NamedTuple):
     no_repeat_ngram_size: int = 0
     forbidden_ids: tuple[int, ...] = (PAD_ID, BOS_ID)
     end_id: int = EOS_ID
+    phrases: KerasTensor | None = None
 
     @property
     def forced_lengths(self) -> KerasTensor:
@@ -75,7 +78,7 @@ def constrain(logits, ids, position, constraints: Constraints):
         position: Int scalar: tokens that each hypothesis holds, at most `capacity`.
         constraints: `Constraints`.
     """
-    _, min_lengths, prefixes, logit_bias, ngram_size, forbidden_ids, end_id = constraints
+    _, min_lengths, prefixes, logit_bias, ngram_size, forbidden_ids, end_id, _ = constraints
     vocabulary = ops.arange(logits.shape[-1], dtype="int32")
     allowed = logits
     if logit_bias is not None:

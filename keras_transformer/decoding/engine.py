@@ -43,7 +43,9 @@ class ModelEngine(Engine):
     """
 
     noun = "a live model"
-    capabilities = frozenset({"translate", "score", "stream", "sample", "align", "warmup"})
+    capabilities = frozenset(
+        {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
+    )
 
     def __init__(
         self,
@@ -96,6 +98,7 @@ class ModelEngine(Engine):
         target_prefixes: Sequence[str] | None = None,
         alignment: bool = False,
         long_input: inputs.LongInput = "refuse",
+        phrases: Sequence[Sequence[str]] | None = None,
         **options,
     ) -> list[Translation]:
         """Translates texts, in batches of similar length; the results are in their order.
@@ -112,10 +115,14 @@ class ModelEngine(Engine):
                 sentence ends and its parts translated one by one, or cut, both with a warning. The
                 limits on lengths hold for each part; see `Translation.joined` for `n_best`. A
                 conversation loses its oldest turns where it is cut, and is not split.
+            phrases: A list for each text of what its translation must have, each at the beginning
+                of a word, as often as it is listed; see `decoding.Constraints`. A beam of fewer
+                hypotheses than they have tokens has little to choose from.
             **options: The other fields of `DecodingOptions`.
 
         Raises:
-            InputError: An option is out of range, a text too long, or a prefix not to be written.
+            InputError: An option is out of range, a text too long, or a prefix or a phrase not to
+                be written.
         """
         sizes = {"beam_size": beam_size, "n_best": n_best}
         asked = self._options(length_penalty=length_penalty, **sizes, **options)
@@ -124,7 +131,7 @@ class ModelEngine(Engine):
         check("alignment", alignment, "True or False", bool)
         reading = self._reading(texts, asked)
         sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
-        jobs = self._jobs(sources, parts, target_prefixes, asked)
+        jobs = self._jobs(sources, parts, target_prefixes, asked, phrases)
         found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
             best_translation(hypotheses, source, self._tokenizers, asked.num_groups > 1)
@@ -267,12 +274,20 @@ class ModelEngine(Engine):
             limit = min(limit, options.resolve_max_length(limit))
         return self._read(texts), self.source_tokenizer, limit
 
-    def _jobs(self, sources, parts, prefixes, options):
+    def _jobs(self, sources, parts, prefixes, options, phrases=None):
         """The `Job` of each text's parts."""
+        if phrases is not None and any(len(places) > 1 for places in parts):
+            raise InputError("`phrases` are for texts that are not split.")
         seeds = inputs.one_for_each("seed", options.seed, len(parts))
         prefixes = self._prefixes(prefixes, len(parts), options)
+        phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
         return [
-            Job(sources[part], seeds[place], prefixes[place] if part == places[0] else ())
+            Job(
+                sources[part],
+                seeds[place],
+                prefixes[place] if part == places[0] else (),
+                phrases[place],
+            )
             for place, places in enumerate(parts)
             for part in places
         ]

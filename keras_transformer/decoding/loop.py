@@ -51,7 +51,7 @@ class Strategy(Protocol):
     beams: int
     num_groups: int
 
-    def start(self, rows, capacity: int) -> Any: ...
+    def start(self, constraints: Constraints, capacity: int) -> Any: ...
 
     def choose(self, state, logits, allowed, constraints) -> tuple[DecodingState, Any]: ...
 
@@ -67,7 +67,8 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
         constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
         capacity: Tokens that the state has room for; `DecodingState.extended` gives more.
     """
-    limits = constraints.of_groups(strategy.num_groups).max_lengths  # --> [rows]
+    constraints = constraints.of_groups(strategy.num_groups)
+    limits = constraints.max_lengths  # --> [rows]
     rows, width = ops.shape(limits)[0], strategy.beams // strategy.num_groups
     return DecodingState(
         position=ops.zeros((), "int32"),
@@ -75,7 +76,7 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
         ids=ops.full((rows, width, capacity), PAD_ID, "int32"),
         token_log_probabilities=ops.zeros((rows, width, capacity), "float32"),
         running=ops.broadcast_to(ops.expand_dims(limits > 0, 1), (rows, width)),
-        strategy_state=strategy.start(rows, capacity),
+        strategy_state=strategy.start(constraints, capacity),
         cache=cache,
     )
 

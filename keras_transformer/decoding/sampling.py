@@ -28,7 +28,7 @@ class Greedy:
     def __init__(self, length_penalty: float | KerasTensor = 0.0):
         self.length_penalty = length_penalty
 
-    def start(self, rows, capacity: int) -> tuple:
+    def start(self, constraints, capacity: int) -> tuple:
         return ()
 
     def pick(self, allowed, position):  # --> [batch, beams]

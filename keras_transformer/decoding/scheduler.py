@@ -29,6 +29,7 @@ from keras_transformer.options import DecodingOptions
 MOST_PROGRAMS = 64
 _MOST_GRAPHS = 8
 _PREFIX_MULTIPLE = 16
+_FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # that arrays of phrases have room for
 
 
 class Job(NamedTuple):
@@ -37,6 +38,7 @@ class Job(NamedTuple):
     source: list[int]  # including EOS
     seed: int = 0  # for sampling
     prefix: Sequence[int] = ()  # what its translation must begin with
+    phrases: Sequence[Sequence[int]] = ()  # what it must have
 
 
 class Scheduler:
@@ -82,7 +84,8 @@ class Scheduler:
             found = [np.asarray(each) for each in found]
             return [Hypotheses(*(each[row] for each in found)) for row in range(len(places))]
 
-        lengths = [len(job.source) for job in jobs]
+        # Those with phrases apart: the others need not wait for the slower search.
+        lengths = [(bool(job.phrases), len(job.source)) for job in jobs]
         return in_batches(lengths, batch_size, [run] * self._workers)
 
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
@@ -147,7 +150,7 @@ class Scheduler:
             bias = np.zeros(self._model.config.output_vocabulary_size, "float32")
             for each, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
                 bias[each] = max(value, NEG_INF)
-        sources, seeds, prefixes = zip(*jobs, strict=True)
+        sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
         longest = self._max_lengths[1]
         arguments = search_arguments(
             options,
@@ -156,11 +159,13 @@ class Scheduler:
             seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
             prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
             logit_bias=bias,
+            phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
         )
         # One of few capacities, since each has its program: not smaller for smaller limits.
         ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
         forced_columns = columns if self._continues_source else prefix_columns
-        capacity = result_capacity(columns, ratio, longest, forced_columns)
+        in_phrases = max(sum(map(len, each)) for each in phrases)
+        capacity = result_capacity(columns, ratio, longest, forced_columns + in_phrases)
         capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
         return arguments, min(capacity, longest)
 
@@ -209,3 +214,11 @@ class Scheduler:
             lay_out = Compiled(self._model, lambda: step_weights(self._model, one_row, kept=True))
             self._weights[one_row] = lay_out()
         return self._weights[one_row]
+
+
+def _pad_phrases(phrases, rows):
+    """Lists of phrases of each job as int32 `(rows, phrases, length)`, of few shapes."""
+    count = row_count(max(_FEWEST_PHRASES, *map(len, phrases)))
+    length = row_count(max(_SHORTEST_PHRASE, *(len(ids) for each in phrases for ids in each)))
+    padded = [(*each, *[()] * (count - len(each))) for each in phrases]
+    return pad(sum(padded, ()), rows * count, length).reshape(rows, count, length)

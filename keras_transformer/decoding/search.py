@@ -15,6 +15,7 @@ from keras_transformer.decoding.constraints import Constraints, length_limits
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
+from keras_transformer.errors import InputError
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
@@ -33,6 +34,7 @@ class SearchArguments(NamedTuple):
     seeds: Tensor | None  # int32 [batch]
     prefixes: Tensor | None  # int32 [batch, prefix]: what each translation begins with, padded
     logit_bias: Tensor | None  # float32 [vocabulary]
+    phrases: Tensor | None  # int32 [batch, phrases, length]: what each translation has, padded
     length_penalty: Tensor  # float32 [], like the next eight
     coverage_penalty: Tensor
     diversity_penalty: Tensor
@@ -54,6 +56,7 @@ def search_arguments(
     seeds: Tensor | None = None,
     prefixes: Tensor | None = None,
     logit_bias: Tensor | None = None,
+    phrases: Tensor | None = None,
 ) -> SearchArguments:
     """`SearchArguments` from options with one seed, `seeds` of each sentence by default.
 
@@ -68,9 +71,9 @@ def search_arguments(
     given["max_length"] = options.resolve_max_length(max_length)
     numbers = {
         name: (np.int32 if name in _INTEGERS else np.float32)(given[name])
-        for name in SearchArguments._fields[4:]
+        for name in SearchArguments._fields[5:]
     }
-    return SearchArguments(source_ids, seeds, prefixes, logit_bias, **numbers)
+    return SearchArguments(source_ids, seeds, prefixes, logit_bias, phrases, **numbers)
 
 
 class SearchModel(Protocol):
@@ -193,7 +196,7 @@ def search(
         beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
         max_length: Most tokens of a translation, whatever its source.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` that hold
-            tensors (seeds, prefixes, temperatures…) instead of what the options give.
+            tensors (seeds, prefixes, phrases, temperatures…) instead of what the options give.
 
     Raises:
         ValueError: The translations could be longer than the model's learned positions; or a
@@ -210,6 +213,8 @@ def search(
     longest = checked.resolve_max_length(max_length)
     columns, forced = ops.shape(source_ids)[1], _forced_ids(model, arguments)
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
+    if arguments.phrases is not None:
+        forced_columns += math.prod(ops.shape(arguments.phrases)[1:])
     capacity = result_capacity(columns, checked.max_length_ratio, longest, forced_columns)
     most = getattr(_config(model), "position_limit", None)
     if not isinstance(capacity, int) and most is not None and longest > most:
@@ -272,10 +277,14 @@ def _config(model):
 
 
 def _strategy(options, arguments):
+    has_phrases = arguments.phrases is not None
+    if has_phrases and (options.sampling or options.num_groups > 1):
+        given = f"sampling={options.sampling}, num_groups={options.num_groups}"
+        raise InputError(f"`phrases` are for a beam search in one group. Received: {given}.")
     if options.sampling:
         filters = arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p
         return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty)
-    if options.beam_size == 1:
+    if options.beam_size == 1 and not has_phrases:
         return Greedy(length_penalty=arguments.length_penalty)
     return Beam(
         options.beam_size,
@@ -293,9 +302,10 @@ def _constraints(model, options, arguments):
     lengths = _token_counts(arguments.source_ids)  # --> [batch]
     min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
     margin, prefixes = arguments.max_length_margin, _forced_ids(model, arguments)
-    if prefixes is not None:
-        # Forced tokens come on top of those that may follow, up to the absolute limit.
-        margin = margin + ops.cast(_token_counts(prefixes), "float32")  # --> [batch]
+    for forced in (prefixes, arguments.phrases):
+        if forced is not None:
+            # Forced tokens come on top of those that may follow, up to the absolute limit.
+            margin = margin + ops.cast(_token_counts(forced), "float32")  # --> [batch]
     turn_id = getattr(_config(model), "turn_id", None)
     forbidden_ids = Constraints._field_defaults["forbidden_ids"]
     return Constraints(
@@ -305,6 +315,7 @@ def _constraints(model, options, arguments):
         arguments.logit_bias,
         options.no_repeat_ngram_size,
         forbidden_ids=forbidden_ids + ((turn_id,) if turn_id else ()),
+        phrases=arguments.phrases,
     )
 
 
@@ -327,7 +338,8 @@ def _check_leaves_room(forced, max_length):
 
 
 def _token_counts(ids):  # --> [batch]
-    return ops.sum(ops.cast(masks.padding_mask(ids), "int32"), axis=1)
+    counted = ops.cast(masks.padding_mask(ids), "int32")
+    return ops.sum(counted, axis=tuple(range(1, len(ids.shape))))
 
 
 def _smaller(size, limit):

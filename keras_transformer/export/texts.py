@@ -16,8 +16,9 @@ def sample_texts(tokenizer, count: int = 200) -> list[str]:
 def text_batches(texts: Sequence[str], tokenizer, max_source_length: int) -> dict[str, list[str]]:
     """Returns the texts in named batches, with the ones that servers get wrong among them.
 
-    `all` the texts with blank and foreign ones; `too_long`, one that is cut; `many`, 224 texts of
-    one padded length, for which one program does, and of these `few` and `one`; `none`.
+    `all` the texts with blank and foreign ones, and of these `not_blank`; `too_long`, one that is
+    cut; `many`, 224 texts of one padded length, for which one program does, and of these `few` and
+    `one`; `none`.
     """
     too_long = " ".join(sample_texts(tokenizer, 24))
     while len(tokenizer.tokenize(too_long)) <= max_source_length:
@@ -30,8 +31,10 @@ def text_batches(texts: Sequence[str], tokenizer, max_source_length: int) -> dic
         by_length.setdefault(bucket(length, buckets), []).append(text)
     most = max(by_length.values(), key=len)
     many = [most[i % len(most)] for i in range(224)]
+    every = [*blank, *foreign, *texts, *blank[1:], *texts[:1]]
     return {
-        "all": [*blank, *foreign, *texts, *blank[1:], *texts[:1]],
+        "all": every,
+        "not_blank": [text for text in every if text.strip()],
         "too_long": [too_long],
         "many": many,
         "few": many[:32],

@@ -85,6 +85,10 @@ class Glossary:
                 raise InputError(f"{path}, line {number}: {rule}. Received: {row!r:.60}.")
         return cls(dict(rows))
 
+    def translations(self, text: str) -> list[str]:
+        """Translations of the terms of a text, in their order there."""
+        return [self.terms[term] for term in re.findall(self.pattern, text)]
+
     def in_training(self, numbers: bool) -> tuple[re.Pattern, re.Pattern]:
         """Patterns of the items of both sides of a pair, terms among them."""
         if numbers not in self._compiled:

@@ -33,6 +33,8 @@ from keras_transformer.training.sections import NamedFiles
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 PARTS = ("train", "validation")
+# The share of Gao et al. 2022.
+_CUT_SHARE = 0.05
 
 
 class Corpus:
@@ -205,7 +207,8 @@ class Corpus:
             shuffle=is_training,
             seed=training.seed,
             shapes=shapes,
-            copies=1 if training.r_drop is None else 2,
+            copies=1 if training.r_drop is training.simcut is None else 2,
+            cut_share=_CUT_SHARE if is_training and training.simcut is not None else 0.0,
             accumulation_steps=training.accumulation_steps if is_training else 1,
             host=host.index,
             hosts=host.count,

@@ -8,7 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.losses import RDropCrossEntropy, SmoothedCrossEntropy
+from keras_transformer.losses import (
+    RDropCrossEntropy,
+    SimCutCrossEntropy,
+    SmoothedCrossEntropy,
+)
 from keras_transformer.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training.recipe import TrainingSection
@@ -34,14 +38,18 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
     options["reduction"] = "sum" if several > 1 else "sum_over_batch_size"
     model.compile(
         optimizer=optimizer,
-        loss=(
-            SmoothedCrossEntropy(**options)
-            if training.r_drop is None
-            else RDropCrossEntropy(training.r_drop, **options)
-        ),
+        loss=_loss(training, options),
         metrics=[TokenLoss(smoothing, ignored), TokenAccuracy(ignored), Perplexity(ignored)],
         jit_compile=training.jit_compile,
     )
+
+
+def _loss(training, options):
+    if training.r_drop is not None:
+        return RDropCrossEntropy(training.r_drop, **options)
+    if training.simcut is not None:
+        return SimCutCrossEntropy(training.simcut, **options)
+    return SmoothedCrossEntropy(**options)
 
 
 # The name in checkpoints, which is older than that of the class.

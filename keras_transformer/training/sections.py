@@ -206,6 +206,12 @@ class TrainingSection:
         "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
         gt=0,
     )
+    simcut: float | None = option(
+        None,
+        "Weight of the divergence of a batch from its copy with 5% of the tokens cut (SimCut), "
+        "added to the loss; a step takes twice as long. null: none. It excludes r_drop.",
+        gt=0,
+    )
     adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
     clip_norm: float | None = option(
         None, "Norm that gradients are scaled down to; null: no limit.", gt=0
@@ -270,6 +276,13 @@ class TrainingSection:
     seed: int = option(
         1, "Seed of weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
     )
+
+    @pydantic.model_validator(mode="after")
+    def _check(self):
+        if self.r_drop is not None and self.simcut is not None:
+            rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
+            raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
+        return self
 
 
 @declared

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.data import (
     EncodedPairs,
     LabelledDataset,
@@ -109,6 +109,28 @@ def test_copies_stand_below_one_another():
             assert np.array_equal(two, np.concatenate([one, one]))
 
 
+def test_a_share_of_the_second_copys_tokens_is_cut_and_others_in_each_epoch():
+    pairs, options = random_pairs(400)[0], dict(batch_tokens=400, copies=2)
+    plain, cut = (ParallelDataset(pairs, **options, cut_share=share) for share in (0.0, 0.25))
+    found, tokens = {}, 0
+    for epoch in (0, 1):
+        found[epoch] = []
+        for whole, batch in zip(plain.batches(epoch), cut.batches(epoch), strict=True):
+            assert np.array_equal(whole[1], batch[1])
+            for one, other in zip(whole[0], batch[0], strict=True):
+                (first, second), (same, changed) = np.split(one, 2), np.split(other, 2)
+                assert np.array_equal(first, same)
+                places = second != changed
+                assert (changed[places] == UNK_ID).all() and (second[places] > EOS_ID).all()
+                tokens += (second > EOS_ID).sum()
+                found[epoch].append(places)
+    every = [place for places in found.values() for place in places]
+    assert sum(map(np.sum, every)) / tokens == pytest.approx(0.25, abs=0.02)
+    assert not all(map(np.array_equal, found[0], found[1]))
+    rest = zip(cut.batches(1, start=2), list(cut.batches(1))[2:], strict=True)
+    assert all(np.array_equal(a[0], b[0]) for (a, _), (b, _) in rest)
+
+
 def test_accumulated_batches_weigh_by_the_tokens_of_their_step():
     dataset = ParallelDataset(random_pairs(20)[0], batch_tokens=20, accumulation_steps=3)
     batches = list(dataset.batches(0))
@@ -205,11 +227,11 @@ def test_most_positions_of_multi30k_are_real_tokens():
     assert (time.perf_counter() - begin) / steps < 0.3 / 20
 
 
-@pytest.mark.parametrize("copies", [1, 2])
-def test_the_rows_of_all_hosts_together_are_the_batch(copies):
+@pytest.mark.parametrize(("copies", "cut_share"), [(1, 0.0), (2, 0.0), (2, 0.4)])
+def test_the_rows_of_all_hosts_together_are_the_batch(copies, cut_share):
     rows = [[5 + row] * (1 + row % 3) for row in range(9)]
     pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
-    options = dict(shapes=[(3, 2), (5, 4)], copies=copies)
+    options = dict(shapes=[(3, 2), (5, 4)], copies=copies, cut_share=cut_share)
     hosts = [ParallelDataset(pairs, **options, host=i, hosts=2, shards=4) for i in range(2)]
     whole = ParallelDataset(pairs, **options).batches(epoch=1)
     for batch, *parts in zip(whole, *(host.batches(epoch=1) for host in hosts), strict=True):

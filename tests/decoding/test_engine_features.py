@@ -132,6 +132,43 @@ def test_each_translation_begins_with_its_own_prefix(engine):
         engine.translate(["5"], target_prefixes=["5 5 5"], max_length=3)
 
 
+@pytest.mark.tensorflow
+def test_each_translation_has_its_phrases(engine):
+    phrases = [["9 9"], [], ["4 16", "16 5"], ["7", "7"], []]
+    plain = engine.translate(TEXTS, **BEAM)
+    found = engine.translate(TEXTS, phrases=phrases, **BEAM)
+    assert [found[place] == plain[place] for place in (1, 4)] == [True] * 2
+    for required, best in zip(phrases, found, strict=True):
+        for each in (best, *best.alternatives):
+            words = each.text.split()
+            for phrase in set(required):
+                first, *rest = phrase.split()
+                starts = [i for i, word in enumerate(words) if word == first]
+                times = sum(words[i + 1 : i + 1 + len(rest)] == rest for i in starts)
+                assert times >= required.count(phrase)
+    # What there is no room for: as much as possible, without an end.
+    (cut,) = engine.translate(["5"], phrases=[["7 8 9 10"]], max_length=3, beam_size=2)
+    assert cut.ids == (7, 8, 9)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(phrases=[[]]), "1 lists and 5 texts"),
+        (dict(phrases=["5"] * 5), "`phrases` must be a list of strings"),
+        (dict(phrases=[["5"]] * 5, sampling=True), "beam search in one group.*sampling=True"),
+        (dict(phrases=[["5"]] * 5, num_groups=2), "beam search in one group.*num_groups=2"),
+        (dict(phrases=[["5"]] * 4, texts=[*TEXTS[:3], "5. " * 9], long_input="split"), "not split"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:1 of 4 texts")
+def test_phrases_that_cannot_be_searched_for_are_refused(engine, options, message):
+    texts = options.get("texts", TEXTS)
+    with pytest.raises(InputError, match=message):
+        engine.translate(**{"texts": texts, "beam_size": 2, **options})
+
+
 def test_a_sample_depends_on_its_text_and_seed_alone(engine):
     options = dict(sampling=True, n_best=3, temperature=1.3, top_p=0.95)
     seeds = [3, 1, 4, 1, 5]

@@ -51,6 +51,23 @@ def test_prefixes_go_with_their_sentences_in_a_multiple_of_16_columns():
     assert batch()[0].prefixes is None
 
 
+def test_phrases_go_with_their_sentences_in_arrays_of_few_shapes():
+    jobs = [
+        JOBS[0],
+        JOBS[1]._replace(phrases=((5, 6), (7,))),
+        JOBS[2]._replace(phrases=((5,) * 9,)),
+    ]
+    phrases = batch(jobs)[0].phrases
+    assert phrases.shape == (4, 4, 16) and phrases[1, 0, :2].tolist() == [5, 6]
+    assert np.count_nonzero(phrases, axis=2).tolist() == [
+        [0] * 4,
+        [2, 1, 0, 0],
+        [9, 0, 0, 0],
+        [0] * 4,
+    ]
+    assert batch()[0].phrases is None
+
+
 def test_a_bias_and_banned_ids_become_one_row_over_the_vocabulary():
     logit_bias = ((5, 1.5), (6, 2.0), (7, float("-inf")))
     bias = batch(banned_ids=(4, 6), logit_bias=logit_bias)[0].logit_bias
@@ -93,16 +110,16 @@ def small_capacities():
         yield
 
 
-def jobs_of(source):
-    return [Job(row[row != 0].tolist(), seed) for seed, row in enumerate(source)]
+def jobs_of(source, phrases=()):
+    jobs = [Job(row[row != 0].tolist(), seed) for seed, row in enumerate(source)]
+    return [job._replace(phrases=phrases if job.seed % 3 else ()) for job in jobs]
 
 
-def search_in_batches(model, source, options, rows):
+def search_in_batches(model, source, options, rows, phrases=()):
     """The hypotheses of all sentences."""
     scheduler = Scheduler(model, (16, LONGEST), **IN_GRAPHS)
-    return Hypotheses(
-        *map(np.stack, zip(*scheduler.search(jobs_of(source), options, rows), strict=True))
-    )
+    found = scheduler.search(jobs_of(source, phrases), options, rows)
+    return Hypotheses(*map(np.stack, zip(*found, strict=True)))
 
 
 # All that a state may hold grows between two of these loops.
@@ -112,16 +129,17 @@ OPTIONS = {
         beam_size=4, num_groups=2, n_best=4, coverage_penalty=0.3, no_repeat_ngram_size=2
     ),
     "sampling": dict(sampling=True, n_best=2, top_k=5),
+    "phrases": dict(beam_size=4, n_best=2, coverage_penalty=0.3),
 }
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
     model, source = varied("pre_norm"), varied_sources(13)
-    options = DecodingOptions(**OPTIONS[name])
-    found = search_in_batches(model, source, options, rows=5)
+    options, phrases = DecodingOptions(**OPTIONS[name]), ((5, 9), (9, 4, 4)) * (name == "phrases")
+    found = search_in_batches(model, source, options, 5, phrases)
     monkeypatch.setattr(SEARCH, "FIRST_CAPACITY", LONGEST)
-    whole = search_in_batches(model, source, options, rows=13)
+    whole = search_in_batches(model, source, options, 13, phrases)
     check_equal(found, as_lists(whole), 1e-5)
     lengths = (np.asarray(whole.ids)[:, 0] != 0).sum(axis=1)
     # Some end in the first loop, some in the last: this says something.

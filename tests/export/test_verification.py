@@ -246,6 +246,7 @@ def test_batches_hold_what_servers_get_wrong(tokenizer, texts):
     together = batches["all"]
     assert set(texts) <= set(together) and len(together) > 200
     assert "" in together and "\u3000\u00a0" in together
+    assert batches["not_blank"] == [text for text in together if text.strip()]
     assert any("\U0001f600" in text for text in together)
     (too_long,) = batches["too_long"]
     assert len(tokenizer.tokenize(too_long)) > 61

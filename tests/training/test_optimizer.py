@@ -8,6 +8,7 @@ from reference import perplexity, smoothed_loss
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.config import ClassifierConfig
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
+from keras_transformer.errors import InputError
 from keras_transformer.models import Classifier
 from keras_transformer.training import compile_model
 from keras_transformer.training.callbacks import AveragedValidation
@@ -46,6 +47,20 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):
     (rate, expected), (accumulated_rate, accumulated) = found
     assert accumulated_rate == rate
     np.testing.assert_allclose(accumulated, expected, atol=1e-4)
+
+
+@pytest.mark.tensorflow
+def test_simcut_trains_and_excludes_r_drop(rng):
+    rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(30, intermediate_dim=24, dropout=0.0, **sizes))
+    compile_model(model, TrainingSection(simcut=3.0, warmup_steps=10, jit_compile=False))
+    dataset = ParallelDataset(pairs, shapes=[(6, 10)], copies=2, cut_share=0.05)
+    losses = model.fit(dataset.to_tf_dataset(), epochs=20, shuffle=False, verbose=0).history
+    assert losses["loss"][-1] < losses["loss"][0] - 1
+    with pytest.raises(InputError, match="`training.simcut` excludes `training.r_drop`"):
+        TrainingSection(simcut=3.0, r_drop=5.0)
 
 
 @pytest.mark.tensorflow

@@ -23,6 +23,11 @@ def test_both_models_and_all_signatures_were_verified(report):
         assert list(found[loader]) == names
         assert list(found[f"ids {loader}"]) == ["serving_ids"]
         assert found[loader]["serving_default"]["texts"] > 200
+    # The ids of the texts, by which the live model scores them.
+    (cut, every, none), ids = (
+        found["session"][name]["batch_sizes"] for name in ("serving_default", "serving_ids")
+    )
+    assert ids == [cut, every - 5, none]  # without the blank ones, of which some have ids
     for name in names:
         both = [found[loader][name] for loader in ("session", "module")]
         sizes = {size for each in both for size in each["batch_sizes"]}

@@ -1,0 +1,139 @@
+"""Searches that must write given phrases, against plain ones that look at whole sequences."""
+
+import keras
+import numpy as np
+import pytest
+from decoding_oracles import (
+    HistoryModel,
+    as_lists,
+    check_equal,
+    check_found,
+    many_seeds,
+    search_program,
+    varied_sources,
+    varied_transformer,
+)
+from naive_search import EOS, Rules, exhaustive_search, naive_beam, open_phrases
+
+from keras_transformer.decoding import Beam, search
+
+SENTENCES, PHRASES, LENGTH = 5, 3, 3
+
+
+def random_phrases(rng, vocabulary):
+    """None to three phrases of few words for each sentence: they repeat, overlap and nest."""
+    return tuple(
+        tuple(
+            tuple(rng.integers(EOS + 1, vocabulary, size=rng.integers(1, LENGTH + 1)).tolist())
+            for _ in range(rng.integers(0, PHRASES + 1))
+        )
+        for _ in range(SENTENCES)
+    )
+
+
+def program(graph, beam_size, vocabulary, capacity, n_best=3, with_phrases=True, **rules):
+    model = HistoryModel.random(np.random.default_rng(0), SENTENCES, vocabulary)
+    shape = (PHRASES, LENGTH) if with_phrases else None
+    strategy = lambda: Beam(beam_size, n_best=n_best)  # noqa: E731
+    return search_program(graph, model, strategy, capacity, phrases=shape, **rules)
+
+
+def test_a_beam_as_wide_as_the_tree_finds_the_best_with_all_phrases(graph):
+    # Two words: the last of six steps has 2^5 hypotheses of 3 extensions each.
+    vocabulary, longest, met = 5, 6, []
+    run = program(graph, 3 * 2**5, vocabulary, longest, n_best=13)
+
+    @many_seeds
+    def check(seed):
+        rng = np.random.default_rng(seed)
+        model = HistoryModel.random(rng, SENTENCES, vocabulary)
+        limits = rng.integers(0, longest + 1, size=SENTENCES).tolist()
+        rules = Rules(phrases=random_phrases(rng, vocabulary))
+        expected = exhaustive_search(model, limits, 0.6, 13, rules)
+        check_found(run(model, limits, rules)[0], expected, model)
+        for found, phrases in zip(expected, rules.phrases, strict=True):
+            met.append((len(phrases), EOS in found[0].ids))
+
+    check()
+    # Both those that fit the limit and those that do not.
+    assert {(count, ended) for count in range(1, 4) for ended in (False, True)} <= set(met)
+
+
+def random_case(seed, vocabulary, longest):
+    rng = np.random.default_rng(seed)
+    model = HistoryModel.random(rng, SENTENCES, vocabulary, end=rng.choice([0.0, 2.0]))
+    limits = rng.integers(0, longest + 1, size=SENTENCES).tolist()
+    prefixes = [tuple(rng.integers(3, 7, size=rng.integers(0, 3)).tolist()) for _ in limits]
+    bias = tuple((0.7 * rng.normal(size=vocabulary)).tolist())
+    min_lengths = rng.integers(0, longest, size=SENTENCES).tolist()
+    phrases = random_phrases(rng, vocabulary)
+    return model, limits, Rules(min_lengths, prefixes, bias, 4, phrases)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_narrow_beam_shares_its_places_among_the_banks(graph, beam_size):
+    vocabulary, longest = 17, 13
+    run = program(graph, beam_size, vocabulary, longest, 1, ngram_size=4)
+
+    @many_seeds
+    def check(seed):
+        model, limits, rules = random_case(seed, vocabulary, longest)
+        expected = naive_beam(model, limits, beam_size, 0.6, 1, rules)
+        check_found(run(model, limits, rules)[0], expected, model)
+
+    check()
+
+
+def test_every_phrase_is_in_each_hypothesis_with_room_for_it(compiled):
+    vocabulary, longest = 17, 13
+    run = program(compiled, 4, vocabulary, longest)
+
+    @many_seeds
+    def check(seed):
+        model, _, rules = random_case(seed, vocabulary, longest)
+        rules, prefixes = Rules(phrases=rules.phrases, prefixes=rules.prefixes), rules.prefixes
+        # As many tokens as are forced: an end need not be among them.
+        limits = [
+            min(len(prefix) + sum(map(len, phrases)) + seed % 3, longest)
+            for prefix, phrases in zip(prefixes, rules.phrases, strict=True)
+        ]
+        found = as_lists(run(model, limits, rules)[0])
+        for hypotheses, phrases in zip(found, rules.phrases, strict=True):
+            for each in hypotheses:
+                assert each.score < -1e29 or not open_phrases(each.ids, phrases), (each, phrases)
+
+    check()
+
+
+@pytest.mark.tensorflow
+def test_in_bfloat16_batch_mates_change_no_search_for_phrases():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model, source = varied_transformer("pre_norm"), varied_sources()
+    phrases = np.random.default_rng(0).integers(3, 17, size=(len(source), 2, 2)).astype("int32")
+    others, other_phrases = varied_sources(seed=1)[::-1].copy(), phrases[::-1].copy()
+    others[3:8], other_phrases[3:8] = source[3:8], phrases[3:8]
+    together, mixed = (
+        as_lists(search(model, ids, 4, max_length=23, phrases=each))
+        for ids, each in ((source, phrases), (others, other_phrases))
+    )
+    check_equal(mixed[3:8], together[3:8], 1e-6)
+    for (found,), required in zip(together, phrases.tolist(), strict=True):
+        assert not open_phrases(found.ids, tuple(map(tuple, required)))
+
+
+def test_a_sentence_without_phrases_is_searched_as_ever(graph):
+    vocabulary, longest = 17, 13
+    mixed = program(graph, 4, vocabulary, longest)
+    plain = program(graph, 4, vocabulary, longest, with_phrases=False)
+
+    @many_seeds
+    def check(seed):
+        model, limits, rules = random_case(seed, vocabulary, longest)
+        rules = rules._replace(ngram_size=0, phrases=(*rules.phrases[:2], (), (), ()))
+        with_mates, _ = mixed(model, limits, rules)
+        alone, _ = plain(model, limits, rules._replace(phrases=()))
+        for ours, expected in zip(with_mates, alone, strict=True):
+            np.testing.assert_array_equal(np.asarray(ours)[2:], np.asarray(expected)[2:])
+
+    check()
