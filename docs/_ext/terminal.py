@@ -127,7 +127,7 @@ def train() -> None:
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        assert cli.run(TRAINING.split()[1:]) == 0
+        assert cli.run([*TRAINING.split()[1:], "--overwrite"]) == 0
     SAID.write_text(said.getvalue(), encoding="utf-8")
 
 
