@@ -17,6 +17,7 @@ PEERS = [*CTRANSLATE2, "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
 # Ray Serve's proxy and metrics, Ray Data's blocks.
 SERVE = [
     "ray[data,serve]>=2.60.0,<2.61",
+    "aiohttp>=3.14.5,<4",  # the load test's requests
     "starlette>=1.10.0,<2",
     "uvloop>=0.23.0,<0.24",
     # The parser of requests; pydantic names the exact version of the first.
