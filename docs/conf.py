@@ -46,3 +46,12 @@ napoleon_custom_sections = [("Call arguments", "params_style")]
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_inherit_docstrings = False  # Keras' words about `call` say nothing of a layer of ours.
 python_maximum_signature_line_length = 90
+
+
+def setup(app):
+    """Leaves out the fields of named tuples, which their docstrings explain."""
+
+    def is_field(app, what, name, value, skip, options):
+        return skip or str(value.__doc__).startswith("Alias for field number")
+
+    app.connect("autodoc-skip-member", is_field)
