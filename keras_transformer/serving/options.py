@@ -86,7 +86,9 @@ class ServerOptions(_Options):
     max_ongoing: int = _count(
         256, "most requests that a replica holds at once; more wait in Ray's proxy"
     )
-    max_queue: int = _count(1000, "most requests that wait there; more are rejected with 503")
+    # Ray's proxy asks replicas again and again for each request that waits: a thousand of them take
+    # the processor from the model.
+    max_queue: int = _count(32, "most requests that wait there; more are rejected with 503")
     max_body_bytes: int = _count(
         1 << 20, "longest request in bytes; a longer one is rejected with 413"
     )
