@@ -59,7 +59,7 @@ def largest_of_rows(
     """
     rows, length = values.shape[1:]
     count = min(count, rows * length)
-    size = _block_size(length)
+    size = block_size(length)
     blocks = -(-length // size)
     if rows * blocks <= count:
         flat = ops.reshape(values + ops.expand_dims(offsets, 2), (-1, rows * length))
@@ -80,7 +80,7 @@ def largest_of_rows(
     return sums, block // blocks, (block % blocks) * size + place % size
 
 
-def _block_size(length):
+def block_size(length):
     """A divisor of `length` near 100 if there is one, else 128."""
     divisors = [size for size in range(64, 161) if length % size == 0]
     return min(divisors, key=lambda size: abs(size - 100)) if divisors else min(128, length)

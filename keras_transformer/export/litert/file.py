@@ -113,6 +113,9 @@ def _append(whole, model, stored):
             tensor.buffer = stored.add(model.buffers[tensor.buffer].data)
             if number or place not in kept:
                 tensor.name = None  # Only for people, and a tenth of a small file.
+                # `TOPK_V2` of a size that is unknown here makes all behind it dynamic, although the
+                # inputs' sizes decide it: planned anew and copied twice at each turn of a `WHILE`.
+                tensor.shapeSignature = None
             if tensor.quantization is not None and tensor.quantization.scale is None:
                 tensor.quantization = None
         for operator in graph.operators:

@@ -32,6 +32,7 @@ from keras_transformer.export.litert.model import (
     within_window,
 )
 from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
+from keras_transformer.selection import block_size
 
 _BLOCK = 8
 
@@ -72,9 +73,10 @@ class LiteRTSearch:
         """The outer loop: blocks of steps, each behind a longer past."""
         config = self.model.config
         empty, hidden, zero = self._empty(strategy.limits)
-        # The past begins with a block that nothing sees: XNNPACK takes no tensor of size 0.
-        past = [(each, each) for each in empty]
-        state = (tf.zeros((), tf.int32), strategy.begin(zero), past, hidden)
+        # The past begins with a step that nothing sees: XNNPACK takes no tensor of size 0.
+        beams = self.options.beam_size
+        past = [(each[:, :, :beams], each[:, :, :beams]) for each in empty]
+        state = (tf.zeros((), tf.int32), strategy.begin(zero), past, hidden[:, :, :beams])
 
         def unfinished(position, chosen, *_):
             return tf.reduce_any(chosen["running"]) & (position < self.options.max_length)
@@ -133,10 +135,10 @@ class LiteRTSearch:
         # Has the batch's size: the least of anything here is HIDDEN.
         own = tf.maximum(tf.minimum(new_bias[:, :, :beams], HIDDEN), own)
         new_bias = write(new_bias, own, (0, 0, slot))
-        # The steps that the entries are of; the past begins with a block of nothing.
+        # The steps that the entries are of; the past begins with a step of nothing.
         steps = (
             position - place + tf.range(_BLOCK * beams) // beams,
-            tf.range(tf.shape(past_bias)[2]) // beams - _BLOCK,
+            tf.range(tf.shape(past_bias)[2]) // beams - 1,
         )
         now = tf.reshape(position, (1,))
         bias = [
@@ -284,15 +286,24 @@ class LiteRTBeam:
 
     def _extensions(self, logits, others, totals):
         """Tokens, parents and totals of the `2 · beams` best extensions, best first."""
-        beams, count = self.options.beam_size, 2 * self.options.beam_size
-        of_each = min(count, logits.shape[1])  # A small vocabulary has fewer.
-        values, tokens = tf.math.top_k(logits, of_each)  # --> [batch * beams, of_each]
-        log_sums = _log_sum(logits, others, values[:, :1])
-        offsets = totals - tf.reshape(log_sums, (-1, beams))
-        values = tf.reshape(values, (-1, beams, of_each)) + tf.expand_dims(offsets, 2)
-        values, places = tf.math.top_k(tf.reshape(values, (-1, beams * of_each)), count)
-        tokens = _pick(tf.reshape(tokens, (-1, beams * of_each)), places)
-        return tokens, places // of_each, tf.maximum(values, NEG_INF)
+        beams = self.options.beam_size
+        # `TOPK_V2` is slow on long rows: it gets only the blocks with the largest maxima.
+        blocks = _blocks(logits, beams)  # --> [batch, beams * number, size]
+        size, number = blocks.shape[2], blocks.shape[1] // beams
+        maxima = tf.reduce_max(blocks, axis=2)
+        largest = tf.reduce_max(tf.reshape(maxima, (-1, number)), axis=1, keepdims=True)
+        offsets = totals - tf.reshape(_log_sum(logits, others, largest), (-1, beams))
+        maxima = tf.reshape(maxima, (-1, beams, number)) + tf.expand_dims(offsets, 2)
+        maxima = tf.reshape(maxima, (-1, beams * number))
+        _, chosen = tf.math.top_k(maxima, min(2, number) * beams)
+        # In their order, so that of equal values the first is found first.
+        chosen = -tf.math.top_k(-chosen, chosen.shape[1])[0]
+        values = _pick(blocks, chosen) + tf.expand_dims(_pick(offsets, chosen // number), 2)
+        values = tf.reshape(values, (-1, chosen.shape[1] * size))
+        values, places = tf.math.top_k(values, 2 * beams)  # --> [batch, 2 * beams]
+        chosen = _pick(chosen, places // size)
+        tokens = chosen % number * size + places % size
+        return tokens, chosen // number, tf.maximum(values, NEG_INF)
 
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
@@ -312,6 +323,17 @@ class LiteRTBeam:
             "score": tf.where(exists, scores, -np.inf),
             "log_probability": tf.where(exists, totals, 0.0),
         }
+
+
+def _blocks(logits, rows):
+    """Logits cut into blocks, those of each sentence's `rows` one after the other."""
+    length = logits.shape[1]
+    size = block_size(length)
+    padding = -length % size
+    if padding:
+        # Lower than any logit with any total: never chosen.
+        logits = tf.pad(logits, ((0, 0), (0, padding)), constant_values=-3e38)
+    return tf.reshape(logits, (-1, rows * (length + padding) // size, size))
 
 
 def _pick(values, places):

@@ -51,6 +51,28 @@ def test_a_function_with_variables_is_not_converted():
         convert([("f", function)])
 
 
+def test_only_inputs_and_outputs_have_unknown_sizes():
+    import tensorflow as tf
+    from ai_edge_litert import schema_py_generated as schema
+
+    def largest(values):
+        found, places = tf.math.top_k(values * 2.0, 2)
+        return {"found": found + 1.0, "places": places}
+
+    spec = tf.TensorSpec((None, 5), tf.float32, name="values")
+    content = join(convert([("largest", traced(largest, spec))]))
+    graph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
+    tensors = [graph.Tensors(place) for place in range(graph.TensorsLength())]
+    unknown = {i for i, each in enumerate(tensors) if each.ShapeSignatureLength()}
+    sides = graph.InputsAsNumpy().tolist() + graph.OutputsAsNumpy().tolist()
+    assert unknown == {*sides}
+    for rows in (2, 3):
+        values = np.arange(5.0 * rows, dtype="float32").reshape(rows, 5)
+        result = run(content, "largest", values=values)
+        np.testing.assert_array_equal(result["places"], [[4, 3]] * rows)
+        np.testing.assert_array_equal(result["found"], 2 * values[:, [4, 3]] + 1)
+
+
 @pytest.fixture(scope="module")
 def content(litert_parts):
     return join(litert_parts, "int8")

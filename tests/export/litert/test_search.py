@@ -70,6 +70,7 @@ def test_greedy_equals_a_search_that_scores_every_prefix_anew(rng):
         (3, 0.0, 1, VOCABULARY),
         (4, 2.0, 3, VOCABULARY),
         pytest.param(4, 0.6, 2, 7, id="fewer-tokens-than-twice-the-beams"),
+        pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding"),
     ],
 )
 def test_beam_equals_a_search_that_scores_every_prefix_anew(
