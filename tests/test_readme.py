@@ -131,7 +131,7 @@ def commands(text):
             # What may be left out stands in brackets.
             shell = shlex.shlex(re.sub(r"[][]", "", rest), posix=True, punctuation_chars="<>|&;")
             shell.whitespace_split = True
-            words = itertools.takewhile(lambda word: not word.startswith(("<", ">", "|", "&", ";")), shell)
+            words = itertools.takewhile(lambda word: not re.match("[<>|&;]", word), shell)
             yield program.split()[-1], tuple(words)
 
 
