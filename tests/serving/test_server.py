@@ -63,8 +63,8 @@ def test_every_signature_of_the_export_is_served(server):
         ("<b>ab</b> cd &amp;", {"markup": "html"}, "<b>AB</b> CD &amp;"),
         ("ab {x}", {"markup": "placeholders"}, "AB {x}"),
         ("ab cd", {"tag": "2fr"}, "<2FR> AB CD"),
-        ("ab cd", {"glossary": {"ab": "gh"}}, "gh CD"),
-        ("ab <i>cd</i>", {"glossary": {"cd": "gh"}, "markup": "html"}, "AB <i>gh</i>"),
+        ("ab cd", {"glossary": {"ab": "gh"}}, "GH CD"),
+        ("ab <i>cd</i>", {"glossary": {"cd": "gh"}, "markup": "html"}, "AB <i>GH</i>"),
     ],
 )
 def test_markup_tag_and_glossary_are_fields_of_a_request(server, text, fields, translation):
