@@ -104,16 +104,11 @@ class _Writer:
             self.add(" ")
         is_end = literal.startswith("</")
         if is_end and name in [each for each, _, _ in self.open]:
-            while True:
-                found, mark, outside = self.open.pop()
-                if found == name:
-                    mark.end, mark.stop, mark.space_after = literal, self.count, space_after
-                    self.marks = outside
-                    return
-                # An open tag without an end is a mark by itself, its children its siblings.
-                mark.stop = mark.start
-                outside += mark.children
-                mark.children, self.marks = [], outside
+            while self.open[-1][0] != name:
+                self._leave_open()
+            _, mark, self.marks = self.open.pop()
+            mark.end, mark.stop, mark.space_after = literal, self.count, space_after
+            return
         mark = self._mark(literal)
         mark.stop, mark.space_after = self.count, space_after
         is_whole = literal[1] in "!?" or literal.endswith("/>") or name in (*_EMPTY, *_OPAQUE_NAMES)
@@ -126,13 +121,17 @@ class _Writer:
         self.marks.append(_Mark(literal, self.count, has_space))
         return self.marks[-1]
 
+    def _leave_open(self):
+        """Makes the last open tag, without an end, a mark by itself, its children its siblings."""
+        _, mark, outside = self.open.pop()
+        mark.stop = mark.start
+        outside += mark.children
+        mark.children, self.marks = [], outside
+
     def close(self):
-        """Ends what is open: marks by themselves."""
+        """Leaves open what has no end."""
         while self.open:
-            _, mark, outside = self.open.pop()
-            mark.stop = mark.start
-            outside += mark.children
-            mark.children, self.marks = [], outside
+            self._leave_open()
 
 
 def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protected:

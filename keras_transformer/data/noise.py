@@ -70,17 +70,15 @@ def _with_typos(text: str, rng: np.random.Generator) -> str:
     return " ".join(words)
 
 
-def _changed(text: str, change: Callable, rng: np.random.Generator) -> str:
-    parts = _SYMBOL.split(text)
-    return "".join(part if place % 2 else change(part, rng) for place, part in enumerate(parts))
-
-
 def _change(change: Callable[[str, np.random.Generator], str], is_on_both: bool) -> PairChange:
-    def changed(source, target, rng):
-        source = _changed(source, change, rng)
-        return source, _changed(target, change, rng) if is_on_both else target
+    def of_text(text, rng):
+        parts = _SYMBOL.split(text)
+        return "".join(part if place % 2 else change(part, rng) for place, part in enumerate(parts))
 
-    return changed
+    def of_pair(source, target, rng):
+        return of_text(source, rng), of_text(target, rng) if is_on_both else target
+
+    return of_pair
 
 
 _CHANGES: dict[str, PairChange] = {
