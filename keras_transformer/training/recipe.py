@@ -213,7 +213,7 @@ class Recipe:
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """Arguments of the model's engine: limits of lengths, and how turns are joined."""
+        """Arguments of the model's engine, limits of lengths and how turns are joined."""
         names = "max_source_length", "max_target_length"
         limits = {name: getattr(self.decoding, name) for name in names}
         return limits if self.turns is None else {**limits, "turns": self.turns}
