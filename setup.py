@@ -19,6 +19,7 @@ SERVE = [
     "ray[data,serve]>=2.60.0,<2.61",
     "aiohttp>=3.14.5,<4",  # the load test's requests
     "starlette>=1.10.0,<2",
+    "psutil>=7.2.0,<8",  # the processes that a failed start of Ray leaves
     "uvloop>=0.23.0,<0.24",
     # The parser of requests; pydantic names the exact version of the first.
     "pydantic_core>=2.50.4,<3",

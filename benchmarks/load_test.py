@@ -8,7 +8,7 @@ slow server cannot hide by slowing the clients down.
     python -m benchmarks.load_test --url http://127.0.0.1:8501/v1/models/NAME --text FILE \\
         --clients 32 --seconds 20
     python -m benchmarks.load_test --url ... --text FILE --rate 400 --seconds 600 \\
-        --memory-of PID
+        --memory-of 4321
 """
 
 import argparse

@@ -42,6 +42,7 @@ myst_heading_anchors = 3
 # Docstrings are Google's, with `code` between single backticks.
 default_role = "literal"
 napoleon_use_ivar = True  # `Attributes` of a docstring, beside the members themselves
+napoleon_use_rtype = False  # Our `Returns` may have a colon in its sentence.
 napoleon_custom_sections = [("Call arguments", "params_style")]
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_inherit_docstrings = False  # Keras' words about `call` say nothing of a layer of ours.

@@ -6,7 +6,6 @@ Whatever the model writes, every tag and placeholder of the source is in the res
 """
 
 import dataclasses
-import functools
 import html
 import re
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from keras_transformer.text.placeholders import (
     ITEM,
     ITEM_OR_NUMBER,
     TAG,
-    Glossary,
     Placeholders,
     symbol,
 )
@@ -106,16 +104,11 @@ class _Writer:
             self.add(" ")
         is_end = literal.startswith("</")
         if is_end and name in [each for each, _, _ in self.open]:
-            while True:
-                found, mark, outside = self.open.pop()
-                if found == name:
-                    mark.end, mark.stop, mark.space_after = literal, self.count, space_after
-                    self.marks = outside
-                    return
-                # An open tag without an end is a mark by itself, its children its siblings.
-                mark.stop = mark.start
-                outside += mark.children
-                mark.children, self.marks = [], outside
+            while self.open[-1][0] != name:
+                self._leave_open()
+            _, mark, self.marks = self.open.pop()
+            mark.end, mark.stop, mark.space_after = literal, self.count, space_after
+            return
         mark = self._mark(literal)
         mark.stop, mark.space_after = self.count, space_after
         is_whole = literal[1] in "!?" or literal.endswith("/>") or name in (*_EMPTY, *_OPAQUE_NAMES)
@@ -128,28 +121,20 @@ class _Writer:
         self.marks.append(_Mark(literal, self.count, has_space))
         return self.marks[-1]
 
+    def _leave_open(self):
+        """Makes the last open tag, without an end, a mark by itself, its children its siblings."""
+        _, mark, outside = self.open.pop()
+        mark.stop = mark.start
+        outside += mark.children
+        mark.children, self.marks = [], outside
+
     def close(self):
-        """Ends what is open: marks by themselves."""
+        """Leaves open what has no end."""
         while self.open:
-            _, mark, outside = self.open.pop()
-            mark.stop = mark.start
-            outside += mark.children
-            mark.children, self.marks = [], outside
+            self._leave_open()
 
 
-@functools.lru_cache(maxsize=8)
-def _pattern(markup, numbers, glossary):
-    parts = [] if markup is None else [_PATTERNS[markup, numbers].pattern]
-    parts += [] if glossary is None else [f"(?P<term>{glossary.pattern})"]
-    return re.compile("|".join(parts))
-
-
-def protect(
-    source: str,
-    markup: Markup | None,
-    placeholders: Placeholders,
-    glossary: Glossary | None = None,
-) -> Protected:
+def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protected:
     """Takes markup out of a source.
 
     Args:
@@ -157,7 +142,6 @@ def protect(
         markup: `"placeholders"`: URLs, e-mail addresses and fields; `"html"`: tags as well.
         placeholders: Placeholders of the vocabulary. Further items are left out of the text, and
             stand in the translation where the words around them are.
-        glossary: Terms, which become placeholders as long as there are some.
     """
     is_html, place, writer = markup == "html", 0, _Writer(placeholders.size)
 
@@ -165,43 +149,39 @@ def protect(
         text = html.unescape(text) if is_html else text
         writer.add(_OWN_NAME.sub("<ph ", text))
 
-    for match in _pattern(markup, placeholders.numbers, glossary).finditer(source):
+    for match in _PATTERNS[markup, placeholders.numbers].finditer(source):
         add(source[place : match.start()])
-        place, found = match.end(), match.groupdict()
-        has_space = source[place : place + 1].isspace()
-        if found.get("item"):
-            writer.item(match[0], has_space)
-        elif not found.get("term"):
-            writer.tag(match[0], has_space)
-        elif len(writer.literals) < placeholders.size:
-            term = glossary.terms[match[0]]
-            writer.item(html.escape(term, quote=False) if is_html else term, has_space)
-        else:
-            add(match[0])
+        place = match.end()
+        write = writer.item if match["item"] else writer.tag
+        write(match[0], source[place : place + 1].isspace())
     add(source[place:])
     writer.close()
     return Protected(writer.text, writer.marks, writer.literals, is_html)
 
 
-def restore(translation: Translation, protected: Protected, skipped: int = 0) -> Translation:
+def restore(
+    translation: Translation, protected: Protected, read: Sequence[int] | None = None
+) -> Translation:
     """Puts the markup of its source into a translation, and into its alternatives.
 
     Args:
         translation: Translation of `protected.text`; without an alignment words are taken to be in
             the order of the source.
         protected: The source.
-        skipped: Characters that were put in front of the text.
+        read: Places in `protected.text` of the characters that the model has read, -1 for those
+            of others, spaces not counted; by default it has read the text alone.
     """
-    others = tuple(restore(each, protected, skipped) for each in translation.alternatives)
-    text = _Restorer(translation, protected, skipped).text()
+    others = tuple(restore(each, protected, read) for each in translation.alternatives)
+    text = _Restorer(translation, protected, read).text()
     return dataclasses.replace(translation, text=text, alternatives=others)
 
 
 class _Restorer:
-    def __init__(self, translation, protected, skipped):
+    def __init__(self, translation, protected, read):
         self._protected = protected
         size = len("".join(protected.text.split()))
-        weights, target, self._middles = _attention(translation, size, skipped)
+        places = np.arange(size) if read is None else np.asarray(read, int)
+        weights, target, self._middles = _attention(translation, places)
         self._units: list[_Unit] = []
         self._placed: set[int] = set()
         items = {each.number: each for each in _every(protected.marks) if each.number}
@@ -311,11 +291,11 @@ def _every(marks):
         yield from _every(mark.children)
 
 
-def _attention(translation: Translation, size: int, skipped: int) -> tuple[Any, Any, Any]:
+def _attention(translation: Translation, places: np.ndarray) -> tuple[Any, Any, Any]:
     """Attention `(target tokens, source tokens)`, and where their middles are.
 
-    Those of the target as shares of its characters, those of the source in characters of the text
-    of `size`, spaces not counted.
+    Those of the target as shares of its characters, those of the source in characters of the text,
+    whose `places` are those of the characters that the model has read.
     """
     parts = translation.parts or (translation,)
     has_alignment = all(each.alignment is not None for each in parts)
@@ -324,6 +304,7 @@ def _attention(translation: Translation, size: int, skipped: int) -> tuple[Any, 
     target, source = _middles(sum(tokens, [])), _middles(sum(sources, []))
     if not has_alignment or not len(target) or not len(source):
         # One place for each character, in order.
+        size = int(places.max(initial=-1)) + 1
         middles = (np.arange(size) + 0.5) / max(size, 1)
         return np.eye(size), middles, middles * size
     weights = np.zeros((len(target), len(source)))
@@ -334,8 +315,8 @@ def _attention(translation: Translation, size: int, skipped: int) -> tuple[Any, 
         block = np.asarray(part.alignment, float)[np.ix_(kept, read)]
         weights[row : row + len(each), column : column + len(other)] = block
         row, column = row + len(each), column + len(other)
-    source = source * (size + skipped) - skipped
-    return weights[:, source > 0], target, source[source > 0]
+    source = places[np.minimum(source * len(places), len(places) - 1).astype(int)]
+    return weights[:, source >= 0], target, source[source >= 0] + 0.5
 
 
 def _middles(tokens: Sequence[str]) -> np.ndarray:

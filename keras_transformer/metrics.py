@@ -9,7 +9,6 @@ from keras import ops
 
 from keras_transformer.config import PAD_ID, check_rate
 from keras_transformer.losses import real_token_weights, token_losses
-from keras_transformer.selection import first_argmax
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -92,7 +91,13 @@ class TokenAccuracy(_TokenMean):
         super().__init__(ignore_id, name, dtype)
 
     def _values(self, labels, logits):
-        return ops.cast(ops.equal(first_argmax(logits), labels), "float32")
+        # A label is the first largest if each logit is smaller, or is equal and comes later: one
+        # pass and a byte a logit, where an `argmax` would write indices of the logits' size.
+        labels = ops.expand_dims(labels, -1)
+        logit = ops.take_along_axis(logits, ops.maximum(labels, 0), axis=-1)
+        comes_later = ops.arange(logits.shape[-1], dtype="int32") >= labels
+        loses = ops.logical_or(logits < logit, ops.logical_and(logits <= logit, comes_later))
+        return ops.cast(ops.all(loses, axis=-1), "float32")
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

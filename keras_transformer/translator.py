@@ -12,7 +12,8 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import check_texts, tagged
 from keras_transformer.markup import MARKUP, Markup, protect, restore
-from keras_transformer.text.placeholders import Glossary, Placeholders
+from keras_transformer.text.glossary import Glossary, annotate, origins
+from keras_transformer.text.placeholders import Placeholders
 from keras_transformer.translation import Translation
 
 
@@ -78,7 +79,7 @@ class Translator:
         tag: str | None = None,
         markup: Markup | None = None,
         glossary: str | os.PathLike | Mapping[str, str] | None = None,
-        glossary_by: Literal["constraints", "placeholders"] | None = None,
+        glossary_by: Literal["constraints", "annotations"] | None = None,
         **options: Any,
     ) -> list[Translation]:
         """Translates a list of texts.
@@ -88,10 +89,10 @@ class Translator:
             tag: Tag of all texts, one of those that the model was trained with.
             markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
                 {name} or %s; `"html"` around tags as well, with character references.
-            glossary: Terms with their translations, or a file of `term<TAB>translation` lines: a
-                translation has that of each term of its source.
-            glossary_by: `"constraints"` has the search of a run write them, `"placeholders"` those
-                of the vocabulary stand for terms; what the engine has by default, in this order.
+            glossary: Terms with their translations, or a file of `term<TAB>translation` lines.
+            glossary_by: `"annotations"` shows the translation of each term of a source to a model
+                trained with `data.glossary`, which inflects it, the default for such a model;
+                `"constraints"` has the search of a run write them all, as they are.
             **options: Options of `decoding.ModelEngine.translate`: `beam_size` (1 is greedy
                 search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
                 `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
@@ -109,49 +110,49 @@ class Translator:
         check_texts("texts", texts)
         if self.labels is not None:
             raise InputError("`markup` is for a model that writes text.")
-        terms = None
-        if isinstance(glossary, Mapping):
-            terms = Glossary(glossary)
-        elif glossary is not None:
-            terms = read_glossary(os.fspath(glossary))
-        if terms is None or not self._searches_for_terms(glossary_by):
-            return self._translate_around(texts, tag, markup, terms, **options)
-        if markup is None:
-            options["phrases"] = [terms.translations(each) for each in texts]
-            return self.engine.translate(self._tagged(texts, tag), **options)
-        return self._translate_around(texts, tag, markup, None, phrases_of=terms, **options)
-
-    def _searches_for_terms(self, glossary_by):
-        """True where the search writes the terms, False where placeholders stand for them."""
-        if glossary_by is not None:
-            check_choice("glossary_by", glossary_by, ("constraints", "placeholders"))
-        if glossary_by != "placeholders" and "phrases" in self.engine.capabilities:
-            return True
-        if glossary_by == "constraints":
-            raise self.engine.lacks("phrases", "glossary_by")
-        if not self._placeholders.size:
-            where = "a run folder, or a model trained with `text.placeholders`"
-            raise InputError(f"`glossary` needs {where}.")
-        return False
-
-    def _translate_around(
-        self, texts, tag, markup, terms, phrases_of=None, alignment=False, **options
-    ):
-        """Translates with markup, and with placeholders for terms, put back afterwards."""
+        protected, shows_alignment = [], options.get("alignment", False)
         if markup is not None:
             check_choice("markup", markup, MARKUP)
-        if markup == "html" and "align" not in self.engine.capabilities:
-            raise self.engine.lacks("align", "markup")
-        protected = [protect(each, markup, self._placeholders, terms) for each in texts]
-        plain = [each.text for each in protected]
-        if phrases_of is not None:
-            options["phrases"] = [phrases_of.translations(each) for each in plain]
-        if alignment or markup == "html":
-            options["alignment"] = True
-        found = self.engine.translate(self._tagged(plain, tag), **options)
-        skipped = 0 if tag is None else len(tag) + 2
-        restored = [restore(*each, skipped) for each in zip(found, protected, strict=True)]
-        return restored if alignment else list(map(_without_alignment, restored))
+            if markup == "html" and "align" not in self.engine.capabilities:
+                raise self.engine.lacks("align", "markup")
+            protected = [protect(each, markup, self._placeholders) for each in texts]
+            texts = [each.text for each in protected]
+            if markup == "html":
+                options["alignment"] = True
+        if glossary is not None:
+            terms = glossary_of(glossary)
+            if self._annotates_terms(glossary_by):
+                texts = [annotate(each, terms.matches(each)) for each in texts]
+            else:
+                options["phrases"] = [
+                    [match.translation for match in terms.matches(each)] for each in texts
+                ]
+        found = self.engine.translate(self._tagged(texts, tag), **options)
+        if markup is None:
+            return found
+        skipped = [] if tag is None else [-1] * (len(tag) + 2)
+        restored = [
+            restore(each, source, [*skipped, *origins(text)])
+            for each, source, text in zip(found, protected, texts, strict=True)
+        ]
+        return restored if shows_alignment else list(map(_without_alignment, restored))
+
+    def _annotates_terms(self, glossary_by):
+        """True where the model reads the terms' translations, False where the search has them."""
+        tokenizer, manifest = self.engine.source_tokenizer, self.engine.manifest or {}
+        is_able = manifest.get("terms", False) if tokenizer is None else tokenizer.annotates_terms
+        if glossary_by is not None:
+            check_choice("glossary_by", glossary_by, ("constraints", "annotations"))
+        if glossary_by == "annotations" if glossary_by else is_able:
+            if is_able:
+                return True
+            rule = "`glossary_by: annotations` needs a model trained with `data.glossary`."
+            raise InputError(rule)
+        if "phrases" in self.engine.capabilities:
+            return False
+        if glossary_by is not None:
+            raise self.engine.lacks("phrases", "glossary_by")
+        raise InputError("`glossary` needs a run folder, or a model trained with `data.glossary`.")
 
     @property
     def _placeholders(self):
@@ -213,10 +214,12 @@ def _without_alignment(translation):
     return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
 
 
-@functools.lru_cache(maxsize=1)
-def read_glossary(path: str) -> Glossary:
-    """Reads a glossary once for many calls."""
-    return Glossary.load(path)
+def glossary_of(given: str | os.PathLike | Mapping[str, str]) -> Glossary:
+    """Makes a glossary of terms, or reads one, a file once for many calls."""
+    return Glossary(given.items()) if isinstance(given, Mapping) else _read(os.fspath(given))
+
+
+_read = functools.lru_cache(maxsize=1)(Glossary.load)
 
 
 def _exported(path, threads):

@@ -12,7 +12,7 @@ from keras_transformer import Translation, Translator
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.markup import protect, restore
-from keras_transformer.text.placeholders import Glossary, Placeholders, with_placeholders
+from keras_transformer.text.placeholders import Placeholders, with_placeholders
 
 EIGHT = Placeholders(8)
 
@@ -22,8 +22,8 @@ class Tokens:
 
     tags = ()
 
-    def __init__(self, placeholders):
-        self.placeholders = placeholders
+    def __init__(self, placeholders, annotates_terms):
+        self.placeholders, self.annotates_terms = placeholders, annotates_terms
 
 
 def tokens_of(text):
@@ -37,8 +37,8 @@ class FakeEngine(Engine):
 
     capabilities = frozenset({"translate", "align"})
 
-    def __init__(self, say, placeholders=EIGHT):
-        self.say, self.source_tokenizer = say, Tokens(placeholders)
+    def __init__(self, say, placeholders=EIGHT, annotates=False):
+        self.say, self.source_tokenizer = say, Tokens(placeholders, annotates)
 
     def translate(self, texts, alignment=False, **options):
         self.texts, found = texts, []
@@ -244,42 +244,53 @@ def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
 TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
 
 
-def test_each_term_of_the_source_has_its_translation_in_the_result(tmp_path):
-    engine = FakeEngine(lambda words: unchanged(words)[::-1])
+def obedient(words):
+    """Writes annotated translations, the other words as they are."""
+    found, skips, translates = [], False, False
+    for place, word in enumerate(words):
+        begin, _, rest = word.partition("<term_as>")
+        if word.endswith("<term_begin>"):
+            skips = True
+            continue
+        if skips and "<term_as>" not in word:
+            continue
+        if "<term_as>" in word:
+            skips, translates = False, True
+            continue
+        if translates and "<term_end>" in word:
+            word, translates = word.replace("<term_end>", ""), False
+        found.append((word, place))
+    return found
+
+
+def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
+    engine = FakeEngine(obedient, annotates=True)
     translator = Translator(engine)
     found = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
-    # Whole words, the longest term first, also with a capital; the order is the model's.
-    assert engine.texts == ["<ph_1> dogs a <ph_2>"]
-    assert found == "Riesenköter a dogs Köter"
+    assert engine.texts == [
+        "<term_begin> Dog<term_as> Köter<term_end> dogs a "
+        "<term_begin> big dog<term_as> Riesenköter<term_end>"
+    ]
+    assert found == "Köter dogs a Riesenköter"
     file = tmp_path / "terms.tsv"
     file.write_text("".join(f"{a}\t{b}\n" for a, b in TERMS.items()), encoding="utf-8")
-    found = translator.translate(["<b>dog</b> {x}"], markup="html", glossary=file)[0].text
-    assert found == "{x} <b>Köter</b>"
-    # More terms than placeholders: the model translates the rest.
-    keep = Translator(FakeEngine(unchanged, Placeholders(1)))
-    assert keep.translate(["dog dog"], glossary=TERMS)[0].text == "Köter dog"
+    # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
+    source = '<a href="dog">See</a> {x} &amp; <i>the big</i> dog at <b>the</b> snow. now'
+    found = translator.translate([source], markup="html", glossary=file)[0].text
+    assert engine.texts[0].count("<term_as>") == 2
+    words = re.sub("</?[ib]>", "", found).split()
+    assert words == '<a href="dog">See</a> {x} &amp; the Riesenköter at R&amp;D now'.split()
+    for tag in ("<i>", "</i>", "<b>", "</b>"):
+        assert found.count(tag) == 1
 
 
-def test_every_term_of_a_thousand_sources_is_translated_as_often_as_it_stands_there():
-    rng, glossary = random.Random(1), Glossary(TERMS)
-    many = Placeholders(40)
-    for _ in range(1000):
-        source = " ".join(rng.choice(["a", "dog", "big", "dogs", "{x}"]) for _ in range(9))
-        protected = protect(source, rng.choice([None, "placeholders", "html"]), many, glossary)
-        found = restore(disorder(protected.text, rng), protected).text
-        big = source.count("big dog") - source.count("big dogs")
-        single = len(re.findall(r"\bdog\b", source)) - big
-        assert (found.count("Riesenköter"), found.count("Köter")) == (big, single), (source, found)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("a\tb\nc", "line 2: expected a term and its translation"), ("a\t ", "line 1: expected")],
-)
-def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
-    (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=message):
-        Glossary.load(tmp_path / "terms.tsv")
+def test_tags_enclose_annotated_terms_as_they_do_others():
+    engine = FakeEngine(lambda words: obedient(words)[:0:-1], annotates=True)
+    engine.source_tokenizer.tags = ("2de",)
+    translator = Translator(engine)
+    source = "a <b>dog</b> runs {x} <i>big dog</i> there"
+    found = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text
+    assert found == "there <i>Riesenköter</i> {x} runs <b>Köter</b> a"
 
 
 class SearchingEngine(FakeEngine):
@@ -292,39 +303,31 @@ class SearchingEngine(FakeEngine):
         return super().translate(texts, alignment, **options)
 
 
-def test_a_search_that_takes_phrases_writes_the_terms_unless_placeholders_are_asked_for():
+def test_a_search_writes_the_terms_where_a_model_has_no_annotations_or_where_it_shall():
     engine = SearchingEngine(unchanged)
     translator = Translator(engine)
     found = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
     assert engine.phrases == [["Köter", "Riesenköter"], []]
     assert engine.texts == ["Dog  and a big dog", "cat"] and found[1].text == "cat"
-    # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
     source = '<a href="dog">the</a> {x} <i>big</i> dog'
     found = translator.translate([source], markup="html", glossary=TERMS)[0].text
     assert engine.phrases == [["Riesenköter"]] and found == source
-    translator.translate(["dog"], glossary=TERMS, glossary_by="placeholders")
-    assert engine.phrases is None and engine.texts == ["<ph_1>"]
+    engine = SearchingEngine(unchanged, annotates=True)
+    Translator(engine).translate(["dog"], glossary=TERMS)
+    assert engine.phrases is None and "Köter" in engine.texts[0]
+    Translator(engine).translate(["dog"], glossary=TERMS, glossary_by="constraints")
+    assert engine.phrases == [["Köter"]] and engine.texts == ["dog"]
 
 
-def test_a_glossary_that_an_engine_cannot_keep_is_refused():
-    translator = Translator(FakeEngine(in_order, Placeholders()))
-    with pytest.raises(InputError, match="`glossary` needs a run folder, or a model trained with"):
-        translator.translate(["a"], glossary=TERMS)
-    with pytest.raises(InputError, match="`glossary_by` needs a run folder: this export can"):
-        translator.translate(["a"], glossary=TERMS, glossary_by="constraints")
-    with pytest.raises(InputError, match="`glossary_by` must be one of constraints, placeholders"):
-        translator.translate(["a"], glossary=TERMS, glossary_by="both")
-
-
-def test_terms_of_a_pair_are_placeholders_where_their_translations_are():
-    glossary = Glossary({"dog": "Hund", "cat": "Katze"})
-    pair = ("Dog and cat and {x}", "Hund und Kater und {x}")
-    one, other = with_placeholders(*pair, EIGHT, glossary)
-    assert one.count("<ph_") == other.count("<ph_") == 2 and "cat" in one and "Kater" in other
-    number = re.match(r"<ph_\d>", one)[0]
-    assert other.startswith(number)
-    shares = [
-        with_placeholders(f"dog {i}", f"Hund {i}", EIGHT, glossary, 0.3)[0].count("<ph_")
-        for i in range(1000)
-    ]
-    assert 200 < sum(shares) < 400
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (None, "`glossary` needs a run folder, or a model trained with `data.glossary`"),
+        ("constraints", "`glossary_by` needs a run folder: this export can"),
+        ("annotations", "`glossary_by: annotations` needs a model trained with `data.glossary`"),
+        ("both", "`glossary_by` must be one of constraints, annotations"),
+    ],
+)
+def test_a_glossary_that_an_engine_cannot_keep_is_refused(by, message):
+    with pytest.raises(InputError, match=message):
+        Translator(FakeEngine(in_order)).translate(["a"], glossary=TERMS, glossary_by=by)

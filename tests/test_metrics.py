@@ -26,6 +26,15 @@ def test_accuracy_is_right_tokens_over_all_tokens_not_a_mean_of_batches():
     assert float(metric.result()) == pytest.approx(3 / 5)
 
 
+def test_of_equal_logits_the_first_counts_and_none_of_a_row_with_nan():
+    rows = [[1.0, 2.0, 2.0, 0.0], [1.0, 2.0, 2.0, 0.0], [1.0, 3.0, np.nan, 0.0], [-np.inf] * 4]
+    metric = TokenAccuracy(ignore_id=-1)
+    for labels, right in ([[1, 2, 1, 0]], [1, 0, 0, 1]), ([[3, 1, 2, 3]], [0, 1, 0, 0]):
+        metric.reset_state()
+        metric.update_state(np.array(labels), np.array([rows], "float32"))
+        assert float(metric.result()) == sum(right) / 4
+
+
 def test_perplexity_is_the_exponential_of_the_mean_over_all_tokens(rng):
     metric = Perplexity()
     logits = [rng.normal(size=(*labels.shape, VOCABULARY)) for labels in BATCHES]

@@ -1,12 +1,15 @@
 """READMEs and the site: links, options and extras exist; the Python blocks run as they stand."""
 
+import argparse
 import ast
 import contextlib
-import functools
 import importlib
 import io
+import itertools
 import pathlib
 import re
+import runpy
+import shlex
 import sys
 import unittest.mock
 
@@ -16,6 +19,7 @@ import pytest
 from small_corpus import write_corpus
 
 from keras_transformer import cli, config
+from keras_transformer.training import Recipe
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -111,33 +115,68 @@ def test_the_links_of_a_page_lead_somewhere(page):
             ]
 
 
-_PROGRAM = r"keras-transformer |(?:KERAS_BACKEND=\w+ )?python -m (?=benchmarks\.)"
+_PROGRAM = re.compile(
+    r"(?:^|[ &|])(keras-transformer(?= [a-z])|python -m benchmarks\.[a-z]\w*"
+    r"|python training/\w+\.py(?= -))(?![\w-])(.*)"
+)
 
 
 def commands(text):
-    """`(command, option)` of every option that a page gives to our command line or a benchmark."""
+    """`(program, words)` of each call of our command line or of a program that measures."""
     text = text.replace("\\\n", " ")
-    fenced = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    fenced = re.findall(r"```(?:bash|text)\n(.*?)```", text, flags=re.DOTALL)
     spans = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     for line in [*"\n".join(fenced).split("\n"), *(" ".join(span.split()) for span in spans)]:
-        words = re.match(rf"(?:{_PROGRAM})([\w.]+)([^<>#&|]*)", line)
-        if words:
-            yield from ((words[1], option) for option in re.findall(r" (--[\w-]+)", words[2]))
+        for program, rest in _PROGRAM.findall(line):
+            # What may be left out stands in brackets.
+            shell = shlex.shlex(re.sub(r"[][]", "", rest), posix=True, punctuation_chars="<>|&;")
+            shell.whitespace_split = True
+            words = itertools.takewhile(lambda word: not re.match("[<>|&;]", word), shell)
+            yield program.split()[-1], tuple(words)
 
 
-@functools.cache
-def help_of(command):
-    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-        if command.startswith("benchmarks."):
-            with unittest.mock.patch.object(sys, "argv", [command, "--help"]):
-                importlib.import_module(command).main()
-        cli.run([command, "--help"])
-    return re.findall(r"--[\w-]+", shown.getvalue())
+class Parsed(Exception):
+    """Ends a program where it has parsed its options."""
 
 
-def test_every_option_that_a_page_shows_is_one_of_its_command():
-    shown = {
-        each for page in [*PAGES, *SITE] for each in commands(page.read_text(encoding="utf-8"))
-    }
-    assert len(shown) > 20
-    assert [each for each in sorted(shown) if each[1] not in help_of(each[0])] == []
+def parsed(program, words):
+    """Options of a call; raises `SystemExit` where the program does not take them."""
+    real = argparse.ArgumentParser.parse_args
+
+    def parse_args(self, arguments=None, namespace=None):
+        raise Parsed(real(self, arguments, namespace))
+
+    with contextlib.ExitStack() as stack:
+        patch = unittest.mock.patch.object
+        stack.enter_context(patch(argparse.ArgumentParser, "parse_args", parse_args))
+        stack.enter_context(patch(sys, "argv", [program, *words]))
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        try:
+            if program == "keras-transformer":
+                cli.run(words)
+            elif program.endswith(".py"):
+                runpy.run_path(str(ROOT / program), run_name="__main__")
+            else:
+                importlib.import_module(program).main()
+        except Parsed as found:
+            return found.args[0]
+
+
+def test_every_command_that_a_page_or_a_program_shows_takes_its_options():
+    texts = [page.read_text(encoding="utf-8") for page in [*PAGES, *SITE]]
+    for path in [*ROOT.glob("training/recipes/*.yaml"), *ROOT.glob("benchmarks/*.py")]:
+        own = path.read_text(encoding="utf-8")
+        own = ast.get_docstring(ast.parse(own)) if path.suffix == ".py" else own
+        texts.append("```bash\n" + re.sub("^[# ]+", "", own or "", flags=re.MULTILINE) + "\n```")
+    shown = {each for text in texts for each in commands(text)}
+    assert len(shown) > 100
+    for program, words in sorted(shown):
+        if len(words) <= (program == "keras-transformer"):  # Its name alone.
+            with pytest.raises(SystemExit, match="^0$"):
+                parsed(program, [*words, "--help"])
+            continue
+        options = parsed(program, words)
+        if words[0] == "train":
+            recipe = ROOT / options.recipe
+            recipe = recipe if recipe.exists() else ROOT / "training/recipes/multi30k_en_de.yaml"
+            Recipe.load(recipe, options.set)

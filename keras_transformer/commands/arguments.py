@@ -110,11 +110,11 @@ _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _TAG = ("tag", str, "TAG", "tag of all lines, such as 2de: a direction, or a domain")
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
-_TERMS = "lines of a term, a tab and its translation, which is then in the line's translation"
+_TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
 _GLOSSARY = ("glossary", str, "FILE", _TERMS)
-_BY = "write the terms in the search, which a run has, or put placeholders of the vocabulary for "
-_BY += "them; default: in the search where there is one"
-_GLOSSARY_BY = ("glossary_by", ("constraints", "placeholders"), None, _BY)
+_BY = "have the search of a run write all terms, or show them to a model that was trained with "
+_BY += "data.glossary; default: annotations for such a model"
+_GLOSSARY_BY = ("glossary_by", ("constraints", "annotations"), None, _BY)
 _ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 

@@ -1,4 +1,4 @@
-"""The commands `keras-transformer clean` and `synthesize`: corpora for training."""
+"""The commands `keras-transformer clean`, `synthesize` and `glossary`: corpora for training."""
 
 import argparse
 import contextlib
@@ -28,7 +28,7 @@ _GROUPS = {
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
-    """Adds `clean` and `synthesize` to the subparsers of the command line."""
+    """Adds `clean`, `synthesize` and `glossary` to the subparsers of the command line."""
     command = commands.add_parser(
         "clean",
         help="drop what is no translation from parallel corpora, with a report",
@@ -47,17 +47,30 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     )
     command.set_defaults(command=_synthesize)
 
+    command = commands.add_parser(
+        "glossary",
+        help="learn words and their translations from parallel corpora",
+        description="Writes lines of a word, a tab and its translation, which IBM's Model 1 finds "
+        "in parallel corpora: a glossary for `data.glossary` of a recipe.",
+        options=_add_glossary_options,
+    )
+    command.set_defaults(command=_glossary)
 
-def _add_clean_options(command):
-    from keras_transformer.clean import CleanOptions
-    from keras_transformer.data.rules import Rule, Script
 
+def _add_corpora(command):
     command.add_argument(
         "corpora",
         nargs="+",
         metavar="FILE",
         help="a source and its target, once or more, plain or .gz; a name with .tsv has both sides",
     )
+
+
+def _add_clean_options(command):
+    from keras_transformer.clean import CleanOptions
+    from keras_transformer.data.rules import Rule, Script
+
+    _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
     held_out = "test sets, either side: equal lines are dropped; a TSV's columns are lines"
@@ -165,3 +178,19 @@ def _synthesize(options):
         if name.endswith(".tsv")
     ]
     print(json.dumps(report, indent=2))
+
+
+def _add_glossary_options(command):
+    _add_corpora(command)
+    fewest = "pairs that must have both words; default: 2"
+    least = "probability of the word where its translation stands, at least; default: 0.5"
+    add_options(command, ("min_pairs", int, "N", fewest), ("min_probability", float, "X", least))
+
+
+def _glossary(options):
+    from keras_transformer.data import iterate_pairs
+    from keras_transformer.text.glossary import learn_terms
+
+    pairs = (pair for corpus in paired(options.corpora) for pair in iterate_pairs(*corpus))
+    for row in learn_terms(pairs, **given(options, "corpora")):
+        print(*row, sep="\t")

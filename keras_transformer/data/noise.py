@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import pydantic
 
 from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.declaration import declared, option
-from keras_transformer.errors import InputError
 
 _SAMPLE = 500  # pairs that tell how much longer noise makes a text
 _TYPO_EVERY = 6  # words
 # Tags and placeholders stay as they are.
 _SYMBOL = re.compile(r"(<[^<>\s]+>)")
+
+PairChange = Callable[[str, str, np.random.Generator], tuple[str, str]]
 
 
 def _share(meaning):
@@ -35,12 +35,6 @@ class Noise:
     subword_alpha: float = option(
         0.2, "Exponent of their probabilities: 0 draws all alike.", ge=0, le=10
     )
-
-    @pydantic.model_validator(mode="after")
-    def _check_shares(self) -> "Noise":
-        if (total := sum(self.shares.values())) > 1 + 1e-9:
-            raise InputError(f"The shares of `data.noise` must be at most 1 in all: {total:.4g}.")
-        return self
 
     @property
     def shares(self) -> dict[str, float]:
@@ -76,72 +70,80 @@ def _with_typos(text: str, rng: np.random.Generator) -> str:
     return " ".join(words)
 
 
-_CHANGES: dict[str, tuple[Callable[[str, np.random.Generator], str], bool]] = {
-    # The change, and whether the target has it too.
-    "upper_case": (_upper, True),
-    "title_case": (_title, True),
-    "typos": (_with_typos, False),
-    "no_punctuation": (_without_punctuation, True),
+def _change(change: Callable[[str, np.random.Generator], str], is_on_both: bool) -> PairChange:
+    def of_text(text, rng):
+        parts = _SYMBOL.split(text)
+        return "".join(part if place % 2 else change(part, rng) for place, part in enumerate(parts))
+
+    def of_pair(source, target, rng):
+        return of_text(source, rng), of_text(target, rng) if is_on_both else target
+
+    return of_pair
+
+
+_CHANGES: dict[str, PairChange] = {
+    "upper_case": _change(_upper, True),
+    "title_case": _change(_title, True),
+    "typos": _change(_with_typos, False),
+    "no_punctuation": _change(_without_punctuation, True),
 }
 
 
-def _changed(text: str, change: Callable, rng: np.random.Generator) -> str:
-    parts = _SYMBOL.split(text)
-    return "".join(part if place % 2 else change(part, rng) for place, part in enumerate(parts))
-
-
-def noisy_texts(
-    pairs: Iterable[tuple[str, str]], noise: Noise, seed: int
-) -> Iterator[tuple[str, str]]:
-    """Yields pairs with their share of noise, for a vocabulary that shall know what it makes."""
-    rng, names = np.random.default_rng(seed), list(noise.shares)
-    ends = np.cumsum(list(noise.shares.values()))
-    for source, target in pairs:
-        kind = int(np.searchsorted(ends, rng.random(), side="right"))
-        if kind < len(names) and names[kind] in _CHANGES:
-            change, both = _CHANGES[names[kind]]
-            source = _changed(source, change, rng)
-            target = _changed(target, change, rng) if both else target
-        yield source, target
-
-
 class PairNoise:
-    """Noise on ids: the text that they stand for, changed and tokenized anew.
+    """Noise on pairs of texts, or of ids: the texts that they stand for, tokenized anew.
 
     Args:
         noise: Shares and options.
-        tokenizers: Of the sources and the targets; labels of a classifier stay as they are.
+        tokenizers: Of the sources and the targets, for ids; labels of a classifier stay as they
+            are.
+        terms: Share of a further kind, and its change of a pair.
 
     Attributes:
         shares: Share of each kind, which counts from 1; 0 is none.
     """
 
-    def __init__(self, noise: Noise, tokenizers: tuple[Any, Any]):
+    def __init__(
+        self,
+        noise: Noise,
+        tokenizers: tuple[Any, Any] = (None, None),
+        terms: tuple[float, PairChange] | None = None,
+    ):
         self._noise, self._tokenizers = noise, tokenizers
-        self._names, self.shares = list(noise.shares), list(noise.shares.values())
+        self.shares = list(noise.shares.values())
+        self._changes = [_CHANGES.get(name) for name in noise.shares]
+        if terms is not None:
+            self.shares.append(terms[0])
+            self._changes.append(terms[1])
+
+    def texts(self, pairs: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
+        """Yields pairs with their share of noise, for a vocabulary that knows what it makes."""
+        rng, ends = np.random.default_rng(seed), np.cumsum(self.shares)
+        for source, target in pairs:
+            kind = int(np.searchsorted(ends, rng.random(), side="right"))
+            change = self._changes[kind] if kind < len(ends) else None
+            yield (source, target) if change is None else change(source, target, rng)
 
     def change(
         self, kind: int, source: np.ndarray, target: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids of a pair, changed; a side that the vocabulary cannot spell stays."""
-        name = self._names[kind - 1]
-        change, both = _CHANGES.get(name, (None, False))
-        source = self._side(0, source[:-1], change, rng)
-        if both and hasattr(self._tokenizers[1], "sample"):
-            target = self._side(1, target, change, rng)
-        return np.append(source, EOS_ID).astype(np.int32), target
-
-    def _side(self, side, ids, change, rng):
-        tokenizer = self._tokenizers[side]
-        if UNK_ID in ids:
-            return ids
-        text = tokenizer.detokenize(ids)
+        change, sides = self._changes[kind - 1], [source[:-1], target]
+        of_source, of_target = self._tokenizers
+        is_text = hasattr(of_target, "detokenize")
+        texts = of_source.detokenize(sides[0]), of_target.detokenize(target) if is_text else ""
         if change is None:
-            noise = self._noise
-            found = tokenizer.sample(text, noise.subword_nbest, noise.subword_alpha, rng)
+            options = self._noise.subword_nbest, self._noise.subword_alpha
+            made = [of_source.sample(texts[0], *options, rng), []]
         else:
-            found = tokenizer.tokenize(_changed(text, change, rng))
-        return np.array(found, np.int32) if found and UNK_ID not in found else ids
+            changed = change(*texts, rng)
+            made = [
+                tokenizer.tokenize(new) if new != old else []
+                for tokenizer, new, old in zip(self._tokenizers, changed, texts, strict=True)
+            ]
+        for side, ids in enumerate(made):
+            if ids and UNK_ID not in ids and UNK_ID not in sides[side]:
+                sides[side] = np.array(ids, np.int32)
+        return np.append(sides[0], EOS_ID).astype(np.int32), sides[1]
 
     def stretches(self, pairs: EncodedPairs) -> list[float]:
         """Ratios by which each kind lengthens nearly all pairs, on a sample of them."""

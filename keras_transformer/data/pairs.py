@@ -143,7 +143,7 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 `(pairs,)`: columns that a batch needs, for the source and for target + 1."""
+        """int32 `(pairs,)`, the columns that a batch needs, for the source and for target + 1."""
         return np.maximum(self.source_lengths, self.target_lengths + 1)
 
 

@@ -152,6 +152,7 @@ class Exporter(abc.ABC):
             **turns,
             **({"placeholders": list(kept)} if (kept := tokenizer.placeholders).size else {}),
             **({"tags": list(tags)} if (tags := tokenizer.tags) else {}),
+            **({"terms": True} if tokenizer.annotates_terms else {}),
             **({"labels": engine.labels} if engine.labels is not None else {}),
             **({"whole_words": True} if engine.source_tokenizer.whole_words else {}),
             "versions": {

@@ -70,5 +70,5 @@ class FeedForward(LayerOfProjections):
 
     @property
     def projections(self):
-        """The two projections: inner, outer."""
+        """The inner and the outer projection."""
         return self._inner_dense, self._outer_dense

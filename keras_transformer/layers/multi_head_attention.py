@@ -209,7 +209,7 @@ class MultiHeadAttention(LayerOfProjections):
 
     @property
     def projections(self):
-        """The four projections: query, key, value, output."""
+        """The projections of query, key, value and output."""
         return self._query_dense, self._key_dense, self._value_dense, self._output_dense
 
     def project(

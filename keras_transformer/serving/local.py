@@ -25,11 +25,13 @@ from keras_transformer.serving.versions import (
     model_name,
 )
 
-_NEEDED = ("ray", "starlette", "uvicorn", "fastapi")
+_NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest object store that Ray takes: requests are far smaller, and small ones do not use it.
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30
+# Ray gives its processes 30 s, which are few where other programs hold all cores.
+_STARTS = 2
 # Ray reads its settings while it is imported.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -71,8 +73,7 @@ def private_ray(
     check_ray()
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    import ray
-
+    options = {"num_cpus": cpus, "object_store_memory": store_bytes}
     # Short: a socket's path may have 107 bytes. Ray opens its own folder to all users.
     start = Path(tempfile.gettempdir(), "kt-ray-")
     with (
@@ -84,19 +85,7 @@ def private_ray(
         ours = {signal.SIGTERM, signal.SIGINT}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
         try:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                object_store_memory=store_bytes,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=str(folder / "r"),
-                _metrics_export_port=metrics_port,
-            )
-        except Exception as error:  # Ray raises nothing narrower where a machine is too busy.
-            raise InputError(f"Ray cannot be started: {error}") from None
+            _start_ray(folder, _metrics_export_port=metrics_port, **options)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
@@ -106,6 +95,32 @@ def private_ray(
             ending = threading.Thread(target=_end_ray, daemon=True)
             ending.start()
             ending.join(_STOP_SECONDS)
+
+
+def _start_ray(folder, **options):
+    """Starts Ray, a second time where its processes were not ready in time."""
+    import psutil
+    import ray
+
+    here = psutil.Process()
+    for attempt in range(_STARTS):
+        before = set(here.children())
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(folder / str(attempt)),
+                **options,
+            )
+            return
+        except Exception as error:  # Ray raises nothing narrower, and leaves its processes.
+            for child in set(here.children()) - before:
+                child.kill()
+            cause = error
+    raise InputError(f"Ray cannot be started: {cause}")
 
 
 def _end_ray():

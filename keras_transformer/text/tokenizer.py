@@ -10,6 +10,7 @@ import numpy as np
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines, write_output
+from keras_transformer.text.glossary import TERM_SYMBOLS
 from keras_transformer.text.placeholders import Placeholders
 from keras_transformer.text.vocabulary import (
     OF_WORDS,
@@ -81,7 +82,12 @@ class Tokenizer:
 
     @classmethod
     def train_from_texts(
-        cls, texts: Iterable[str], vocabulary_size: int, tags: Sequence[str] = (), **options: Any
+        cls,
+        texts: Iterable[str],
+        vocabulary_size: int,
+        tags: Sequence[str] = (),
+        terms: bool = False,
+        **options: Any,
     ) -> "Tokenizer":
         """Learns a vocabulary; equal texts and options give equal models.
 
@@ -89,6 +95,7 @@ class Tokenizer:
             texts: An iterable of strings, one sentence each. Nothing is written to disk.
             vocabulary_size: Number of ids, the four special ones counted.
             tags: Names of tokens `<name>`, which may stand in front of a source.
+            terms: Whether there are tokens that annotate terms with their translations.
             **options: Fields of `VocabularyOptions`. Of whole words an id, `"▁"`, is no word:
                 SentencePiece finds unknown words by it.
 
@@ -102,6 +109,7 @@ class Tokenizer:
             raise InputError("A vocabulary needs some text. Received: no text but white space.")
         placeholders = Placeholders(chosen.placeholders, chosen.placeholder_numbers)
         symbols = [f"<{tag}>" for tag in tags] + placeholders.symbols
+        symbols += TERM_SYMBOLS if terms else ()
         if chosen.turn_separator:  # It alone begins with a space.
             symbols.insert(0, SPACE + chosen.turn_separator)
         model = train_model(
@@ -229,6 +237,11 @@ class Tokenizer:
     def placeholders(self) -> Placeholders:
         """Tokens for what is not translated."""
         return Placeholders.of_symbols(self._symbols)
+
+    @property
+    def annotates_terms(self) -> bool:
+        """True if there are tokens that annotate terms with their translations."""
+        return TERM_SYMBOLS[0] in self._symbols
 
     def __eq__(self, other):
         return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes

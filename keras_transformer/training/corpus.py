@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
 import pathlib
@@ -20,12 +21,13 @@ from keras_transformer.data import (
 )
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import digests
-from keras_transformer.data.noise import PairNoise, noisy_texts
+from keras_transformer.data.noise import PairNoise
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
 from keras_transformer.inputs import tagged
 from keras_transformer.text import Labels, Tokenizer
-from keras_transformer.text.placeholders import Glossary, Placeholders, with_placeholders
+from keras_transformer.text.glossary import Glossary
+from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.recipe import Recipe
@@ -52,7 +54,8 @@ class Corpus:
     def files(self, part: str) -> list[pathlib.Path]:
         """Returns all files of `"train"` or `"validation"`."""
         corpora = self.recipe.data.corpora(part)
-        return [file for each in corpora for file in self.files_of(each) if file]
+        found = [file for each in corpora for file in self.files_of(each) if file]
+        return found + [self._glossary] * (part == "train" and self._glossary is not None)
 
     def files_of(self, corpus: NamedFiles) -> tuple[pathlib.Path, pathlib.Path | None]:
         """Returns a corpus' source and target file; None for the second if one file has both."""
@@ -80,17 +83,22 @@ class Corpus:
             if labels is not None:
                 labels.check(pair[1], f"{files[1] or files[0]}, line {number}")
             if placeholders.size:
-                share = self.recipe.data.glossary_share
-                pair = with_placeholders(*pair, placeholders, self._glossary, share)
+                pair = with_placeholders(*pair, placeholders)
             is_here = held_out is None or (number % held_out == 0) == (part == "validation")
             yield (tagged(pair[0], corpus.tag), pair[1]) if is_here else None
 
-    @functools.cached_property
+    def _noise(self, tokenizers=(None, None)):
+        """`PairNoise` on the training pairs, or None."""
+        data, terms = self.recipe.data, None
+        if self._glossary is not None:
+            terms = data.glossary_share, Glossary.load(self._glossary).in_training
+        noise = PairNoise(data.noise, tokenizers, terms)
+        return noise if noise.shares else None
+
+    @property
     def _glossary(self):
         data = self.recipe.data
-        if data.glossary is None:
-            return None
-        return Glossary.load(pathlib.Path(data.folder) / data.glossary)
+        return None if data.glossary is None else pathlib.Path(data.folder) / data.glossary
 
     def _read(self, files, part):
         """All pairs of the files, from memory where they were read before."""
@@ -117,6 +125,9 @@ class Corpus:
         for part, name, read in self._every_reader():
             sides = digests(filter(None, read())).items()
             found[part] |= {f"{name}.{side}" if name else side: each for side, each in sides}
+        if self._glossary is not None:
+            content = "\n".join(iterate_lines(self._glossary))
+            found["train"]["glossary"] = hashlib.sha256(content.encode()).hexdigest()
         return found
 
     def _every_reader(self):
@@ -136,7 +147,8 @@ class Corpus:
         def learn(lines, size=text.vocabulary_size):
             lines = _sample(lines, text.sample_sentences)
             options["vocabulary_size"] = size
-            return Tokenizer.train_from_texts(lines, tags=self.recipe.data.tags, **options)
+            symbols = {"tags": self.recipe.data.tags, "terms": self._glossary is not None}
+            return Tokenizer.train_from_texts(lines, **symbols, **options)
 
         sources, targets = self._side(0), self._side(1)  # with noise: its tokens are learned
         if self.recipe.gives_labels:
@@ -147,9 +159,9 @@ class Corpus:
         return learn(sources), learn(targets, text.target_vocabulary_size or text.vocabulary_size)
 
     def _side(self, side):
-        pairs, noise = self.pairs("train"), self.recipe.data.noise
-        if noise.shares:
-            pairs = noisy_texts(pairs, noise, self.recipe.training.seed)
+        pairs, noise = self.pairs("train"), self._noise()
+        if noise is not None:
+            pairs = noise.texts(pairs, self.recipe.training.seed)
         return (pair[side] for pair in pairs)
 
     def datasets(
@@ -161,7 +173,7 @@ class Corpus:
         each has batches of its own, too, as `validation/NAME`.
 
         Raises:
-            InputError: The vocabulary, of another run, lacks a tag.
+            InputError: The vocabulary, of another run, lacks a tag or cannot annotate terms.
         """
         made, reports = {}, {}
         data = self.recipe.data
@@ -169,6 +181,9 @@ class Corpus:
         labels: Any = tokenizers[1] if is_classifier else None
         if missing := set(data.tags).difference(tokenizers[0].tags):
             raise InputError(f"The vocabulary has no tag {', '.join(sorted(missing))}.")
+        if self._glossary is not None and not tokenizers[0].annotates_terms:
+            rule = "`data.glossary` needs a vocabulary that was learned with it"
+            raise InputError(f"{rule}: this one cannot annotate terms.")
         for part in PARTS:
             is_training = part == "train"
             held_out = self.pairs("validation") if data.hold_out_every and is_training else ()
@@ -187,7 +202,7 @@ class Corpus:
                 with_sources=self.recipe.with_sources,
                 held_out=held_out,
             )
-            noise = PairNoise(data.noise, tokenizers) if is_training and data.noise.shares else None
+            noise = self._noise(tokenizers) if is_training else None
             made[part] = self._dataset(pairs, is_training, host, noise=noise)
             if is_training or len(pairs.corpora) < 2:
                 continue

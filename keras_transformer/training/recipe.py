@@ -39,6 +39,7 @@ _NOT_OF_A_KIND = {
     },
     "classifier": {
         "text.placeholders": "needs a model that writes text.",
+        "data.glossary": "needs a model that writes text.",
         "data.clean": "needs translations, not labels.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs attention to a source, which a classifier has not.",
@@ -120,16 +121,17 @@ class Recipe:
             if any(each.target is not None for each in self.data.corpora(part)):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
-        if self.data.noise.shares and (self.turns or not self.with_sources):
-            raise InputError(
-                "`data.noise` changes sources of one sequence: no turns, no language model."
-            )
+        changes = self.data.noise.shares or self.data.glossary
+        if changes and (self.turns or not self.with_sources):
+            rule = "`data.noise` and `data.glossary` change sources of one sequence"
+            raise InputError(f"{rule}: no turns, no language model.")
         if self.data.tags and (self.turns or not self.with_sources):
             raise InputError(
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
         given = {
             "data.clean": self.data.clean is not None,
+            "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,
             "text.turn_separator": self.text.turn_separator is not None,
             "text.placeholders": self.text.placeholders > 0,
@@ -149,8 +151,8 @@ class Recipe:
             if not all(each.source for each in data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}."
                 raise InputError(f"`data.{part}` {rule}")
-        if data.glossary and not text.placeholders:
-            raise InputError("`data.glossary` needs `text.placeholders`, which stand for terms.")
+        if data.glossary and text.whole_words:
+            raise InputError("`data.glossary` needs parts of words: `text.whole_words: false`.")
         if data.context_turns is not None and text.turn_separator is None:
             rule = "`data.context_turns` needs `text.turn_separator`, which tells turns apart."
             raise InputError(rule)
@@ -211,7 +213,7 @@ class Recipe:
 
     @property
     def engine_options(self) -> dict[str, Any]:
-        """Arguments of the model's engine: limits of lengths, and how turns are joined."""
+        """Arguments of the model's engine, limits of lengths and how turns are joined."""
         names = "max_source_length", "max_target_length"
         limits = {name: getattr(self.decoding, name) for name in names}
         return limits if self.turns is None else {**limits, "turns": self.turns}

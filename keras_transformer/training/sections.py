@@ -88,11 +88,14 @@ class DataSection(PairChecks):
     )
     glossary: str | None = option(
         None,
-        "Lines of a term, a tab and its translation: in a share of the pairs that have both, a "
-        "placeholder stands for them, so that `translate` can take a glossary. null: none.",
+        "Lines of a term, a tab and a translation: in a share of the pairs that have both, tokens "
+        "of the vocabulary annotate the term with it, so that `translate` and any export can take "
+        "a glossary. The command `glossary` learns such a file. null: none.",
         **_NO_NULL,
     )
-    glossary_share: float = option(0.5, "Share of these pairs.", gt=0, le=1)
+    glossary_share: float = option(
+        0.3, "Share of an epoch's pairs whose terms are annotated, up to three each.", gt=0, le=1
+    )
     hold_out_every: int | None = option(
         None,
         "One pair in so many of `train` is held out as the validation set, where `validation` "
@@ -118,6 +121,10 @@ class DataSection(PairChecks):
             if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
                 rule = f"Each corpus of `data.{part}` must have a `name` of its own."
                 raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
+        annotated = self.glossary_share if self.glossary else 0.0
+        if (total := annotated + sum(self.noise.shares.values())) > 1 + 1e-9:
+            rule = "`data.glossary_share` and the shares of `data.noise` must be at most 1 in all"
+            raise InputError(f"{rule}: {total:.4g}.")
         if self.hold_out_every and self.validation != Files():
             raise InputError(
                 "`data.hold_out_every` and `data.validation` are two validation sets: give one."

@@ -16,9 +16,9 @@ def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
 
 def test_tag_markup_and_glossary_reach_the_translator(call):
     given = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
-    _, _, _, asked = call("translate", *given, "--glossary-by", "placeholders")
+    _, _, _, asked = call("translate", *given, "--glossary-by", "constraints")
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
-    assert asked[-1] == {**expected, "glossary_by": "placeholders", "batch_size": 32}
+    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": 32}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
     assert (code, err) == (2, "keras-transformer: --glossary does not go with --stream.\n")
 

@@ -10,8 +10,7 @@ from small_corpus import PAIRS
 from keras_transformer import Tokenizer
 from keras_transformer.config import EOS_ID
 from keras_transformer.data import ParallelDataset, encode_pairs
-from keras_transformer.data.noise import Noise, PairNoise, noisy_texts
-from keras_transformer.errors import InputError
+from keras_transformer.data.noise import Noise, PairNoise
 
 SOURCES = [f"<2de> {source}" for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]
@@ -105,12 +104,7 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
 
 
 def test_the_vocabulary_is_learned_from_the_share_of_noise():
-    pairs = list(noisy_texts(zip(SOURCES, TARGETS, strict=True), Noise(upper_case=0.5), seed=3))
+    pairs = list(PairNoise(Noise(upper_case=0.5)).texts(zip(SOURCES, TARGETS, strict=True), seed=3))
     capitals = [source[6:].isupper() and target.isupper() for source, target in pairs]
     assert 8 <= sum(capitals) <= 24
     assert all(source.startswith("<2de> ") for source, _ in pairs)
-
-
-def test_shares_are_one_at_most():
-    with pytest.raises(InputError, match="must be at most 1 in all: 1.2"):
-        Noise(upper_case=0.6, typos=0.6)

@@ -30,10 +30,10 @@ LIMITS = {
 def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     """Writes an export whose "translation" is the text in upper case, after `mark`.
 
-    A placeholder keeps its case. A text that begins with "busy" takes a while, "endless" one until
-    its process is killed; one that has "fail" in it fails. `align` gives the words and an identity
-    matrix; `beam` two translations, the second missing; `sample` the text with its seed and
-    temperature.
+    A placeholder keeps its case, an annotated term becomes its translation. A text that begins with
+    "busy" takes a while, "endless" one until its process is killed; one that has "fail" in it
+    fails. `align` gives the words and an identity matrix; `beam` two translations, the second
+    missing; `sample` the text with its seed and temperature.
 
     Args:
         folder: Where it is written.
@@ -53,6 +53,8 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
         start = tf.eye(16)
         state = tf.while_loop(lambda i, _: i < steps, lambda i, m: (i + 1, m @ m), (0, start))[1]
         upper = tf.strings.regex_replace(tf.strings.upper(text), "<PH_", "<ph_")
+        annotation = "<TERM_BEGIN> .*?<TERM_AS> (.*?)<TERM_END>"
+        upper = tf.strings.regex_replace(upper, annotation, r"\1")
         return mark + upper, tf.fill(tf.shape(text), state[0, 0])
 
     def default(text):
@@ -120,6 +122,7 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
         "signatures": described,
         "placeholders": [2],
         "tags": ["2fr"],
+        "terms": True,
         "files": {"saved_model.pb": hashlib.sha256(graph).hexdigest()},
     }
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))

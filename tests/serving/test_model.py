@@ -170,11 +170,16 @@ def test_a_fault_of_the_engine_is_no_rejection(load):
         ("<b>ab</b>", {"markup": "html"}, "ab", "<b>AB</b>"),
         ("%s {x} %d", {"markup": "placeholders"}, "<ph_1> <ph_2> ", "%s {x} %d"),
         ("ab", {"tag": "2fr"}, "<2fr> ab", "<2FR> AB"),
-        ("%s ab", {"glossary": (("ab", "CD"),), "markup": "html"}, "<ph_1> <ph_2>", "%s CD"),
+        (
+            "%s ab",
+            {"glossary": (("ab", "c"),), "markup": "placeholders"},
+            "<ph_1> <term_begin> ab<term_as> c<term_end>",
+            "%s <TERM_BEGIN> AB<TERM_AS> C<TERM_END>",
+        ),
     ],
 )
 def test_options_of_a_request_are_those_of_the_translator(load, text, options, given, translation):
-    engine = Engine(placeholders=[2], tags=["2fr"])
+    engine = Engine(placeholders=[2], tags=["2fr"], terms=True)
     (found,) = load(engine).run("serving_default", [{"text": text}], options.items())
     assert found["translation"] == translation and engine.calls[-1][0] == [given]
     assert engine.calls[-1][1].get("alignment", False) == (options.get("markup") == "html")
@@ -186,7 +191,7 @@ def test_options_of_a_request_are_those_of_the_translator(load, text, options, g
         ("score", {"markup": "html"}, "`markup` goes with translations"),
         ("score", {"glossary": (("a", "b"),)}, "`glossary` goes with translations"),
         ("greedy", {"tag": "2de"}, "must be '2fr'|2de"),
-        ("greedy", {"glossary": (("a", "b"),)}, "trained with `text.placeholders`"),
+        ("greedy", {"glossary": (("a", "b"),)}, "trained with `data.glossary`"),
         ("greedy", {"glossary": (("a", " "),)}, "none of them blank"),
     ],
 )

@@ -63,8 +63,8 @@ def test_every_signature_of_the_export_is_served(server):
         ("<b>ab</b> cd &amp;", {"markup": "html"}, "<b>AB</b> CD &amp;"),
         ("ab {x}", {"markup": "placeholders"}, "AB {x}"),
         ("ab cd", {"tag": "2fr"}, "<2FR> AB CD"),
-        ("ab cd", {"glossary": {"ab": "gh"}}, "gh CD"),
-        ("ab <i>cd</i>", {"glossary": {"cd": "gh"}, "markup": "html"}, "AB <i>gh</i>"),
+        ("ab cd", {"glossary": {"ab": "gh"}}, "GH CD"),
+        ("ab <i>cd</i>", {"glossary": {"cd": "gh"}, "markup": "html"}, "AB <i>GH</i>"),
     ],
 )
 def test_markup_tag_and_glossary_are_fields_of_a_request(server, text, fields, translation):
@@ -416,6 +416,42 @@ def test_a_taken_port_and_a_folder_without_an_export_end_in_one_line(server, tmp
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 2 and "expected an export" in finished.stderr
     assert finished.stderr.count("\n") == 1
+
+
+_BUSY = """
+import subprocess, sys
+import ray
+from keras_transformer.serving.local import private_ray
+
+start, left = ray.init, []
+
+def busy(**options):
+    if len(left) < int(sys.argv[1]):
+        left.append(subprocess.Popen(["sleep", "300"]))
+        raise Exception("The node timed out.")
+    start(**options)
+
+ray.init = busy
+try:
+    with private_ray(1):
+        sys.stderr.write("started")
+except Exception as error:
+    sys.stderr.write(str(error))
+sys.exit(any(process.wait(10) == 0 for process in left))
+"""
+
+
+@pytest.mark.parametrize(
+    ("failures", "end"), [(1, "started"), (2, "Ray cannot be started: The node timed out.")]
+)
+def test_a_start_of_ray_that_fails_is_tried_once_more_and_leaves_nothing(failures, end):
+    command = [sys.executable, "-c", _BUSY, str(failures)]
+    # Ray reads them when it is imported, which the program does first.
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, **token}
+    )
+    assert finished.returncode == 0 and finished.stderr.endswith(end), finished.stderr
 
 
 def test_a_server_that_is_told_to_stop_finishes_its_accepted_requests(server):

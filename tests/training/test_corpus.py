@@ -243,12 +243,58 @@ def test_a_vocabulary_of_another_run_without_the_tag_is_refused(corpora):
         Corpus(Recipe.from_dict(corpora)).datasets((tokenizer, tokenizer))
 
 
-def test_terms_of_a_glossary_become_placeholders_on_both_sides(values, tmp_path):
-    (tmp_path / "terms.tsv").write_text("dogs\tHunde\nbook\tHund\n", encoding="utf-8")
-    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 1.0}
-    with pytest.raises(InputError, match="`data.glossary` needs `text.placeholders`"):
+def test_terms_of_a_glossary_are_annotated_in_a_share_of_the_pairs_of_each_epoch(values, tmp_path):
+    (tmp_path / "terms.tsv").write_text("dogs\tHund\nbook\tHund\nman\tMann\n", encoding="utf-8")
+    values["data"] |= {"glossary": "terms.tsv", "glossary_share": 0.5, "cache": "cache"}
+    values["data"]["cache"] = str(tmp_path / "cache")
+    values["text"]["vocabulary_size"] = 160
+    texts = Corpus(Recipe.from_dict(values))
+    tokenizers = texts.tokenizers()
+    tokenizer = tokenizers[0]
+    assert tokenizer.annotates_terms and "glossary" in texts.digests["train"]
+    assert list(texts.pairs("train")) == PAIRS
+    again = Corpus(Recipe.from_dict(values)).datasets(tokenizers)[0]["train"]
+    train, validation = (texts.datasets(tokenizers)[0][part] for part in ("train", "validation"))
+    annotated = {
+        "Two <term_begin> dogs<term_as> Hund<term_end> play in the snow.",
+        "A <term_begin> man<term_as> Mann<term_end> rides a bicycle.",
+        "The old <term_begin> man<term_as> Mann<term_end> sleeps.",
+        "A <term_begin> man<term_as> Mann<term_end> paints a wall white.",
+    }
+    seen = set()
+    for epoch in range(6):
+        batches = [list(each.batches(epoch)) for each in (train, again)]
+        ids = [[row[row > 0] for (ids, _), _ in each for row in ids if row[0]] for each in batches]
+        assert all(map(np.array_equal, *ids))
+        found = {text for text in tokenizer.detokenize(ids[0]) if "<term_" in text}
+        assert len(found) < 4
+        seen |= found
+    assert seen == annotated
+    for (ids, _), _ in validation.batches(0):
+        assert not any("<term_" in text for text in tokenizer.detokenize(ids))
+    # Another file is another training.
+    (tmp_path / "terms.tsv").write_text("dogs\tHunde\n", encoding="utf-8")
+    assert Corpus(Recipe.from_dict(values)).digests["train"] != texts.digests["train"]
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "message"),
+    [
+        ({"whole_words": True}, {}, "`data.glossary` needs parts of words"),
+        ({}, {"noise": {"typos": 0.8}}, "the shares of `data.noise` must be at most 1 in all: 1.1"),
+        ({"turn_separator": "</s>"}, {}, "change sources of one sequence: no turns"),
+    ],
+)
+def test_a_glossary_goes_with_what_it_can_change(values, text, data, message):
+    values["data"] |= {"glossary": "terms.tsv", **data}
+    values["text"] |= text
+    with pytest.raises(InputError, match=message):
         Recipe.from_dict(values)
-    values["text"]["placeholders"] = 1
-    pairs = list(Corpus(Recipe.from_dict(values)).pairs("train"))
-    expected = ("Two <ph_1> play in the snow.", "Zwei <ph_1> spielen im Schnee.")
-    assert pairs == [expected, *PAIRS[1:]]
+
+
+def test_a_vocabulary_that_cannot_annotate_terms_is_refused(values, tmp_path):
+    (tmp_path / "terms.tsv").write_text("dogs\tHunde\n", encoding="utf-8")
+    tokenizers = Corpus(Recipe.from_dict(values)).tokenizers()
+    values["data"]["glossary"] = "terms.tsv"
+    with pytest.raises(InputError, match="needs a vocabulary that was learned with it"):
+        Corpus(Recipe.from_dict(values)).datasets(tokenizers)

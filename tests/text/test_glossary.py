@@ -1,0 +1,187 @@
+"""Terms of a glossary: found, annotated, drawn for training, and learned from pairs."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from keras_transformer import cli
+from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.glossary import (
+    TERM_SYMBOLS,
+    Glossary,
+    annotate,
+    learn_terms,
+    origins,
+    without_annotations,
+)
+
+TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D", ".NET": "Netz", "犬": "Inu"}
+GLOSSARY = Glossary(TERMS.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dog dogs a big dog", ["Köter", "Riesenköter"]),
+        ("doghouse hotdog dog_1 dog-house", ["Köter"]),
+        ("in the snow. The snow.", ["R&D", "R&D"]),
+        (".NET ASP.NET (dog)", ["Netz", "Köter"]),
+        ("<dog> <ph_1> <2dog> dog", ["Köter"]),
+        ("犬 and 犬犬", ["Inu"]),
+        ("", []),
+    ],
+)
+def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expected):
+    assert [each.translation for each in GLOSSARY.matches(text)] == expected
+
+
+WORDS = ["a", "dog", "Dog", "big", "dogs", "<ph_1>", "<2de>", "the", "snow.", "(dog)", "x\u00a0"]
+
+
+def random_text(rng):
+    return "".join(rng.choice(WORDS) + rng.choice([" ", " ", "", "  "]) for _ in range(9))
+
+
+def test_a_thousand_annotated_texts_are_the_texts_without_their_annotations():
+    rng = random.Random(0)
+    for _ in range(1000):
+        text = random_text(rng)
+        matches = GLOSSARY.matches(text)
+        found = annotate(text, matches)
+        assert without_annotations(found) == text
+        for match, shown in zip(
+            matches, re.findall("<term_begin> (.*?)<term_as> (.*?)<term_end>", found), strict=True
+        ):
+            assert shown == (text[match.start : match.stop], match.translation)
+        # Each character comes from one of the text, in order; a translation's from its term.
+        places, read = origins(found), "".join(found.split())
+        plain = "".join(text.split())
+        assert len(places) == len(read)
+        assert list(dict.fromkeys(places[places >= 0])) == list(range(len(plain)))
+        for match in re.finditer("Köter|Riesenköter", read):
+            last = places[match.start()]
+            assert set(places[match.start() : match.end()]) == {last} and plain[last] == "g"
+
+
+def test_symbols_that_a_text_or_a_glossary_spells_are_none():
+    glossary = Glossary({"a<term_as>": "b<term_end>", "dog": "x"}.items())
+    text = "<term_begin> dog<term_as> y<term_end> a<term_as>"
+    found = annotate(text, glossary.matches(text))
+    assert [found.count(symbol) for symbol in TERM_SYMBOLS] == [2, 2, 2]
+    assert without_annotations(found) == text.replace("<term_", "term_")
+
+
+def test_annotations_are_single_tokens_around_the_tokens_of_the_words():
+    texts = ["a rack of steel", "ein Gestell aus Stahl"] * 9
+    tokenizer = Tokenizer.train_from_texts(texts, 29, tags=("2de",), terms=True)
+    assert tokenizer.annotates_terms and tokenizer.tags == ("2de",)
+    assert not Tokenizer.train_from_texts(texts, 25).annotates_terms
+    glossary = Glossary([("rack", "Gestell")])
+    pieces = tokenizer.pieces(annotate("a rack of", glossary.matches("a rack of")))
+    words = [tokenizer.pieces(word) for word in ("a", "rack", "Gestell", "of")]
+    begin, between, end = ([symbol] for symbol in TERM_SYMBOLS)
+    assert pieces == [*words[0], "▁", *begin, *words[1], *between, *words[2], *end, *words[3]]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_there"),
+    [
+        ("Ein Hund.", True),
+        ("Die Hunde bellen", True),
+        ("HUNDE", True),
+        ("Eine Hundehütte", False),  # more than half as long again
+        ("Ein Windhund", False),
+        ("Katzen", False),
+    ],
+)
+def test_a_pair_has_a_term_whose_translation_it_has_inflected_or_not(target, is_there):
+    found = Glossary([("dog", "Köter"), ("dog", "Hund")]).matches("A dog.", target)
+    assert [each.translation for each in found] == ["Hund"] * is_there
+
+
+def test_up_to_three_terms_of_a_training_pair_are_drawn():
+    rows = [(f"s{i}", f"t{i}") for i in range(6)]
+    pair = " ".join(s for s, _ in rows), " ".join(t for _, t in rows[:5])
+    rng, seen, counts = np.random.default_rng(0), set(), set()
+    for _ in range(100):
+        source, target = Glossary(rows).in_training(*pair, rng)
+        found = re.findall(r"<term_begin> s(\d)<term_as> t(\d)<term_end>", source)
+        assert target == pair[1] and without_annotations(source) == pair[0]
+        assert all(one == other for one, other in found)
+        seen |= set(found)
+        counts.add(len(found))
+    assert counts == {1, 2, 3} and len(seen) == 5
+    assert Glossary(rows).in_training("none", "none", rng) == ("none", "none")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a\tb\nc", "line 2: expected a term and its translation"), ("a\t ", "line 1: expected")],
+)
+def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
+    (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        Glossary.load(tmp_path / "terms.tsv")
+
+
+def test_a_glossary_is_learned_from_pairs_by_model_1():
+    rng = random.Random(0)
+    meanings = {f"s{letter}": [f"t{letter}"] for letter in "abcdefgh"} | {"sx": ["tx", "ty"]}
+    pairs = []
+    for _ in range(200):
+        words = rng.sample(sorted(meanings), 4)
+        said = [rng.choice(meanings[word]) for word in words]
+        rng.shuffle(said)
+        pairs.append((" ".join(words), "der " + " ".join(said) + ", 12"))
+    pairs.append(("once sa", "selten ta"))
+    found = list(learn_terms(pairs))
+    assert sorted(found) == sorted((s, t) for s, all_of in meanings.items() for t in all_of)
+    assert list(learn_terms([("", "a"), ("b", "")])) == []
+
+
+def model_1(pairs, iterations=5):
+    """Brown et al.'s equations, word by word: {(source, target): t(target | source)}."""
+    words = [[["", *source.split()], ["", *target.split()]] for source, target in pairs]
+    table = {}
+    for _ in range(iterations):
+        counts, totals = {}, {}
+        for source, target in words:
+            for t in target:
+                whole = sum(table.get((s, t), 1.0) for s in source)
+                for s in source:
+                    share = table.get((s, t), 1.0) / whole
+                    counts[s, t] = counts.get((s, t), 0.0) + share
+                    totals[s] = totals.get(s, 0.0) + share
+        table = {(s, t): count / totals[s] for (s, t), count in counts.items()}
+    return table
+
+
+def test_model_1_is_that_of_its_equations():
+    rng = random.Random(3)
+    pairs = [
+        (" ".join(rng.sample("abcde", 3)), " ".join(rng.sample("vwxyz", 2))) for _ in range(12)
+    ]
+    ahead, back = model_1(pairs), model_1([pair[::-1] for pair in pairs])
+    for limit in (0.1, 0.25, 0.4):
+        expected = {
+            (s, t)
+            for (s, t), share in ahead.items()
+            if s
+            and t
+            and share >= 0.1
+            and back[t, s] >= limit
+            and sum(s in one.split() and t in other.split() for one, other in pairs) >= 2
+        }
+        assert set(learn_terms(pairs, min_probability=limit)) == expected != set()
+
+
+def test_the_command_glossary_writes_words_with_their_translations(tmp_path, capsys):
+    (tmp_path / "en").write_text("one two\ntwo three\none three\n" * 3, encoding="utf-8")
+    (tmp_path / "de").write_text("eins zwei\nzwei drei\neins drei\n" * 3, encoding="utf-8")
+    paths = [str(tmp_path / name) for name in ("en", "de")]
+    assert cli.run(["glossary", *paths]) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == ["one\teins", "three\tdrei", "two\tzwei"]
+    assert cli.run(["glossary", *paths, "--min-pairs", "7"]) == 0 and not capsys.readouterr().out
