@@ -117,8 +117,8 @@ def _explain(message, vocabulary_size):
     received = f"Received: vocabulary_size={vocabulary_size}."
     if found := re.search(r"value <= (\d+)", message):
         return (
-            f"`vocabulary_size` is too large for this text: it gives at most {found[1]} tokens. "
-            + received
+            f"`vocabulary_size` is too large for this text: it gives at most {found[1]} tokens "
+            f"(for a recipe: `--set text.vocabulary_size={found[1]}`). {received}"
         )
     if found := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (

@@ -242,12 +242,14 @@ class TrainingSection:
     )
     average_epochs: int | None = option(
         None,
-        "Epochs whose models are averaged at the end; the average becomes the best model if it is "
-        "better. null: none.",
+        "Epochs whose models are averaged at the end. null: none.",
         ge=2,
     )
     average_of: Literal["last", "best"] = option(
-        "last", "Epochs that `average_epochs` takes.", strict=None
+        "last",
+        "Epochs that `average_epochs` takes. last: as in the paper, and the average is the model; "
+        "best: the average is the model if it is better than the best epoch's.",
+        strict=None,
     )
     checkpoint_every_minutes: float | None = option(
         None,

@@ -317,9 +317,10 @@ class Run:
         return found
 
     def average(self) -> None:
-        """Averages the models of `average_epochs`; a better average becomes the best model.
+        """Averages the models of `average_epochs`, of the last ones or of the best ones.
 
-        The model's weights are the average's afterwards.
+        An average of the last epochs is the result; one of the best epochs is if it is better than
+        the best model. The model's weights are the average's afterwards.
         """
         training, model = self.recipe.training, self.model
         epochs = averaged_epochs(self.history, training)
@@ -336,7 +337,10 @@ class Run:
         row |= self.validate_corpora()
         if training.select_by == "bleu":
             row |= self.bleu()
-        is_best = best_row([*self.history, row], training.select_by) is row
+        # The best of many epochs is so by chance too: an average of the last ones, which had one
+        # chance, may have less BLEU in the greedy search and two more in the beam search.
+        is_best = training.average_of == "last"
+        is_best = is_best or best_row([*self.history, row], training.select_by) is row
         if is_best:
             save_without_optimizer(model, self.folder.model_file)
         values = {key: row[key] for key in row if key.startswith(("val_loss", "val_bleu"))}

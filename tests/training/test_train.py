@@ -12,6 +12,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, autotune, compile_model, train
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.run_folder import load_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -95,6 +96,24 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
         "loss"
     ]
     assert math.isclose(loss, best["val_loss"], rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("of", ["last", "best"])
+def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_better(
+    corpus, tmp_path, of
+):
+    options = dict(epochs=3, average_epochs=2, average_of=of, learning_rate_scale=5.0)
+    folder = train(recipe(corpus, jit_compile=False, **options), tmp_path / "run")
+    average, losses = metrics(folder)["average"], [row["val_loss"] for row in folder.history()]
+    order = range(3) if of == "last" else np.argsort(losses)[::-1]
+    assert average["epochs"] == sorted(int(epoch) + 1 for epoch in list(order)[-2:])
+    assert average["is_the_best_model"] == (of == "last" or average["val_loss"] < min(losses))
+    models = [load_model(folder.candidate_file(each), False) for each in average["epochs"]]
+    if not average["is_the_best_model"]:
+        models = [load_model(folder.candidate_file(int(np.argmin(losses)) + 1), False)]
+    found = load_model(folder.model_file, False).get_weights()
+    for weight, *each in zip(found, *(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(weight, np.mean(each, axis=0), rtol=1e-6, atol=1e-7)
 
 
 def test_tensorboard_gets_every_curve(finished):
