@@ -126,6 +126,31 @@ def test_simcut_adds_the_divergence_of_the_pass_over_cut_tokens(rng, logits):
     assert float(again(labels, both)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("loss_class", [RDropCrossEntropy, SimCutCrossEntropy])
+def test_gradients_of_divergences_are_finite_differences(rng, logits, pull_back, loss_class):
+    both = np.concatenate([logits, 3 * rng.normal(size=logits.shape)]).astype("float64")
+    labels = np.concatenate([LABELS, LABELS])
+
+    def log_softmax(x):
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    def expected(both):
+        log_p, log_q = map(log_softmax, np.split(both, 2))
+        forth = (np.exp(log_p) * (log_p - log_q)).sum(-1)[LABELS != 0].mean()
+        back = (np.exp(log_q) * (log_q - log_p)).sum(-1)[LABELS != 0].mean()
+        if loss_class is RDropCrossEntropy:
+            return reference.smoothed_loss(labels, both, 0.1) + 3.0 / 4 * (forth + back)
+        return (reference.smoothed_loss(LABELS, both[:BATCH], 0.1) + 3.0 * forth) / 2
+
+    differences = np.zeros(both.shape)
+    for place in np.ndindex(both.shape):
+        step = np.zeros(both.shape)
+        step[place] = 1e-5
+        differences[place] = (expected(both + step) - expected(both - step)) / 2e-5
+    _, pull = pull_back(lambda x: loss_class(3.0, label_smoothing=0.1)(labels, x), both)
+    np.testing.assert_allclose(pull(1.0), differences, atol=2e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_batch_of_padding_alone_costs_nothing_and_moves_nothing(logits, pull_back, dtype):
     labels = np.zeros_like(LABELS)
