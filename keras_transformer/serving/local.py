@@ -73,7 +73,6 @@ def private_ray(
     check_ray()
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    options = {"num_cpus": cpus, "object_store_memory": store_bytes}
     # Short: a socket's path may have 107 bytes. Ray opens its own folder to all users.
     start = Path(tempfile.gettempdir(), "kt-ray-")
     with (
@@ -85,7 +84,12 @@ def private_ray(
         ours = {signal.SIGTERM, signal.SIGINT}
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
         try:
-            _start_ray(folder, _metrics_export_port=metrics_port, **options)
+            _start_ray(
+                folder,
+                num_cpus=cpus,
+                object_store_memory=store_bytes,
+                _metrics_export_port=metrics_port,
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:

@@ -337,8 +337,8 @@ class Run:
         row |= self.validate_corpora()
         if training.select_by == "bleu":
             row |= self.bleu()
-        # The best of many epochs is so by chance too: an average of the last ones, which had one
-        # chance, may have less BLEU in the greedy search and two more in the beam search.
+        # The best of many epochs owes a part of its figure to chance, an average of the last ones
+        # does not: a comparison of both would keep a worse model.
         is_best = training.average_of == "last"
         is_best = is_best or best_row([*self.history, row], training.select_by) is row
         if is_best:
