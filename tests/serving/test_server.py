@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ from live_server import Client, Server, free_port, processes_below, save_model
 pytestmark = pytest.mark.tensorflow
 
 PREDICT = "/v1/models/toy:predict"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "export" / "ray_serve"
 
 
 def error_of(answer, status):
@@ -159,11 +161,10 @@ def nginx(server, tmp_path):
     """Port of the documented proxy in front of the server."""
     if shutil.which("nginx") is None:
         pytest.skip("needs nginx: apt-get install nginx-light")
-    conf = pathlib.Path(__file__).parents[2] / "export" / "ray_serve" / "nginx.conf"
     port = free_port()
     folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = "".join(f"{each}_temp_path {tmp_path}/{each};" for each in folders)
-    text = conf.read_text().replace("127.0.0.1:8501", f"127.0.0.1:{server.port}")
+    text = (EXAMPLES / "nginx.conf").read_text().replace("127.0.0.1:8501", f"127.0.0.1:{server.port}")
     text = text.replace("listen 8080", f"listen 127.0.0.1:{port}")
     text = text.replace("http {", f"http {{ {paths}").replace("worker_processes auto;", "")
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid; daemon off;\n{text}")
@@ -256,15 +257,12 @@ def test_the_metrics_are_on_rays_prometheus_endpoint(server):
         with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.read().decode()
 
-    # Ray's proxy and the replica report at different times.
-    expected = {
-        "ray_keras_transformer_batch_seconds",
-        "ray_keras_transformer_batch_sentences",
-        "ray_keras_transformer_waiting_sentences",
-        "ray_keras_transformer_model_version",
-        "ray_serve_num_http_requests",
-    }
-    server.wait(lambda: all(name in exposition() for name in expected), 60)
+    # Every one that the dashboard draws. Ray's proxy and the replica report at different times.
+    dashboard = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
+    drawn = [each["expr"] for panel in dashboard["panels"] for each in panel["targets"]]
+    expected = {name for expression in drawn for name in re.findall(r"\bray_\w+", expression)}
+    assert len(expected) == 7
+    server.wait(lambda: expected <= set(re.findall(r"^\w+", exposition(), re.MULTILINE)), 60)
 
 
 def test_rays_folder_is_private_to_its_user(server):
