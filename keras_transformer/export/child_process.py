@@ -19,6 +19,12 @@ FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
 SECONDS_PER_ANSWER = 600
 """Most time of an answer, the program's start included. A call of a SavedModel takes about 5 s with
 2 million weights on two cores, nearly all of it in XLA's compiler."""
+_ENVIRONMENT = {
+    # The other process may hold most of a GPU already; take what is needed, not the rest.
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    # Programs are run once: of LLVM's passes only those that pay off at once.
+    "XLA_FLAGS": "--xla_backend_optimization_level=1",
+}
 KERAS = ("keras", "tf_keras")
 TENSORFLOW = ("tensorflow", "tensorflow_text")
 
@@ -43,8 +49,7 @@ class ChildProcess:
             self._process = subprocess.Popen(
                 # -P: the script's own folder must not be where the process finds its modules.
                 [sys.executable, "-P", FRESH_PROCESS, str(theirs.fileno())],
-                # This process may hold most of a GPU already; take what is needed, not the rest.
-                env={"TF_FORCE_GPU_ALLOW_GROWTH": "true", **os.environ},
+                env={**_ENVIRONMENT, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,

@@ -45,16 +45,18 @@ def saved_model(folder, with_operations, rewrite_graph):
     if with_operations:
         load_operations("sentencepiece_tokenizer")
     # The session first, so that nothing that the other loader made can help it.
-    session = load_in_session(folder, rewrite_graph)
+    session = load_in_session(folder, rewrite_graph, check_variables=True)
     calls = {"session": session, "module": _load_as_module(folder)}
     return lambda loader, signature, inputs: calls[loader](signature, inputs)
 
 
-def load_in_session(folder, rewrite_graph=False):
+def load_in_session(folder, rewrite_graph=False, check_variables=False):
     """Loads a SavedModel by the TensorFlow 1 loader: tensors by name.
 
     It takes a fraction of the time of `tf.saved_model.load`, which makes Python objects of all
-    operations of all functions. Returns `call(signature, inputs)`, which gives a dict of arrays.
+    operations of all functions. `check_variables` raises where one has no value; its operations
+    make TensorFlow read the graph once more, a second. Returns `call(signature, inputs)`, which
+    gives a dict of arrays.
     """
     import tensorflow as tf
 
@@ -63,12 +65,8 @@ def load_in_session(folder, rewrite_graph=False):
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     with session.graph.as_default(), _quiet(tf.get_logger()):
         meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], folder)
-        handles = [each for each in session.graph.get_operations() if each.type == "VarHandleOp"]
-        ready = session.run(
-            {op.name: tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in handles}
-        )
-    if unready := [name for name, is_ready in ready.items() if not is_ready]:
-        raise RuntimeError(f"session: {len(unready)} uninitialized variables, {unready[0]} first")
+        if check_variables:
+            _check_variables(session)
 
     def call(name, inputs):
         signature = meta.signature_def[name]
@@ -81,6 +79,17 @@ def load_in_session(folder, rewrite_graph=False):
         return session.run({key: each.name for key, each in signature.outputs.items()}, given)
 
     return call
+
+
+def _check_variables(session):
+    import tensorflow as tf
+
+    handles = [each for each in session.graph.get_operations() if each.type == "VarHandleOp"]
+    ready = session.run(
+        {op.name: tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in handles}
+    )
+    if unready := [name for name, is_ready in ready.items() if not is_ready]:
+        raise RuntimeError(f"session: {len(unready)} uninitialized variables, {unready[0]} first")
 
 
 @contextlib.contextmanager
