@@ -115,13 +115,17 @@ class ParallelDataset:
         self.host, self.hosts, self.shards = host, hosts, shards
         self._lengths = pairs.lengths
         self._target_lengths = pairs.target_lengths if short_targets else None
+        stretches, longest = ([], 0) if noise is None else noise.stretches(pairs)
         if shapes is None:
-            shapes = choose_shapes(self._lengths, batch_tokens, max_shapes)
+            lengths = self._lengths
+            # Pairs that are all short would leave no room for noise.
+            if (room := min(longest, batch_tokens)) > np.max(lengths, initial=0):
+                lengths = np.append(lengths, room)
+            shapes = choose_shapes(lengths, batch_tokens, max_shapes)
         self.shapes = check_shapes(shapes, self._lengths)
         self.rates, self.noise, self.steps_per_epoch = rates, noise, 0
         # Noise lengthens texts: they go into longer shapes, the last one at most.
         edges = np.array([length for _, length in self.shapes])
-        stretches = [] if noise is None else noise.stretches(pairs)
         longer = [np.minimum(np.ceil(edges * each), edges[-1]) for each in (1.0, *stretches)]
         self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
         # The shapes of a plan do not depend on its order, so any plan tells them.

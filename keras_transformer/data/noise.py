@@ -11,6 +11,7 @@ from keras_transformer.data.pairs import EncodedPairs
 from keras_transformer.declaration import declared, option
 
 _SAMPLE = 500  # pairs that tell how much longer noise makes a text
+_NEARLY_ALL = 0.95
 _TYPO_EVERY = 6  # words
 # Tags and placeholders stay as they are.
 _SYMBOL = re.compile(r"(<[^<>\s]+>)")
@@ -145,17 +146,23 @@ class PairNoise:
                 sides[side] = np.array(ids, np.int32)
         return np.append(sides[0], EOS_ID).astype(np.int32), sides[1]
 
-    def stretches(self, pairs: EncodedPairs) -> list[float]:
-        """Ratios by which each kind lengthens nearly all pairs, on a sample of them."""
+    def stretches(self, pairs: EncodedPairs) -> tuple[list[float], int]:
+        """How much longer pairs get, on a sample of them.
+
+        Returns:
+            Ratios by which each kind lengthens nearly all pairs, and the columns that nearly all
+            pairs of the kind with the longest ones need.
+        """
         rows = np.unique(np.linspace(0, len(pairs) - 1, _SAMPLE).astype(int))
-        found = []
+        ratios, longest = [], 0
         for kind in range(1, len(self.shares) + 1):
-            ratios = []
+            columns = []
             for row in rows.tolist():
                 rng = np.random.default_rng((0, row))
                 sides = pairs.source(row), pairs.target(row)
                 made = self.change(kind, *sides, rng)
-                before, after = (max(len(one), len(two) + 1) for one, two in (sides, made))
-                ratios.append(after / before)
-            found.append(max(1.0, float(np.quantile(ratios, 0.95))))
-        return found
+                columns.append([max(len(one), len(two) + 1) for one, two in (sides, made)])
+            before, after = np.transpose(columns)
+            ratios.append(max(1.0, float(np.quantile(after / before, _NEARLY_ALL))))
+            longest = max(longest, int(np.quantile(after, _NEARLY_ALL, method="higher")))
+        return ratios, longest

@@ -103,6 +103,18 @@ def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tok
     assert seen == {f"<2de> {source[6:].upper()}" for source in SOURCES}
 
 
+def test_equally_short_pairs_leave_room_for_noise(tokenizer):
+    texts = SOURCES[:1] * 40, TARGETS[:1] * 40
+    pairs, _ = encode_pairs(*texts, tokenizer, tokenizer, drop_duplicates=False)
+    noise = PairNoise(Noise(typos=1.0), (tokenizer, tokenizer))
+    dataset = ParallelDataset(pairs, shuffle=False, noise=noise)
+    (inputs, _), *none = dataset.batches(epoch=0)
+    assert not none
+    clean = pairs.source(0)
+    changed = [not np.array_equal(row[: len(clean)], clean) for row in inputs[0][:40]]
+    assert np.mean(changed) > 0.9
+
+
 def test_the_vocabulary_is_learned_from_the_share_of_noise():
     pairs = list(PairNoise(Noise(upper_case=0.5)).texts(zip(SOURCES, TARGETS, strict=True), seed=3))
     capitals = [source[6:].isupper() and target.isupper() for source, target in pairs]
