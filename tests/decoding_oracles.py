@@ -234,7 +234,8 @@ def search_program(
         *arrays, last = arrays
         constraints = Constraints(*arrays, no_repeat_ngram_size=ngram_size, phrases=last)
         state = loop.start(chosen, ours.start(chosen.beams, sentences), constraints, capacity)
-        state = loop.advance(chosen, ours.step, state, constraints, capacity, ours.reorder)
+        body = loop.turn(chosen, ours.step, constraints, ours.reorder)
+        state = loop.advance(body, state, capacity)
         return chosen.hypotheses(state, constraints), state.position
 
     program = compiled(traced)

@@ -16,6 +16,7 @@ from keras_transformer.decoding.results import Hypotheses
 
 Step = Callable[[KerasTensor, Any], tuple[KerasTensor, Any]]
 Reorder = Callable[[Any, KerasTensor], Any]
+Turn = Callable[..., tuple]
 
 
 class DecodingState(NamedTuple):
@@ -81,15 +82,10 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
     )
 
 
-def advance(
-    strategy: Strategy,
-    step: Step,
-    state: DecodingState,
-    constraints: Constraints,
-    stop_at: int | KerasTensor,
-    reorder: Reorder | None = None,
-) -> DecodingState:
-    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity.
+def turn(
+    strategy: Strategy, step: Step, constraints: Constraints, reorder: Reorder | None = None
+) -> Turn:
+    """The body of the loop: gives the fields of the next state to those of a `DecodingState`.
 
     `reorder(cache, parents) -> cache` is for a beam search, whose hypotheses go on from one
     another; parents int32 `(batch, beams)`.
@@ -97,12 +93,8 @@ def advance(
     constraints = constraints.of_groups(strategy.num_groups)
     width = strategy.beams // strategy.num_groups
 
-    def unfinished(*state):
-        state = DecodingState(*state)
-        return ops.logical_and(ops.any(state.running), state.position < stop_at)
-
-    def body(*before):
-        state = DecodingState(*before)
+    def body(*fields):
+        state = DecodingState(*fields)
         newest = ops.reshape(state.newest, (-1, strategy.beams))  # --> [batch, beams]
         logits, cache = step(newest, state.cache)
         logits = ops.reshape(logits, (-1, width, logits.shape[-1]))  # --> [rows, width, vocabulary]
@@ -110,7 +102,20 @@ def advance(
         state, parents = strategy.choose(state._replace(cache=cache), logits, allowed, constraints)
         if parents is not None:
             state = state._replace(cache=reorder(state.cache, parents))
-        return keras.tree.map_structure(_of_the_shape_of, tuple(state), before)
+        return tuple(state)
+
+    return body
+
+
+def advance(turn: Turn, state: DecodingState, stop_at: int | KerasTensor) -> DecodingState:
+    """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity."""
+
+    def unfinished(*fields):
+        state = DecodingState(*fields)
+        return ops.logical_and(ops.any(state.running), state.position < stop_at)
+
+    def body(*before):
+        return keras.tree.map_structure(_of_the_shape_of, turn(*before), before)
 
     return DecodingState(*ops.while_loop(unfinished, body, tuple(state)))
 
@@ -135,7 +140,7 @@ def decode(
             one another; parents int32 `(batch, beams)`.
     """
     state = start(strategy, cache, constraints, max_length)
-    state = advance(strategy, step, state, constraints, max_length, reorder)
+    state = advance(turn(strategy, step, constraints, reorder), state, max_length)
     return strategy.hypotheses(state, constraints)
 
 

@@ -1,6 +1,7 @@
 """From padded ids to hypotheses, and to the scores of given targets, in one graph each."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constraints import Constraints, length_limits
-from keras_transformer.decoding.loop import DecodingState, pad_tokens
+from keras_transformer.decoding.loop import DecodingState, Turn, pad_tokens
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.errors import InputError
@@ -22,6 +23,7 @@ FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
 _INTEGERS = ("top_k", "min_length", "max_length")
 Tensor: TypeAlias = np.ndarray | KerasTensor
+Share: TypeAlias = Callable[[Turn], Turn]
 
 
 class SearchArguments(NamedTuple):
@@ -99,18 +101,29 @@ class Search:
         options: `DecodingOptions`, for what is part of the program.
         arguments: `SearchArguments`, the rest.
         weights: Result of the model's `step_weights`, where it is kept for many programs.
+        share: Wraps a function that several loops call: `tf.function` has it traced once.
     """
 
-    def __init__(self, model, options: DecodingOptions, arguments: SearchArguments, weights=None):
+    def __init__(
+        self,
+        model,
+        options: DecodingOptions,
+        arguments: SearchArguments,
+        weights=None,
+        share: Share | None = None,
+    ):
         self._model, self._options, self._arguments = model, options, arguments
         self._strategy = _strategy(options, arguments)
         self._constraints = _constraints(model, options, arguments)
         if weights is None:
             weights = step_weights(model, arguments.source_ids.shape[0] == options.beams == 1)
-        self._step = model.step
+        step = model.step
         if weights is not None:
             attention = options.attention_layer, options.attention_heads
-            self._step = model.step_function(*attention, weights)
+            step = model.step_function(*attention, weights)
+        reorder = getattr(model, "reorder", None)
+        turn = loop.turn(self._strategy, step, self._constraints, reorder)
+        self._turn = turn if share is None else share(turn)
 
     def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
         """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
@@ -142,16 +155,12 @@ class Search:
         self, state: DecodingState, stop_at: int | KerasTensor
     ) -> tuple[DecodingState, Hypotheses]:
         """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity."""
-        state = self._advance(state, stop_at)
+        state = loop.advance(self._turn, state, stop_at)
         return state, self._strategy.hypotheses(state, self._constraints)
-
-    def _advance(self, state, stop_at):
-        reorder = getattr(self._model, "reorder", None)
-        return loop.advance(self._strategy, self._step, state, self._constraints, stop_at, reorder)
 
     def _run_loops(self, state, sizes):
         size, *larger = sizes
-        state = self._advance(state, size)
+        state = loop.advance(self._turn, state, size)
 
         def found():
             hypotheses = self._strategy.hypotheses(state, self._constraints)
@@ -186,6 +195,7 @@ def search(
     length_penalty: float = DecodingOptions.length_penalty,
     n_best: int = DecodingOptions.n_best,
     max_length: int = 256,
+    share: Share | None = None,
     **options,
 ) -> Hypotheses:
     """Translates ids in one graph, by any strategy.
@@ -195,6 +205,7 @@ def search(
         source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
         beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
         max_length: Most tokens of a translation, whatever its source.
+        share: As in `Search`.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` that hold
             tensors (seeds, prefixes, phrases, temperatures…) instead of what the options give.
 
@@ -222,7 +233,7 @@ def search(
         raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
     if forced is not None:
         _check_leaves_room(forced, longest)
-    return Search(model, checked, arguments).run(capacity, longest)
+    return Search(model, checked, arguments, share=share).run(capacity, longest)
 
 
 def result_capacity(source_columns, ratio: float, max_length: int, forced_columns=0):

@@ -8,7 +8,7 @@ from naive_search import EOS, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import Beam, Constraints, Greedy
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.loop import advance, start
+from keras_transformer.decoding.loop import advance, start, turn
 
 SENTENCES, VOCABULARY, SOURCE, CAPACITY = 13, 7, 3, 11
 LIMITS = [11, 0, 5, 7, 11, 1, 11, 3, 2, 4, 11, 6, 11]
@@ -47,12 +47,13 @@ def _jit(function):
 def in_stages(model, strategy):
     """Hypotheses found so far, for each stop."""
     state, found = None, {}
+    body = turn(strategy, model.step, constraints(), model.reorder)
     for capacity, stops in STAGES:
         if state is None:
             state = start(strategy, model.start(strategy.beams), constraints(), capacity)
         state = state.extended(capacity - state.ids.shape[2])
         for stop in stops:
-            state = advance(strategy, model.step, state, constraints(), stop, model.reorder)
+            state = advance(body, state, stop)
             found[str(stop)] = strategy.hypotheses(state, constraints())
     return found
 

@@ -24,6 +24,7 @@ from naive_search import EOS, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding.scheduler import Job, Scheduler
+from keras_transformer.decoding.search import Search
 
 VARIANTS = [
     "untied",  # has all that the others have: alone on JAX
@@ -223,3 +224,33 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
     graph = run.get_concrete_function(tf.TensorSpec((rows, 5), tf.int32)).graph.as_graph_def()
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     assert sum(node.op in ("While", "StatelessWhile") for node in nodes) == loops
+
+
+@pytest.mark.tensorflow
+def test_loops_of_a_traced_capacity_can_share_their_body(varied, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(sys.modules[Search.__module__], "FIRST_CAPACITY", 4)
+    model, traced = varied("pre_norm"), []
+
+    def share(turn):
+        def counted(*state):
+            traced.append(len(state))
+            return turn(*state)
+
+        return tf.function(counted, autograph=False)
+
+    def found(share):
+        ids = tf.TensorSpec((None, None), tf.int32)
+        program = tf.function(
+            lambda ids: search(model, ids, 3, max_length=MAX_LENGTH, share=share),
+            input_signature=[ids],
+            autograph=False,
+        )
+        return program(varied_sources())
+
+    expected, shared = found(None), found(share)
+    assert len(traced) == 1
+    assert np.max(np.count_nonzero(expected.ids, axis=-1)) > 8  # tokens, of the third loop
+    np.testing.assert_array_equal(shared.ids, expected.ids)
+    np.testing.assert_allclose(shared.scores, expected.scores, rtol=1e-6)

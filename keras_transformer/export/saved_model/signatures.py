@@ -50,6 +50,8 @@ class CompiledSearches:
             length_penalty=self._length_penalty,
             max_length=self._engine.max_target_length,
             max_length_ratio=self._engine.max_length_ratio,
+            # A search has a loop for each capacity: the graph holds their body once.
+            share=functools.partial(tf.function, autograph=False),
             **options,
         )
         results = found.ids, found.scores, found.log_probabilities
