@@ -86,7 +86,7 @@ class LiteRTEngine(Engine):
         beam_size: int | None = None,
         length_penalty: float | None = None,
         n_best: int = 1,
-        batch_size: int = 32,
+        batch_size: int = 8,
         threads: int | None = None,
         long_input: Literal["refuse", "split", "truncate"] = "refuse",
         **others,
@@ -97,6 +97,7 @@ class LiteRTEngine(Engine):
             beam_size: 1 for greedy search, or the export's beam size, which is the default.
             length_penalty: None, or the value that the export was made with.
             n_best: Hypotheses of each text: at most what the export returns; 1 of greedy search.
+            batch_size: Sentences of a batch: small ones stay in a core's cache.
             threads: Threads in all: of one batch's computation, or, where there are sentences for
                 more, of as many parts that are computed at once.
             long_input: What happens to a text of more tokens than the export takes: `"refuse"`,
