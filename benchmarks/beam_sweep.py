@@ -14,6 +14,7 @@ import json
 import pathlib
 import sys
 
+from benchmarks.measure import subplots
 from keras_transformer import Translator
 from keras_transformer.data import read_pairs
 from keras_transformer.training import evaluate
@@ -57,14 +58,9 @@ def table(results, beam_sizes, penalties, field="bleu", digits=2):
 
 def plot(results, beam_sizes, penalties, path, title):
     """BLEU over the beam size, a line for each penalty."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SystemExit('A plot needs: pip install "keras_transformer[plots]".') from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    figure, [[axes]] = subplots(size=(6.4, 4.0))
+    from matplotlib import colormaps
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
     for place, penalty in enumerate(penalties):
         scores = [
             results.get((beam_size, penalty), results[beam_size, penalties[0]])["bleu"]
@@ -75,7 +71,7 @@ def plot(results, beam_sizes, penalties, path, title):
             scores,
             marker="o",
             markersize=3,
-            color=pyplot.cm.viridis_r((place + 1) / len(penalties)),
+            color=colormaps["viridis_r"]((place + 1) / len(penalties)),
             label=f"{penalty:g}",
         )
     axes.set(xlabel="beam size", ylabel="BLEU", title=title, xticks=beam_sizes)

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 
+from benchmarks.measure import subplots
 from keras_transformer import Translator
 from keras_transformer.data import read_pairs
 from keras_transformer.training import RunFolder, evaluate
@@ -95,12 +96,7 @@ def table(rows):
 
 def plot(rows, path):
     """BLEU over the length of the source, a line for each run."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SystemExit('A plot needs: pip install "keras_transformer[plots]".') from error
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
+    figure, [[axes]] = subplots(size=(6.4, 4.0))
     for run, row in rows.items():
         axes.plot(*zip(*row["by_length"].items(), strict=True), marker="o", label=run)
     axes.set(xlabel="words of the source", ylabel="BLEU")

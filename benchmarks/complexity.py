@@ -27,7 +27,7 @@ import time
 import keras
 import numpy as np
 
-from benchmarks.measure import multiply_adds
+from benchmarks.measure import multiply_adds, subplots
 from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import MultiHeadAttention
 
@@ -111,10 +111,7 @@ def crossover(rows, width):
 
 def plot(rows, widths, path):
     """Time and memory over the length, a column for each width."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.4 * len(widths), 6), layout="constrained")
-    axes = figure.subplots(2, len(widths), squeeze=False, sharex=True, sharey="row")
+    figure, axes = subplots(2, len(widths), size=(3.4 * len(widths), 6), sharex=True, sharey="row")
     for column, width in enumerate(widths):
         for axis, unit in zip(axes[:, column], ("milliseconds", "mebibytes"), strict=True):
             for kind, (operations, _, _) in ORDERS.items():

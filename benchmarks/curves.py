@@ -10,6 +10,7 @@ alone.
 import argparse
 import pathlib
 
+from benchmarks.measure import subplots
 from keras_transformer.training.run_folder import RunFolder
 
 CURVES = {"val_loss": "validation loss, nats a token", "val_bleu": "validation BLEU, greedy search"}
@@ -22,14 +23,7 @@ def plot(histories, path):
         histories: Lines of `history.csv` by the name of the run.
         path: PNG file.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SystemExit('A plot needs: pip install "keras_transformer[plots]".') from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(CURVES), figsize=(8.4, 3.4), layout="constrained")
+    figure, [panels] = subplots(1, len(CURVES), size=(8.4, 3.4))
     for axes, (column, label) in zip(panels, CURVES.items(), strict=True):
         for name, rows in histories.items():
             points = [(row["epoch"], row[column]) for row in rows if column in row]

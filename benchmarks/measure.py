@@ -21,7 +21,7 @@ from keras_transformer import config
 from keras_transformer.commands.arguments import add_options
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.errors import InputError, did_you_mean, require
 from keras_transformer.files import check_writable, write_output
 from keras_transformer.translator import give_tensorflow
 
@@ -113,6 +113,19 @@ def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float
                 elapsed = time.perf_counter() - start
             seconds[name].append(elapsed / count)
     return seconds
+
+
+def subplots(
+    rows: int = 1, columns: int = 1, *, size: tuple[float, float], **shared: Any
+) -> tuple[Any, Any]:
+    """A figure of a size in inches and its axes `[rows, columns]`; no window system is needed."""
+    try:
+        figure = require("matplotlib.figure", "Matplotlib", "plots").Figure(
+            figsize=size, layout="constrained"
+        )
+    except InputError as error:
+        raise SystemExit(str(error)) from error
+    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
 def machine() -> dict[str, str | int | None]:
