@@ -1,0 +1,56 @@
+"""What careless text costs: BLEU on a test text as it is, and with each kind of noise, by run.
+
+    python -m benchmarks.noise RUN RUN --source FILE --reference FILE
+
+Each sentence is changed as `data.noise` changes a training pair, with one seed for all runs; where
+that changes both sides, the reference is changed, too. BLEU is of lower-cased text: a translation
+in capitals is right, but for its letters. stdout gets a Markdown table.
+"""
+
+import argparse
+
+from keras_transformer import Translator
+from keras_transformer.data import read_pairs
+from keras_transformer.data.noise import Noise, PairNoise
+from keras_transformer.training import evaluate
+
+KINDS = {
+    "in capitals": "upper_case",
+    "Title Case": "title_case",
+    "typos": "typos",
+    "no punctuation": "no_punctuation",
+}
+_SEED = 1
+
+
+def texts(pairs):
+    """Yields the name of each kind of text and its sources and references."""
+    yield "as it is", *zip(*pairs, strict=True)
+    for name, kind in KINDS.items():
+        changed = PairNoise(Noise(**{kind: 1.0})).texts(pairs, _SEED)
+        yield name, *zip(*changed, strict=True)
+
+
+def main(arguments=None):
+    """Parses the command line, translates, prints the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.noise", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("models", nargs="+", metavar="RUN", help="runs or exports")
+    parser.add_argument("--source", required=True, metavar="FILE")
+    parser.add_argument("--reference", required=True, metavar="FILE")
+    options = parser.parse_args(arguments)
+    pairs = list(zip(*read_pairs(options.source, options.reference), strict=True))
+    translators = {model: Translator.load(model) for model in options.models}
+    print("| text | " + " | ".join(translators) + " |", flush=True)
+    print("|---" * (len(translators) + 1) + "|")
+    for name, sources, references in texts(pairs):
+        scores = []
+        for translator in translators.values():
+            found = [each.text for each in translator.translate(list(sources))]
+            scores.append(f"{evaluate(found, references)['bleu_lowercase']:.2f}")
+        print(f"| {name} | " + " | ".join(scores) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
