@@ -38,7 +38,7 @@ def groups_of(sources, edges):
 
 def of_training(run):
     """Returns the size and the training of a run from its folder; nothing of an export."""
-    if not pathlib.Path(run, "recipe.yaml").exists():
+    if pathlib.Path(run, "export.json").exists():
         return {}
     folder = RunFolder.existing(run)
     history, metrics = folder.history(), folder.metrics()

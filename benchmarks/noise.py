@@ -10,6 +10,7 @@ in capitals is right, but for its letters. stdout gets a Markdown table.
 import argparse
 
 from keras_transformer import Translator
+from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.data import read_pairs
 from keras_transformer.data.noise import Noise, PairNoise
 from keras_transformer.training import evaluate
@@ -41,6 +42,7 @@ def main(arguments=None):
     parser.add_argument("--reference", required=True, metavar="FILE")
     options = parser.parse_args(arguments)
     pairs = list(zip(*read_pairs(options.source, options.reference), strict=True))
+    enable_compilation_cache()
     translators = {model: Translator.load(model) for model in options.models}
     print("| text | " + " | ".join(translators) + " |", flush=True)
     print("|---" * (len(translators) + 1) + "|")

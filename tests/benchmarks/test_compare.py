@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import compare
 from keras_transformer import Translation, Translator
+from keras_transformer.errors import InputError
 
 SOURCES = ["a b", "a b c", "a b c d", "a b c d e f g"]
 REFERENCES = ["eins zwei drei vier fünf", "sechs sieben acht neun", "x y z u v", "p q r s t"]
@@ -58,3 +59,16 @@ def test_each_run_gets_the_bleu_of_each_length(program, tmp_path, capsys):
     assert cells["short"][-2] == "100.00" and float(cells["short"][-1]) < 40
     found = json.loads((tmp_path / "rows.json").read_text())
     assert found["good"]["bleu"] == pytest.approx(100) and found["good"]["words_per_second"] > 0
+
+
+def test_an_export_has_no_training_to_tell_of(tmp_path):
+    (tmp_path / "export.json").write_text("{}")
+    rows = {"export": {**compare.of_training(tmp_path), "bleu": 40.0, "chrf": 60.0}}
+    assert "| export | – | – | – | – | – | 40.00 |" in compare.table(
+        {name: {**row, "by_length": {}} for name, row in rows.items()}
+    )
+
+
+def test_what_is_not_there_is_no_export(tmp_path):
+    with pytest.raises(InputError, match="nowhere"):
+        compare.of_training(tmp_path / "nowhere")

@@ -20,6 +20,7 @@ def test_each_kind_of_noise_is_scored_against_what_it_makes_of_the_reference(
     text = tmp_path / "text"
     text.write_text("".join(line + "\n" for line in lines))
     translators = {"one": Copies(), "other": Copies()}
+    monkeypatch.setattr(noise, "enable_compilation_cache", lambda: None)
     monkeypatch.setattr(noise.Translator, "load", translators.get)
     noise.main(["one", "other", "--source", str(text), "--reference", str(text)])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
