@@ -127,6 +127,7 @@ def source(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
     exports = []
     if importlib.util.find_spec("ctranslate2"):

@@ -44,6 +44,7 @@ def test_multiply_adds_are_those_counted_by_hand():
     assert decode_profile.multiply_adds(config, 5, 4, source_length=11, steps=2) == expected
 
 
+@pytest.mark.slow
 def test_the_profile_of_a_search_adds_up(monkeypatch, capsys):
     arguments = ["--preset", "transformer_tiny", "--vocabulary-size", "29", "--beam-size", "1"]
     monkeypatch.setattr(sys, "argv", ["decode_profile.py", *arguments, "--batch-size", "2"])

@@ -133,6 +133,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
     model, source = varied("pre_norm"), varied_sources(13)

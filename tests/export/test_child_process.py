@@ -98,6 +98,7 @@ def test_a_kill_of_the_parent_ends_the_process(tmp_path):
             os.kill(int(child), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_engine_of_a_litert_file_answers_without_keras_and_tensorflow(litert_report, texts):
     with remote_engine(litert_report.folder) as engine:

@@ -80,6 +80,7 @@ def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_serve
     assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["served", "broken"])
 def test_the_grpc_client_translates_lines_and_tells_the_servers_error(request, answers):
     served = request.getfixturevalue(answers)

@@ -23,6 +23,7 @@ def translate(page, text):
     page.wait(lambda: not page.evaluate("document.getElementById('go').disabled"))
 
 
+@pytest.mark.slow
 def test_a_typed_text_is_translated_with_its_alignment(page):
     translate(page, "two dogs")
     assert page.text("#translation") == "TWO DOGS"

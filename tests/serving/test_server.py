@@ -321,6 +321,7 @@ def states_of(server):
     return {each["version"]: (each["state"], each["status"]["error_message"]) for each in states}
 
 
+@pytest.mark.slow
 def test_versions_take_over_go_back_and_are_refused_and_the_status_says_so(toy, tmp_path):
     models = tmp_path / "toy"
     shutil.copytree(toy / "1", models / "1")
@@ -370,6 +371,7 @@ def test_versions_take_over_go_back_and_are_refused_and_the_status_says_so(toy, 
         running.stop()
 
 
+@pytest.mark.slow
 def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
     limits = {"batch-timeout": 2, "request-timeout": 60}
     running = Server(toy, tmp_path / "log", **limits)
@@ -440,6 +442,7 @@ sys.exit(any(process.wait(10) == 0 for process in left))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failures", "end"), [(1, "started"), (2, "Ray cannot be started: The node timed out.")]
 )

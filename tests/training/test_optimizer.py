@@ -16,6 +16,7 @@ from keras_transformer.training.optimizer import AdamWithGradientNorm, averaged_
 from keras_transformer.training.recipe import TrainingSection
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("with_adam", [True, False])
 def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):

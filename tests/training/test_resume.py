@@ -125,6 +125,7 @@ def unbroken(trainer, tmp_path_factory):
     return folder, moments
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_no_better_is_stopped_early(unbroken):
     rows = unbroken[0].history()
     best = min(rows, key=lambda row: row["val_loss"])
@@ -228,6 +229,7 @@ OTHER_DATA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", OTHER_DATA)
 def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, data):
     monkeypatch.setattr(trainer, "data", OTHER_DATA[data])
@@ -278,6 +280,7 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, d
             trainer.resume(folder.path, **options)
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):
     moments = reversed(unbroken[1])  # the last one: all of epoch 2 has its place
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])

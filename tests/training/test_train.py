@@ -98,6 +98,7 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
     assert math.isclose(loss, best["val_loss"], rel_tol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["last", "best"])
 def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_better(
     corpus, tmp_path, of
@@ -245,6 +246,7 @@ def test_a_resumed_run_keeps_its_texts(finished, tmp_path):
     assert finished.recipe_file.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_another_one_with_other_texts(finished, tmp_path):
     values = finished.recipe().to_dict()
     corpus = write_corpus(tmp_path / "elsewhere")
@@ -294,6 +296,7 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
         train(finished.recipe(), tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow
 def test_a_dry_run_measures_some_steps_and_leaves_nothing(tmp_path, corpus, capsys, monkeypatch):
     monkeypatch.setattr(autotune, "_SECONDS", 0.1)
     train(recipe(corpus, epochs=7, jit_compile=False), tmp_path / "run", dry_run=True)

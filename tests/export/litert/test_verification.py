@@ -20,6 +20,7 @@ def test_every_search_of_every_file_was_compared_at_every_length(litert_report, 
             assert search["others"] <= 2 and {0, 1} < set(search["batch_sizes"])
 
 
+@pytest.mark.slow
 def test_other_weights_are_caught_in_any_number_of_bits(litert_report, make_engine, texts):
     other = make_engine(normalize_first=True, seed=2)
     for quantize in ("none", "int8"):

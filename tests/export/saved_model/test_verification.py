@@ -35,6 +35,7 @@ def test_both_models_and_all_signatures_were_verified(report):
         assert all(each["others"] <= 2 for each in both)
 
 
+@pytest.mark.slow
 def test_another_models_weights_are_caught(report, make_engine, tmp_path):
     shutil.copytree(report.folder, tmp_path / "model")
     other = make_engine(normalize_first=True, seed=2)

@@ -31,6 +31,7 @@ def test_a_record_is_tensorflow_servings_own_on_the_wire(api):
     assert record.ByteSize() == len(warmup_record("sample", inputs))
 
 
+@pytest.mark.slow
 def test_the_requests_are_replayed_on_the_export_in_every_shape(api, records, report, signatures):
     replayed = {}
     for content in records:

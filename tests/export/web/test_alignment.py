@@ -45,6 +45,7 @@ def parts(engines):
     return {part.name: part._replace(name=f"align_1x{LENGTH}") for part in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantize", ["none", "int8"])
 def test_a_wrong_alignment_of_a_long_text_is_refused(parts, engines, texts, tmp_path, quantize):
     manifest = {"quantize": quantize, "align_lengths": {LENGTH: LENGTH}}

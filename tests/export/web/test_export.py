@@ -15,6 +15,7 @@ from keras_transformer.export.web.export import PACKAGES, find_packages, verify_
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tokens and were cut")
 def test_the_folder_translates_as_the_live_model_in_batches_of_one_and_four(
     web_report, engine, texts
