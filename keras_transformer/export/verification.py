@@ -24,7 +24,8 @@ class Bound:
     """Limits of the difference between an export's answers and the live model's.
 
     Scores are log-probabilities over the length penalty, in nats. A limit of nats is the field's
-    share of the live model's score (of a text for `worst_score`, elsewhere the mean) and `floor`.
+    share of the live model's score (for the worst ones that of the text, if it is more than the
+    mean, elsewhere the mean) and `floor`.
 
     Attributes:
         score: Mean difference between the score that the export reports of a text and the live
@@ -343,7 +344,9 @@ class _Comparison:
         self._check(f"{rule}, on average", _mean(differences), bound.score, size)
         rule = "texts that the live model scores as high as its own"
         self._check(f"{rule}, on average", _mean(regrets), bound.regret, size)
-        self._check(f"{rule}, each", max(regrets, default=0.0), bound.worst_regret, size)
+        for (score, _), regret in zip(pairs, regrets, strict=True):
+            # Where the live model itself is unsure, one wrong word costs more.
+            self._check(f"{rule}, each", regret, bound.worst_regret, max(abs(score + regret), size))
         figures = {
             "mean_live_score": -size,
             "mean_score_difference": _mean(differences),

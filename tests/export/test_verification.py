@@ -215,6 +215,25 @@ def test_each_bound_lets_pass_what_is_under_it_and_nothing_above(bound, limit):
                 check(tested, bound, live, [TEXTS])
 
 
+@pytest.mark.parametrize("unsure", [False, True])
+def test_where_the_live_model_is_unsure_another_text_may_cost_more(unsure):
+    bound = BOUNDS["int8"]
+
+    class Unsure(Live):
+        def hypothesis(self, text, n_best=1, **fields):
+            score = -6.0 if unsure and text == TEXTS[0] else -2.0
+            return super().hypothesis(text, n_best, score=score, **fields)
+
+    lost = (bound.worst_regret + 1) * 2.0
+    theirs = other("o", (-6.0 if unsure else -2.0) - lost)
+    tested, live = Spoiled({TEXTS[0]: theirs}), Unsure({"o": theirs.score})
+    if unsure:
+        assert check(tested, bound, live, [TEXTS])["largest_regret"] == lost
+    else:
+        with pytest.raises(VerificationError, match="as high as its own, each"):
+            check(tested, bound, live, [TEXTS])
+
+
 def test_two_samples_of_a_hundred_may_go_another_way_and_three_may_not():
     for count in (2, 3):
         tested = Spoiled({text: other(f"o {text}", -50.0) for text in TEXTS[:count]})
