@@ -7,7 +7,7 @@ import time
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.errors import InputError, say
 from keras_transformer.export.web.export import npm_command
-from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.owned_folder import OwnedFolder, locked_folder
 from keras_transformer.runs import export_run
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.translator import Translator
@@ -57,9 +57,13 @@ def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
         A short table as text.
 
     Raises:
-        InputError: The folder exists.
+        InputError: The folder exists, or another process writes to it.
     """
-    folder = pathlib.Path(output)
+    with locked_folder(output):
+        return _run_demo(pathlib.Path(output), overwrite)
+
+
+def _run_demo(folder, overwrite):
     _prepare(folder, overwrite)
     sources, targets = _write_data(folder / "data")
     files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[:2]}
@@ -112,15 +116,13 @@ def _owned(folder):
     """The folder as one that a demo made, if there is the run of one."""
     is_demo = (folder / "run" / "tokenizer.model").is_file()
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
-    owners = {
-        "data": data.__contains__,
-        "run": RunFolder(folder / "run").owned().owner(),
-        "export": OwnedFolder(folder / "export").owner(),
-    }
+    parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
+    owners = {"data": data.__contains__, **{each.path.name: each.owner() for each in parts}}
 
     def owns(path):
         first, _, rest = path.partition("/")
-        return is_demo and first in owners and owners[first](rest)
+        is_left = any(each.is_left_beside(first) for each in parts)
+        return is_demo and (is_left or first in owners and owners[first](rest))
 
     return OwnedFolder(folder, owns=owns)
 

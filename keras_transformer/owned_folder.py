@@ -1,16 +1,17 @@
-"""Folders that a command owns: staged, replaced and emptied only where it made every file."""
+"""Folders that a command owns: locked, staged, and emptied only where it made every file."""
 
 import contextlib
-import fcntl
+import itertools
 import json
 import os
 import re
 import secrets
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, say
 from keras_transformer.files import file_digests, sync
 
 MANIFEST = "export.json"
@@ -22,6 +23,9 @@ _OF_AN_EXPORT = {MANIFEST, "README.md", "verification.json", "model.bin", "confi
     for side in ("", "source_", "target_", "shared_")
     for name in ("tokenizer.model", "vocabulary.json")
 }
+# The file of `locked_folder`, where it lies in the folder.
+_LOCK = ".lock"
+_ATTEMPTS = 100
 
 
 class OwnedFolder:
@@ -62,11 +66,15 @@ class OwnedFolder:
             known |= _OF_AN_EXPORT
         return lambda path: path in known or path.startswith((self._partial, self._replaced))
 
+    def is_left_beside(self, name: str) -> bool:
+        """Returns whether a name beside the folder is one that a killed process left there."""
+        return name.startswith((self._partial, self._replaced)) or name == f".{self.path.name}.lock"
+
     def check(self) -> None:
         """Raises `InputError` for the first file that another program made."""
         owns = self.owner()
         for path in _files_and_folders(self.path)[0]:
-            if not owns(path):
+            if not owns(path) and path != _LOCK:
                 raise InputError(
                     f"{self._named}: is not overwritten, because there is a file that this command "
                     f"did not make: {path}. Remove it, or give another output."
@@ -81,7 +89,8 @@ class OwnedFolder:
         self.check()
         files, folders = _files_and_folders(self.path)
         for path in sorted(files, key=lambda path: path != self.marker):
-            (self.path / path).unlink()
+            if path != _LOCK:
+                (self.path / path).unlink()
         for path in reversed(folders):
             (self.path / path).rmdir()
 
@@ -102,13 +111,13 @@ class OwnedFolder:
                 )
 
     @contextlib.contextmanager
-    def staged(self, overwrite: bool = False) -> Iterator[Path]:
+    def staged(self, overwrite: bool = False, wait: bool = False) -> Iterator[Path]:
         """Gives a temporary folder that takes this folder's name when the block succeeds.
 
-        All that the block wrote is synced before the folder is renamed. Any exception,
-        `KeyboardInterrupt` too, removes the temporary folder and leaves the output as it was. After
-        a kill the next call removes the temporary folder, and brings an earlier output back that
-        was just being replaced.
+        The folder is locked meanwhile (`locked_folder`). All that the block wrote is synced before
+        the folder is renamed. Any exception, `KeyboardInterrupt` too, removes the temporary folder
+        and leaves the output as it was. After a kill the next call removes the temporary folder,
+        and brings an earlier output back that was just being replaced.
 
         A folder that is empty, or where something is mounted, stays itself: the temporary folder is
         made in it, and its content then moves up, the marker last. An earlier output in such a
@@ -116,17 +125,20 @@ class OwnedFolder:
 
         Args:
             overwrite: Whether an earlier output may be replaced, if it holds no other file.
+            wait: Whether to wait for another process that writes to the folder.
 
         Raises:
-            InputError: The folder exists and may not be replaced, or cannot be written.
+            InputError: The folder exists and may not be replaced, cannot be written, or another
+                process writes to it.
         """
         output = self.path
-        self._restore()
-        self.check_replaceable(overwrite)
-        stays = output.is_dir() and (os.path.ismount(output) or not self._content())
-        # Elsewhere beside the output, because a rename is atomic within one file system only.
-        parent = output if stays else output.parent
         with contextlib.ExitStack() as stack:
+            stack.enter_context(locked_folder(self._named, wait))
+            self._restore()
+            self.check_replaceable(overwrite)
+            stays = output.is_dir() and (os.path.ismount(output) or not self._content())
+            # Elsewhere beside the output, because a rename is atomic within one file system only.
+            parent = output if stays else output.parent
             try:
                 staging = stack.enter_context(held_folder(parent / self._partial))
             except OSError as error:
@@ -143,7 +155,7 @@ class OwnedFolder:
                 new = sorted(staging.iterdir(), key=lambda path: path.name == self.marker)
                 moves = [(path, output / path.name) for path in new]
             else:
-                # Without `overwrite` the rename fails where another process has been faster.
+                # Without `overwrite` the rename fails where another program has been faster.
                 old, moves = [output] * (overwrite and output.exists()), [(staging, output)]
             try:
                 _rename_all([(path, replaced / path.name) for path in old] + moves)
@@ -198,9 +210,97 @@ class OwnedFolder:
         self.check()
 
     def _content(self):
-        """Paths in the folder, without the remains of an interrupted `staged`."""
+        """Paths in the folder, without its lock and the remains of an interrupted `staged`."""
         names = self._partial, self._replaced
-        return [path for path in self.path.iterdir() if not path.name.startswith(names)]
+        paths = (path for path in self.path.iterdir() if path.name != _LOCK)
+        return [path for path in paths if not path.name.startswith(names)]
+
+
+@contextlib.contextmanager
+def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]:
+    """Holds the lock of a folder, which need not exist: one process at a time writes to it.
+
+    The operating system's lock, which ends with the process, on the file `.NAME.lock` beside the
+    folder. The file is `.lock` in the folder where something is mounted there, or where nothing
+    can be written beside it. Nothing is held on Windows, and on network file systems without locks.
+
+    Args:
+        path: Path of the folder.
+        wait: Whether to wait for another process that holds the lock.
+
+    Raises:
+        InputError: Another process holds the lock, or its file cannot be written.
+    """
+    if os.name == "nt":
+        yield
+        return
+    folder = Path(os.path.realpath(path))
+    is_inside = folder.is_dir() and (
+        os.path.ismount(folder) or not os.access(folder.parent, os.W_OK | os.X_OK)
+    )
+    file = folder / _LOCK if is_inside else folder.with_name(f".{folder.name}.lock")
+    missing = [parent for parent in file.parents if not parent.exists()]
+    held = _held_lock(file, os.fspath(path), wait)
+    try:
+        yield
+    finally:
+        # Removed while it is held: whoever opened it meanwhile sees that and makes another one.
+        with contextlib.suppress(OSError):
+            file.unlink()
+        os.close(held)
+        with contextlib.suppress(OSError):
+            for parent in missing:
+                parent.rmdir()  # Only of a folder that was not made after all.
+
+
+def _held_lock(file, folder, wait):
+    """Returns a descriptor of `file` that holds its lock; the file then names this process."""
+    for attempt in itertools.count(1):
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            held = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            # Another process may just have removed the parent that it had made.
+            if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS:
+                continue
+            raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
+        try:
+            if _lock(held) is False:
+                holder = f"{folder}: {_holder(held)} writes to this folder"
+                if not wait:
+                    rule = "Wait until it has ended, or give another folder"
+                    raise InputError(f"{holder}. {rule}.")
+                say(f"{holder}: waiting until it has ended.")
+                _lock(held, wait=True)
+            if file.exists() and os.path.samestat(os.fstat(held), file.stat()):
+                os.ftruncate(held, 0)
+                os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
+                return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)  # Its holder has just removed it.
+
+
+def _holder(descriptor):
+    """The process that a lock's file names, and its machine if that is another one."""
+    process, _, machine = os.pread(descriptor, 300, 0).decode(errors="replace").partition(" ")
+    if not process:  # It has not written its number yet.
+        return "another process"
+    return f"process {process}" + f" on {machine}" * (machine != socket.gethostname())
+
+
+def _lock(descriptor, wait=False):
+    """Locks a file or folder: True; False where another process holds it, None without locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 @contextlib.contextmanager
@@ -222,9 +322,12 @@ def held_folder(start: str | os.PathLike, mode: int = 0o777) -> Iterator[Path]:
 
 
 def remove_left_behind(parent: Path) -> None:
-    """Removes the temporary folders of `OwnedFolder.staged` whose processes have died."""
+    """Removes what `OwnedFolder.staged` of killed processes left in a folder of `data.cache`."""
     for path in _left_behind(parent, r"\..+\.partial-"):
         shutil.rmtree(path, ignore_errors=True)
+    for path in parent.glob(f".{'[0-9a-f]' * 32}.lock"):
+        with contextlib.suppress(InputError), locked_folder(parent / path.name[1:-5]):
+            pass  # Nobody holds it: it is removed at the end.
 
 
 def _files_and_folders(folder):
@@ -249,8 +352,7 @@ def _make_and_hold(path, mode=0o777):
         path.mkdir(mode, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             held = os.open(path, os.O_RDONLY)
-            with contextlib.suppress(OSError):  # Without locks the folder stays.
-                fcntl.flock(held, fcntl.LOCK_EX)
+            _lock(held, wait=True)
             if path.exists():
                 return held
             os.close(held)  # It was removed before it was held.
@@ -271,10 +373,8 @@ def _left_behind(parent, beginning):
         except OSError:
             continue
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield path
-        except OSError:
-            pass
+            if _lock(held):
+                yield path
         finally:
             os.close(held)
 

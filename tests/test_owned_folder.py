@@ -1,14 +1,15 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from pathlib import Path
+import threading
 
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder, locked_folder
 
 
 def make(output, content="new", overwrite=False):
@@ -232,16 +233,51 @@ def start(output, renames, mounted=False):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(tmp_path):
-    killed, living = (start(tmp_path / "model", -1) for _ in range(2))
-    folders = [Path(process.stdout.readline().strip()).name for process in (killed, living)]
-    killed.kill()
-    killed.communicate()
-    assert sorted(os.listdir(tmp_path)) == sorted(folders)
-    make(tmp_path / "model")
-    assert sorted(os.listdir(tmp_path)) == sorted([folders[1], "model"])
-    living.kill()
-    living.communicate()
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_second_process_is_refused_until_the_first_one_has_ended(tmp_path, mounted, monkeypatch):
+    output = tmp_path / "model"
+    monkeypatch.setattr(os.path, "ismount", lambda path: mounted and path == output)
+    if mounted:
+        output.mkdir()
+    first = start(output, -1, mounted)
+    first.stdout.readline()
+    before = tree(tmp_path)
+    with pytest.raises(InputError, match=f"model: process {first.pid} writes to this folder. Wait"):
+        make(output, overwrite=True)
+    assert tree(tmp_path) == before
+    first.kill()
+    first.communicate()
+    make(output)
+    assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "new"}
+
+
+def test_a_process_may_wait_for_the_first_one(tmp_path, capsys):
+    first = start(tmp_path / "model", -1)
+    first.stdout.readline()
+    threading.Timer(0.5, first.kill).start()
+    with locked_folder(tmp_path / "model", wait=True):
+        assert f"process {first.pid} writes to this folder: waiting" in capsys.readouterr().err
+        assert first.poll() == -signal.SIGKILL or first.wait() == -signal.SIGKILL
+    first.communicate()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, monkeypatch):
+    folder = tmp_path / "a" / "b" / "run"
+    if is_there:
+        folder.mkdir(parents=True)
+        # As where nothing can be written beside it.
+        monkeypatch.setattr(os, "access", lambda path, mode: path != folder.parent)
+    before = tree(tmp_path)
+    with locked_folder(folder):
+        with pytest.raises(InputError, match=f"process {os.getpid()} writes"):
+            with locked_folder(folder):
+                pass
+        assert os.listdir(folder if is_there else folder.parent)
+    assert tree(tmp_path) == before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"), locked_folder(tmp_path / "file/run"):
+        pass
 
 
 @pytest.mark.parametrize(("mounted", "renames"), [(False, 3), (True, 5)])

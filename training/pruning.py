@@ -35,6 +35,7 @@ from keras_transformer.data import read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.files import write_whole
 from keras_transformer.schedules import TransformerSchedule
+from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.run_folder import save_without_optimizer
@@ -114,7 +115,8 @@ def falling_rate(model, recipe, steps_per_epoch, epochs):
 
 def write_pruned(folder, model, names, epochs, output):
     """The run folder of a model without these heads, trained for some epochs more."""
-    recipe = folder.recipe()
+    new, recipe = RunFolder(output), folder.recipe()
+    new.check_replaceable(False, {})
     pruned = prune_heads(model, names)
     if epochs:
         datasets, _ = Corpus(recipe).datasets(folder.tokenizers())
@@ -135,7 +137,6 @@ def write_pruned(folder, model, names, epochs, output):
     counts = {f"{kind}_heads": list(pruned.config.heads_of(kind)) for kind in KINDS}
     heads = {name: heads for name, heads in counts.items() if heads}
     recipe = dataclasses.replace(recipe, model={**recipe.model, **heads})
-    new = RunFolder(output)
     new.create(recipe, folder.tokenizers(), folder.digests())
     save_without_optimizer(pruned, new.model_file)
     return {"heads": heads, "parameters": [model.count_params(), pruned.count_params()]}
@@ -209,7 +210,8 @@ def main():
     else:
         total = sum(sum(engine.model.config.heads_of(kind)) for kind in KINDS)
         names = order[: total - (options.keep or total // 2)]
-        result = write_pruned(folder, engine.model, names, options.epochs, options.output)
+        with locked_folder(options.output):
+            result = write_pruned(folder, engine.model, names, options.epochs, options.output)
         result |= compare((options.model, options.output), *comparison)
     finish(result, options.json)
 

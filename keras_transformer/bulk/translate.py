@@ -1,7 +1,6 @@
 """Files in, files out, by Ray Data or here: chunks are kept as they come, put together in order."""
 
 import contextlib
-import fcntl
 import glob
 import itertools
 import json
@@ -17,6 +16,7 @@ from typing import Any, Literal
 from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
+from keras_transformer.owned_folder import locked_folder
 from keras_transformer.translation import pair_lines
 
 _JOB = "bulk.json"
@@ -84,7 +84,8 @@ def translate_corpus(
     if records != "text":
         job["records"] = records
     folder, started, lines = pathlib.Path(output), time.monotonic(), 0
-    with _locked(folder, job):
+    with locked_folder(folder):
+        _begin(folder, job)
         waiting = [
             {"path": path, "name": name, "done": _parts(folder, name)}
             for path, name in zip(paths, names, strict=True)
@@ -270,35 +271,26 @@ def _join(folder, name, with_scores=False):
                     scores[0].write(score)
 
 
-@contextlib.contextmanager
-def _locked(folder, job):
-    """Locks a folder for the context; it must be empty, or hold what the same job has made.
+def _begin(folder, job):
+    """Makes the folder of a job; it must be empty, or hold what the same job has made.
 
     Raises:
-        InputError: Another command holds it, or it holds something else.
+        InputError: It holds something else, or cannot be written.
     """
     content = json.dumps(job, indent=2, default=repr) + "\n"
+    path = folder / _JOB
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY)
+        # The folder's lock, and what a command that was killed before may have left.
+        names = {each.name for each in folder.iterdir()} - {".lock", ".bulk.partial.json"}
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path = folder / _JOB
-        # A command that was killed before may have left the job's temporary file.
-        names = {each.name for each in folder.iterdir()} - {".bulk.partial.json"}
-        if names and _JOB not in names:
-            raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
-        if names and path.read_text(encoding="utf-8") != content:
-            rule = "holds the output of another job, whose model, options or inputs differ"
-            raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
-        write_whole(path, content)
-        yield
-    except BlockingIOError:
-        raise InputError(f"{folder}: another command translates into this folder.") from None
-    finally:
-        os.close(lock)
+    if names and _JOB not in names:
+        raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
+    if names and path.read_text(encoding="utf-8") != content:
+        rule = "holds the output of another job, whose model, options or inputs differ"
+        raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
+    write_whole(path, content)
 
 
 def _names(paths, suffix):

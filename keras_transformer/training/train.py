@@ -1,6 +1,7 @@
 """From a recipe to a run folder, through `model.fit`."""
 
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -14,6 +15,7 @@ from keras_transformer.data import ParallelDataset
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import is_terminal
 from keras_transformer.models import model_of
+from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.autotune import autotune, candidates, forecast, resolve_auto
 from keras_transformer.training.corpus import Corpus, Tokenizers
@@ -65,7 +67,8 @@ def train(
         The `RunFolder`; on another host than the first, a temporary one.
 
     Raises:
-        InputError: A file, a size or the folder is not what it must be.
+        InputError: A file, a size or the folder is not what it must be, or another process writes
+            to the folder.
         TrainingError: The loss is infinite or no number. The last good checkpoint and the best
             model stay. Or another host has ended.
     """
@@ -73,19 +76,20 @@ def train(
         check_plots()
     with host.translate_peer_failures():
         folder = RunFolder(host.folder(output, resume))
-        run = Run(recipe, folder, host)
-        if resume:
-            run.resume()
-        else:
-            run.prepare(overwrite, recipe_file)
-        if dry_run:
-            run.forecast()
+        with locked_folder(folder.path):
+            run = Run(recipe, folder, host)
+            if resume:
+                run.resume()
+            else:
+                run.prepare(overwrite, recipe_file)
+            if dry_run:
+                run.forecast()
+                return folder
+            run.begin()
+            run.fit()
+            run.average()
+            run.finish()
             return folder
-        run.begin()
-        run.fit()
-        run.average()
-        run.finish()
-        return folder
 
 
 class Run:
@@ -124,7 +128,10 @@ class Run:
                 key = f"data.{part}.{each.name}".rstrip(".")
                 sides = zip(("source", "target"), corpus.files_of(each), strict=True)
                 inputs |= {f"`{key}.{side}`": file for side, file in sides}
-        self.folder.check_replaceable(overwrite, inputs)
+        self._check_replaceable = functools.partial(
+            self.folder.check_replaceable, overwrite, inputs
+        )
+        self._check_replaceable()
         self.digests = corpus.digests
         origin = _origin(self.recipe)
         self.tokenizers = corpus.tokenizers() if origin is None else origin.tokenizers()
@@ -197,6 +204,8 @@ class Run:
             self.folder.settle(self.start.epoch, self.recipe.training)
             report = self.folder.metrics().get("autotune", {})
         else:
+            # Again: reading may have taken an hour, and not every program asks for the lock.
+            self._check_replaceable()
             self.folder.owned().clear()
             self.folder.create(self.recipe, self.tokenizers, self.digests)
         if report:

@@ -16,8 +16,9 @@ from live_server import processes_below, save_model
 
 from keras_transformer import Translation, Translator
 from keras_transformer.bulk import translate_corpus
-from keras_transformer.bulk.translate import _fingerprint, _join, _locked, _parts, _Worker
+from keras_transformer.bulk.translate import _begin, _fingerprint, _join, _parts, _Worker
 from keras_transformer.errors import InputError
+from keras_transformer.owned_folder import locked_folder
 
 pytestmark = pytest.mark.tensorflow
 
@@ -97,7 +98,7 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     wait(first, lambda: list(output.glob(".parts/a.txt/[0-9]*.txt")))
     done = len(list(output.glob(".parts/a.txt/[0-9]*.txt")))
     # A second command may not translate into the folder.
-    with pytest.raises(InputError, match="out: another command translates into this"):
+    with pytest.raises(InputError, match=f"out: process {first.pid} writes to this folder"):
         translate_corpus(model, inputs, output, chunk_lines=4)
     os.kill(processes_below(first.pid, b"ray::MapWorker")[0], signal.SIGKILL)
     # Its chunk is done again by another worker, then the command itself is killed.
@@ -193,10 +194,12 @@ def test_another_job_does_not_mix_with_what_is_there(tmp_path, source):
     write(tmp_path / "model", "export.json", "{}")
     # Killed before it had written its job: begun again.
     write(output, ".bulk.partial.json", "{")
-    with _locked(output, {}):
-        with pytest.raises(InputError, match="out: another command translates into this"):
+    with locked_folder(output):
+        with pytest.raises(InputError, match=f"out: process {os.getpid()} writes to this folder"):
             start(source)
-    (output / "bulk.json").unlink()
+    _begin(output, {})
+    with pytest.raises(InputError, match="another job"):
+        start(source)
     empty = tmp_path / "empty"
     for _ in range(2):
         assert start(output=empty, banned_ids=(5, 7), logit_bias={11: -1.0})["files"] == 0

@@ -10,6 +10,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer import Transformer, Translation
 from keras_transformer.analysis import heads_off
+from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.run_folder import save_without_optimizer
@@ -97,3 +98,5 @@ def test_the_smaller_run_is_a_run_of_its_own(program, folder, tmp_path, monkeypa
     ids = np.array([[3, 5, 2]])
     with heads_off(whole, ["cross.0.1", "encoder.0.0"]):
         np.testing.assert_allclose(pruned((ids, ids)), whole((ids, ids)), atol=1e-5)
+    with pytest.raises(InputError, match="exists already"):  # It is no place for another run.
+        program.main()
