@@ -29,6 +29,7 @@ _REASONS = (
     *(f"rule {name}" for name in RULES),
 )
 _FIRST_RULE = len(_REASONS) - len(RULES) + 1
+_REPORT = "report.json"
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
 Lines = Iterable[tuple[str, str] | None]
@@ -165,16 +166,16 @@ def encode_lines(
         key = every[0] if list(read) == [""] else list(zip(read, every, strict=True))
     folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
     remove_left_behind(folder.parent)
-    if not (folder / "report.json").exists():
+    if not (folder / _REPORT).exists():
         try:
-            with OwnedFolder(folder).staged() as staging:
+            with OwnedFolder(folder, _REPORT).staged(wait=True) as staging:
                 pairs, report = _encode(read, tokenizers, checks, staging, held_out, with_sources)
                 for name in ("source_offsets", "target_offsets", "lines"):
                     np.save(staging / f"{name}.npy", getattr(pairs, name))
-                write_whole(staging / "report.json", json.dumps(dataclasses.asdict(report)))
+                write_whole(staging / _REPORT, json.dumps(dataclasses.asdict(report)))
                 del pairs
         except (InputError, OSError):
-            if not (folder / "report.json").exists():  # Another call has not finished first.
+            if not (folder / _REPORT).exists():  # Another process has not finished first.
                 raise
     return _load(folder)
 
@@ -197,7 +198,7 @@ def _name(key, tokenizers, options, with_sources):
 
 def _load(folder):
     try:
-        report = _read_report(json.loads((folder / "report.json").read_text(encoding="utf-8")))
+        report = _read_report(json.loads((folder / _REPORT).read_text(encoding="utf-8")))
         sides = []
         for side in ("source", "target"):
             offsets = _mapped(folder / f"{side}_offsets.npy")

@@ -1,6 +1,10 @@
 import functools
+import os
+import pathlib
+import shutil
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -201,22 +205,70 @@ def test_a_damaged_cache_is_an_error_and_a_failure_leaves_none(files, tmp_path):
     files[0].write_text("\n" * len(PAIRS))
     with pytest.raises(InputError, match="No sentence pair is left"):
         encode_files(*files, Words(), Words(), cache=cache / "x")
-    assert not list((cache / "x").iterdir())
+    assert not (cache / "x").exists()
 
 
-def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(files, tmp_path):
-    class Interrupted(Words):
+ENCODES = """
+import sys
+from test_encoding import Words, encode_files
+
+class Slow(Words):
+    def tokenize(self, texts, add_eos=False):
+        print("begun", flush=True)
+        sys.stdin.readline()
+        return super().tokenize(texts, add_eos=add_eos)
+
+encode_files(sys.argv[1], sys.argv[2], Slow(), Words(), cache=sys.argv[3])
+"""
+
+
+def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
+    files, tmp_path, monkeypatch, capsys
+):
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-c", ENCODES, *map(str, files), str(cache)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    first = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert first.stdout.readline() == "begun\n"
+
+    class Unused(Words):
         def tokenize(self, texts, add_eos=False):
-            if not first:
-                first.append(encode_files(*files, Words(), Words(), cache=tmp_path / "cache"))
-            return super().tokenize(texts, add_eos=add_eos)
+            raise AssertionError("encoded a second time")
 
-    first = []
-    pairs, report = encode_files(*files, Interrupted(), Words(), cache=tmp_path / "cache")
-    assert report == first[0][1]
-    assert np.array_equal(pairs.source_flat, first[0][0].source_flat)
-    (folder,) = (tmp_path / "cache").iterdir()
+    threading.Timer(0.5, lambda: first.communicate("\n")).start()
+    pairs, report = encode_files(*files, Unused(), Words(), cache=cache)
+    assert f"process {first.pid} writes to this folder: waiting" in capsys.readouterr().err
+    (folder,) = cache.iterdir()
     assert pairs.source_flat.filename == folder / "source.ids"
+    assert encode_files(*files, Words(), Words())[1] == report
+
+
+def test_the_report_of_a_cache_comes_last_also_in_a_folder_that_is_there(
+    files, tmp_path, monkeypatch
+):
+    cache, rename, whole = tmp_path / "cache", os.rename, []
+    encode_files(*files, Words(), Words(), cache=cache)
+    (folder,) = cache.iterdir()
+    names = set(os.listdir(folder))
+    shutil.rmtree(folder)
+    folder.mkdir()
+    # In an order that a file system may list them in.
+    listed = pathlib.Path.iterdir
+    monkeypatch.setattr(pathlib.Path, "iterdir", lambda path: iter(sorted(listed(path))))
+
+    def checked(source, target):
+        rename(source, target)
+        if (folder / "report.json").exists():
+            whole.append(names <= set(os.listdir(folder)))
+
+    monkeypatch.setattr(os, "rename", checked)
+    encode_files(*files, Words(), Words(), cache=cache)
+    assert whole and all(whole)
 
 
 def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):
@@ -226,11 +278,11 @@ def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):
         "with OwnedFolder(sys.argv[1]).staged() as folder:\n"
         "    (folder / 'source.ids').write_text('half'); os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", code, str(cache / "0123")])
-    (left,) = cache.iterdir()
+    subprocess.run([sys.executable, "-c", code, str(cache / ("0123" * 8))])
+    (left,) = (path for path in cache.iterdir() if path.is_dir())
     with OwnedFolder(cache / "4567").staged() as alive:
         encode_files(*files, Words(), Words(), cache=cache)
-        assert not left.exists() and alive.exists()
+        assert alive.exists() and not list(cache.glob("*0123*"))
     assert len(list(cache.iterdir())) == 2
 
 
