@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import hashlib
 import itertools
 import json
 import logging
@@ -79,7 +80,8 @@ def translate_corpus(
         raise InputError(f"{model}: no such run or export folder.")
     paths = [os.fspath(path) for path in inputs]
     names = _names(paths, "" if records == "text" else ".tsv")
-    job = {"model": _fingerprint(model), "options": options, "chunk_lines": chunk_lines}
+    job = {"model": _fingerprint(model), "chunk_lines": chunk_lines}
+    job["options"] = {**options, **_digest_of_glossary(options.get("glossary"))}
     job["inputs"] = list(map(_identity, paths))
     if records != "text":
         job["records"] = records
@@ -316,6 +318,14 @@ def _identity(path):
     if not os.path.isfile(path):
         raise InputError(f"{path}: expected a text file.")
     return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
+
+
+def _digest_of_glossary(glossary):
+    """What stands for a glossary's file in a job: the file may be edited between two runs."""
+    if not isinstance(glossary, (str, os.PathLike)):
+        return {}
+    content = "\n".join(iterate_lines(glossary))
+    return {"glossary": {"sha256": hashlib.sha256(content.encode()).hexdigest()}}
 
 
 def _fingerprint(model):

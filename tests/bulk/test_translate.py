@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,29 @@ def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tm
         )
         assert run.returncode == 2 and "Traceback" not in run.stderr
         assert says in run.stderr.splitlines()[-1]
+
+
+def test_a_glossary_that_was_edited_is_another_job(tmp_path, source, monkeypatch):
+    glossary, output, seen = tmp_path / "terms.tsv", tmp_path / "out", []
+
+    def translate(texts, glossary):
+        seen.append(pathlib.Path(glossary).read_text())
+        return [Translation(text, 0.0) for text in texts]
+
+    loaded = types.SimpleNamespace(translate=translate)
+    monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
+    write(tmp_path / "model", "export.json", "{}")
+
+    def start(glossary=glossary):
+        translate_corpus(tmp_path / "model", [source], output, with_ray=False, glossary=glossary)
+
+    glossary.write_text("rack\tGestell\n")
+    start()
+    start(shutil.copy(glossary, tmp_path / "copy.tsv"))  # An equal one is the same job.
+    glossary.write_text("rack\tRegal\n")
+    with pytest.raises(InputError, match="another job"):
+        start()
+    assert seen == ["rack\tGestell\n"]
 
 
 def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch):
