@@ -34,8 +34,8 @@ from keras_transformer.analysis.heads import head_importance
 from keras_transformer.data import read_pairs
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.files import write_whole
-from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.owned_folder import locked_folder
+from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.run_folder import save_without_optimizer

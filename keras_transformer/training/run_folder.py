@@ -44,6 +44,8 @@ _MADE = re.compile(
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
+# Those that `RunFolder.create` writes before the recipe.
+_MADE_FIRST = re.compile(r"(source_|target_)?tokenizer\.model|labels\.json|data\.json|samples\.tsv")
 # Their names while they are written.
 _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
@@ -77,6 +79,15 @@ class RunFolder:
             raise InputError(f"{path}: not a run folder: it has no recipe.yaml.")
         return folder
 
+    def is_half_made(self) -> bool:
+        """Returns whether `create` was interrupted here, or nothing was written yet."""
+        paths = (path for path in self.path.rglob("*") if not path.is_dir())
+        files = {path.relative_to(self.path).as_posix() for path in paths}
+        files -= {".lock", ".recipe.partial.yaml"}
+        if not self.path.is_dir() or files and not self.checkpoints.is_dir():
+            return False
+        return all(_MADE_FIRST.fullmatch(_PARTIAL.sub(r"\1\2\3", file)) for file in files)
+
     def owned(self) -> OwnedFolder:
         """Returns the folder as one that a run made; its `check` and `clear` spare other files."""
         # A `recipe.yaml` alone can be anybody's.
@@ -88,17 +99,22 @@ class RunFolder:
         return OwnedFolder(self.path, self.recipe_file.name, owns)
 
     def check_replaceable(
-        self, overwrite: bool, inputs: Mapping[str, str | os.PathLike | None]
+        self,
+        overwrite: bool,
+        inputs: Mapping[str, str | os.PathLike | None],
+        half_made: bool = False,
     ) -> None:
         """Checks that a new run may take the folder: it is missing or empty, or may be overwritten.
 
         Args:
             overwrite: Replace a run that is there, if nothing else is in its folder.
             inputs: Files that the new run is made from, by their names in messages.
+            half_made: Replace what an interrupted `create` left.
 
         Raises:
             InputError: The folder is not replaced.
         """
+        overwrite = overwrite or (half_made and self.is_half_made())
         self.owned().check_replaceable(overwrite, "--resume to go on with it, ")
         for name, file in inputs.items():
             if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):
@@ -200,6 +216,13 @@ class RunFolder:
         kept = {file.stem for file in keep}
         for file in self.checkpoints.glob("step-*"):
             if file.stem not in kept:
+                file.unlink()
+
+    def remove_partial_files(self) -> None:
+        """Removes what a killed process was writing, which no later process writes over."""
+        for file in self.path.rglob(".*"):
+            name = file.relative_to(self.path).as_posix()
+            if _PARTIAL.search(name) and _MADE.fullmatch(_PARTIAL.sub(r"\1\2\3", name)):
                 file.unlink()
 
     def candidate_file(self, epoch: int) -> pathlib.Path:

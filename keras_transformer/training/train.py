@@ -53,7 +53,8 @@ def train(
         recipe: Recipe of the run.
         output: The run folder to make.
         resume: Go on from the last whole checkpoint of `output` with its tokenizers, optimizer,
-            schedule and epoch, or from the start if it has none yet. Wherever a run was
+            schedule and epoch, or from the start if it has none yet, also in a folder that was not
+            made whole. Wherever a run was
             interrupted, it and its continuation give the weights, history and metrics of one
             unbroken run.
         overwrite: Replace a run that is there, if nothing else is in its folder.
@@ -78,10 +79,10 @@ def train(
         folder = RunFolder(host.folder(output, resume))
         with locked_folder(folder.path):
             run = Run(recipe, folder, host)
-            if resume:
+            if resume and not folder.is_half_made():
                 run.resume()
             else:
-                run.prepare(overwrite, recipe_file)
+                run.prepare(overwrite, recipe_file, resume)
             if dry_run:
                 run.forecast()
                 return folder
@@ -119,8 +120,16 @@ class Run:
         self.datasets, self._validation_names = {}, []
         self._is_resumed = False
 
-    def prepare(self, overwrite: bool, recipe_file: str | os.PathLike | None) -> None:
-        """Reads the texts, learns the vocabularies and makes batches of a new run."""
+    def prepare(
+        self, overwrite: bool, recipe_file: str | os.PathLike | None, half_made: bool = False
+    ) -> None:
+        """Reads the texts, learns the vocabularies and makes batches of a new run.
+
+        Args:
+            overwrite: Replace a run that is there.
+            recipe_file: Path of the recipe, which is not overwritten.
+            half_made: Replace a folder that was not made whole.
+        """
         corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         for part in ("train", "validation"):
@@ -129,9 +138,11 @@ class Run:
                 sides = zip(("source", "target"), corpus.files_of(each), strict=True)
                 inputs |= {f"`{key}.{side}`": file for side, file in sides}
         self._check_replaceable = functools.partial(
-            self.folder.check_replaceable, overwrite, inputs
+            self.folder.check_replaceable, overwrite, inputs, half_made
         )
         self._check_replaceable()
+        if half_made:
+            show(f"{self.folder.path}: the run had not begun; it begins now.")
         self.digests = corpus.digests
         origin = _origin(self.recipe)
         self.tokenizers = corpus.tokenizers() if origin is None else origin.tokenizers()
@@ -200,6 +211,7 @@ class Run:
         self.model, self.start = self._model_and_start()
         show(f"{self.model.count_params():,} parameters")
         if self._is_resumed:
+            self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
             self.folder.settle(self.start.epoch, self.recipe.training)
             report = self.folder.metrics().get("autotune", {})

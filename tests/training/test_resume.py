@@ -1,5 +1,6 @@
 """A run that is stopped anywhere and resumed is the run that was never stopped."""
 
+import errno
 import importlib
 import json
 import os
@@ -12,6 +13,7 @@ import pytest
 from small_corpus import recipe_values, write_corpus
 
 from benchmarks.kill_test import what_is_left
+from keras_transformer import files
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.training import Recipe, RunFolder, train
@@ -141,8 +143,7 @@ def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_on
     # Every epoch between the first ones and the last is written in the steps of the first.
     for moment in [*moments[:20], *moments[20:][-10:]]:
         moment = shutil.copytree(moment, tmp_path / moment.name)
-        begun = (moment / "recipe.yaml").exists()
-        folder = trainer.train(moment, resume=begun, overwrite=not begun)
+        folder = trainer.resume(moment)
         assert results(folder) == expected, moment
 
 
@@ -204,6 +205,45 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         name = {"train": "loss", "validation": "val_loss"}[part]
         expected = [(row["epoch"], np.float32(row[name])) for row in folder.history()]
         assert found == expected
+
+
+@pytest.mark.parametrize("space", range(4))
+def test_a_disk_that_was_full_while_the_folder_was_made_is_begun_on_anew(
+    trainer, unbroken, results, tmp_path, space
+):
+    """There is room for `space` files."""
+    write, left = files.sync, iter(range(space))
+
+    def sync(path):
+        if path.is_file() and next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "sync", sync)
+        with pytest.raises((InputError, OSError), match="No space left"):
+            trainer.train(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    # After a kill at that moment a part of a file would be there.
+    (folder.path / ".tokenizer.partial.model").write_bytes(b"half")
+    assert results(trainer.resume(folder.path)) == results(unbroken[0])
+
+
+@pytest.mark.parametrize("file", ["chapter", "recipe.yaml", "tokenizer.model"])
+def test_only_a_folder_that_a_run_left_is_begun_on_anew(trainer, tmp_path, file):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / file).write_text("years of work")
+    with pytest.raises(InputError):
+        trainer.resume(tmp_path / "run")
+    assert (tmp_path / "run" / file).read_text() == "years of work"
+
+
+def test_what_a_killed_process_was_writing_is_removed(trainer, unbroken, ended, results):
+    for name in ("checkpoints/.step-0001-00000003.partial.keras", ".history.partial.csv"):
+        (ended.path / name).write_bytes(b"half")
+    (ended.path / "checkpoints" / ".step-0001-00000003.partial.json").write_bytes(b"half")
+    assert results(trainer.resume(ended.path)) == results(unbroken[0])
+    assert not list(ended.path.rglob(".*"))
 
 
 def test_texts_may_be_moved(trainer, unbroken, ended, results, monkeypatch, tmp_path):
