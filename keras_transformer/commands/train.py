@@ -35,11 +35,6 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command.add_argument(
         "--overwrite", action="store_true", help="replace a run that is there, and nothing else"
     )
-    command.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="show the corpus, the batches, time and memory that it would take, and stop",
-    )
     group = command.add_argument_group(
         "several hosts and devices",
         "The same command on each host, on Keras' JAX backend; all of its devices take part.",
@@ -82,8 +77,7 @@ def _train(options):
         resume=options.resume,
         overwrite=options.overwrite,
         recipe_file=options.recipe,
-        dry_run=options.dry_run,
         host=host,
     )
-    if not options.dry_run and not host.index:
+    if not host.index:
         print(folder.path)

@@ -161,12 +161,6 @@ class ParallelDataset:
         lines = [np.sort(self.pairs.lines[rows]).tolist() for rows in each]
         return lines[0] if len(sizes) == 1 else dict(zip(sizes, lines, strict=True))
 
-    def real_tokens_of(self, batch: "Batch") -> int:
-        """Real tokens of one copy of a batch, counted like `real_tokens` of an epoch."""
-        inputs, labels = batch[:2]
-        sides = int(np.count_nonzero(inputs[0])), int(np.count_nonzero(labels))
-        return self._sum_of_sides(*sides) // self.copies
-
     def _sum_of_sides(self, source, target):
         return self._with_sources * source + self._counts_targets * target
 

@@ -17,7 +17,6 @@ from keras_transformer.files import is_terminal
 from keras_transformer.models import model_of
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.autotune import autotune, candidates, forecast, resolve_auto
 from keras_transformer.training.corpus import Corpus, Tokenizers
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.optimizer import compile_model
@@ -42,7 +41,6 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     recipe_file: str | os.PathLike | None = None,
-    dry_run: bool = False,
     host: Host = SINGLE_HOST,
 ) -> RunFolder:
     """Trains as a recipe says.
@@ -59,8 +57,6 @@ def train(
             unbroken run.
         overwrite: Replace a run that is there, if nothing else is in its folder.
         recipe_file: Path of the file that `recipe` comes from, which is then not overwritten.
-        dry_run: Show what the training would take (`forecast`), and stop before anything is
-            written.
         host: This one of several hosts, of `join_hosts`. The first one writes `output`; to resume,
             all must see it.
 
@@ -83,9 +79,6 @@ def train(
                 run.resume()
             else:
                 run.prepare(overwrite, recipe_file, resume)
-            if dry_run:
-                run.forecast()
-                return folder
             run.begin()
             run.fit()
             run.average()
@@ -97,7 +90,7 @@ class Run:
     """State of one training. Its methods, in their order, take it from texts to metrics.
 
     Attributes:
-        recipe: Recipe, with `auto` resolved after `begin`.
+        recipe: Recipe of the run.
         folder: RunFolder that is written.
         host: This one of all hosts.
         tokenizers: Tokenizers of source and target.
@@ -152,7 +145,6 @@ class Run:
         """Reads the texts and vocabularies of a run that was begun, and makes its batches."""
         RunFolder.existing(self.folder.path)
         self._is_resumed = True
-        self.recipe = resolve_auto(self.recipe, self.folder.recipe())
         check_resumable(self.folder, self.recipe)
         corpus = Corpus(self.recipe)
         for part, sides in self.folder.digests().items():
@@ -195,44 +187,29 @@ class Run:
         names, self.validation = map(list, zip(*found, strict=True))
         self._validation_names = names if len(readers) > 1 else []
 
-    def forecast(self) -> None:
-        """Says what the training would take after some steps of it; nothing is written."""
-        model = self._new_model(candidates(self.recipe)[0])
-        for line in forecast(model, self.datasets["train"], self.recipe.training.epochs):
-            show(line)
-
     def begin(self) -> None:
         """Makes the model, or reads the last checkpoint, and makes the folder ready for epochs."""
-        dataset = self.datasets["train"]
-        self.recipe, report = autotune(self.recipe, self._new_model, dataset, self.host)
-        if report:
-            rate = report["tokens_per_second"]
-            show(f"trains in {report['chosen']}: {report['why']}, {rate} tokens/s")
         self.model, self.start = self._model_and_start()
         show(f"{self.model.count_params():,} parameters")
         if self._is_resumed:
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
             self.folder.settle(self.start.epoch, self.recipe.training)
-            report = self.folder.metrics().get("autotune", {})
         else:
             # Again: reading may have taken an hour, and not every program asks for the lock.
             self._check_replaceable()
             self.folder.owned().clear()
             self.folder.create(self.recipe, self.tokenizers, self.digests)
-        if report:
-            self.metrics["autotune"] = report
-            self.folder.write_metrics(self.metrics)
         self.history = self.folder.history()
         options = self.recipe.engine_options
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
 
     def _model_and_start(self):
         found = last_checkpoint(self.folder) if self._is_resumed else None
-        return found or (self._new_model(self.recipe), MidEpochState())
+        return found or (self._new_model(), MidEpochState())
 
-    def _new_model(self, recipe):
-        source, target = self.tokenizers
+    def _new_model(self):
+        recipe, (source, target) = self.recipe, self.tokenizers
         keras.utils.set_random_seed(recipe.training.seed)
         target_size = None if source == target else target.vocabulary_size
         config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)

@@ -14,7 +14,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import file_digests
-from keras_transformer.training import Recipe, autotune, compile_model, train
+from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.run_folder import load_model
 from keras_transformer.training.train import Run
@@ -342,18 +342,6 @@ def test_nothing_to_resume_is_said(tmp_path, corpus, finished):
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     with pytest.raises(InputError, match="no checkpoint to resume from"):
         train(finished.recipe(), tmp_path / "run", resume=True)
-
-
-@pytest.mark.slow
-def test_a_dry_run_measures_some_steps_and_leaves_nothing(tmp_path, corpus, capsys, monkeypatch):
-    monkeypatch.setattr(autotune, "_SECONDS", 0.1)
-    train(recipe(corpus, epochs=7, jit_compile=False), tmp_path / "run", dry_run=True)
-    shown = capsys.readouterr().err
-    assert "up to   28 tokens:        32 pairs" in shown and "parameters, 7 epochs of " in shown
-    (minutes, seconds) = re.findall(r"about ([\d.]+) minutes on .*, ([\d.e-]+) seconds", shown)[0]
-    assert float(minutes) == pytest.approx(7 * 2 * float(seconds) / 60, abs=0.06)
-    assert re.search(r"^[1-9][\d.]* GiB of memory|^0\.[1-9] GiB of memory", shown, re.MULTILINE)
-    assert not (tmp_path / "run").exists()
 
 
 def test_bad_data_leaves_no_folder(tmp_path, corpus):
