@@ -21,7 +21,6 @@ ROWS = (
     ("tensorflow", "MultiWorkerMirroredStrategy"),
     ("jax", "one"),
     ("jax", "DataParallel"),
-    ("jax", "ModelParallel"),
 )
 WAYS = tuple(itertools.product(POLICIES, (True, False)))
 
@@ -44,10 +43,6 @@ def scope(devices):
     if devices == "one":
         return contextlib.nullcontext()
     if keras.backend.backend() == "jax":
-        from keras_transformer.training.hosts import model_parallel
-
-        if devices == "ModelParallel":
-            return model_parallel(2).scope()
         return keras.distribution.DataParallel(auto_shard_dataset=False).scope()
     import tensorflow as tf
 

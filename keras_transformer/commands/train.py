@@ -36,7 +36,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "--overwrite", action="store_true", help="replace a run that is there, and nothing else"
     )
     group = command.add_argument_group(
-        "several hosts and devices",
+        "several hosts",
         "The same command on each host, on Keras' JAX backend; all of its devices take part.",
     )
     group.add_argument(
@@ -46,13 +46,6 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
         "Kubernetes)",
     )
     group.add_argument("--host-index", type=int, metavar="I", help="its place in --hosts, from 0")
-    group.add_argument(
-        "--model-devices",
-        type=int,
-        default=1,
-        metavar="N",
-        help="split the large weights over so many devices of one host; default: 1",
-    )
     command.set_defaults(command=_train)
 
 
@@ -67,8 +60,8 @@ def _train(options):
     from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
 
     host = SINGLE_HOST
-    if options.hosts is not None or options.model_devices != 1:
-        host = join_hosts(options.hosts, options.host_index, options.model_devices)
+    if options.hosts is not None:
+        host = join_hosts(options.hosts, options.host_index)
     elif options.host_index is not None:
         raise InputError("--host-index goes with --hosts alone.")
     folder = train(

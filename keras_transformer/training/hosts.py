@@ -138,17 +138,15 @@ def _on_this_host():
         keras.distribution.set_distribution(distribution)
 
 
-def join_hosts(hosts: str | None, index: int | None = None, model_devices: int = 1) -> Host:
+def join_hosts(hosts: str, index: int | None = None) -> Host:
     """Connects this process with the others of a training, before anything is computed.
 
     All devices of all hosts take part, each with its rows of a batch.
 
     Args:
         hosts: `host:port,host:port,…`, equal on all of them; they meet at the first one. `auto`:
-            from the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU). None: one host.
+            from the launcher (Slurm, Open MPI, Kubernetes, Cloud TPU).
         index: This one's place in `hosts`, from 0. None with `auto`.
-        model_devices: More than 1 splits the weights over so many devices (`model_parallel`), on
-            one host.
 
     Raises:
         InputError: The backend is not JAX; an address or the index is not what it must be; the
@@ -162,20 +160,12 @@ def join_hosts(hosts: str | None, index: int | None = None, model_devices: int =
         )
     import jax
 
-    if hosts is not None:
-        _meet(hosts, {} if hosts == "auto" else _addresses(hosts, index))
-    if model_devices == 1:
-        # Every host makes its own rows; nothing is left to Keras to divide.
-        distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
-    elif jax.process_count() == 1:
-        distribution = model_parallel(model_devices)
-    else:
-        raise InputError(f"--model-devices is for one host. Received: --hosts {hosts}.")
-    keras.distribution.set_distribution(distribution)
+    _meet(hosts, {} if hosts == "auto" else _addresses(hosts, index))
+    # Every host makes its own rows; nothing is left to Keras to divide.
+    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
     # Random weights, before a checkpoint is read into them, must be equal on all hosts.
     keras.utils.set_random_seed(1)
-    shards = jax.device_count() // model_devices
-    return Host(jax.process_index(), jax.process_count(), shards)
+    return Host(jax.process_index(), jax.process_count(), jax.device_count())
 
 
 def _meet(hosts, options):
@@ -211,37 +201,3 @@ def _addresses(hosts, index):
             f"Received: {index}."
         )
     return dict(coordinator_address=addresses[0], num_processes=len(addresses), process_id=index)
-
-
-def model_parallel(devices: int) -> keras.distribution.ModelParallel:
-    """Returns the distribution that splits the large weights over devices, for big models.
-
-    Heads and the inner width of the feed-forward sublayers are split, and the vocabulary of the
-    embeddings; each must be a multiple of `devices`. All devices hold the rest. The rows of a batch
-    are split over the number of devices divided by `devices`.
-
-    Args:
-        devices: A divisor of the number of devices that this process sees.
-
-    Raises:
-        InputError: `devices` is no such divisor.
-    """
-    found = keras.distribution.list_devices()
-    if devices < 1 or len(found) % devices:
-        raise InputError(
-            f"`devices` must divide the number of devices, {len(found)}. Received: {devices}."
-        )
-    mesh = keras.distribution.DeviceMesh(
-        (len(found) // devices, devices), ("batch", "model"), found
-    )
-    layout = keras.distribution.LayoutMap(mesh)
-    layout[".*embedding/embeddings"] = ("model", None)
-    layout[".*(query|key|value)/kernel"] = (None, "model", None)
-    layout[".*(query|key|value)/bias"] = ("model", None)
-    layout[".*attention_output/kernel"] = ("model", None, None)
-    layout[".*feed_forward/inner/kernel"] = (None, "model")
-    layout[".*feed_forward/inner/bias"] = ("model",)
-    layout[".*feed_forward/outer/kernel"] = ("model", None)
-    return keras.distribution.ModelParallel(
-        layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
-    )
