@@ -19,7 +19,6 @@ _FREE = {
     "keep_checkpoints",
     "sample_translations",
     "attention_images",
-    "weight_histograms",
     # Texts are compared by their digests, so that they may be moved.
     "folder",
     "cache",

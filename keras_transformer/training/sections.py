@@ -268,9 +268,6 @@ class TrainingSection:
         "extra `plots`; null: none.",
         ge=1,
     )
-    weight_histograms: bool = option(
-        False, "Write a histogram of each weight to TensorBoard after each epoch."
-    )
     dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
         "float32",
         "Precision of the arithmetic. mixed_bfloat16 with `jit_compile: false` is faster for widths "

@@ -35,9 +35,9 @@ class TensorBoard(RunCallback):
     Keras' own callback would trace the graph and write weights; this writes what a person looks
     at: `train/` and `validation/` curves of loss, accuracy, perplexity and BLEU, learning rate,
     gradient norm, tokens per second, share of padding; the recipe; with
-    `training.weight_histograms` a histogram of each weight; with `training.attention_images`
-    heat maps of all layers and heads on the first validation pair, every so many epochs. A resumed
-    run writes the curves anew from its history, so that an epoch is in them once.
+    `training.attention_images` heat maps of all layers and heads on the first validation pair, every
+    so many epochs. A resumed run writes the curves anew from its history, so that an epoch is in
+    them once.
     """
 
     def __init__(self, run: "Run"):
@@ -61,14 +61,8 @@ class TensorBoard(RunCallback):
             self._add_curves(int(row["epoch"]), values, end)
 
     def on_epoch_end(self, epoch, logs=None):
-        training = self.run.recipe.training
-        if training.weight_histograms:
-            from tensorboard.plugins.histogram.summary_v2 import histogram_pb
-
-            for weight in self.model.trainable_variables:
-                values = keras.ops.convert_to_numpy(weight)
-                self._add("train", histogram_pb(f"weights/{weight.path}", values), epoch + 1)
-        if training.attention_images and (epoch + 1) % training.attention_images == 0:
+        interval = self.run.recipe.training.attention_images
+        if interval and (epoch + 1) % interval == 0:
             self._add("attention", self._heat_maps(), epoch + 1)
         self._add_curves(epoch + 1, logs)
 
