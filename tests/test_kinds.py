@@ -275,7 +275,7 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
     tmp_path, converse, monkeypatch
 ):
     monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))  # compiled once
-    values = recipe_values(tmp_path, epochs=1, short_targets=True, jit_compile=False)
+    values = recipe_values(tmp_path, epochs=1, jit_compile=False)
     turns = zip(SOURCES, SOURCES[1:], strict=False)
     lines = [f"{one} </s> {two}\t{one} {two[:9]}\n" for one, two in turns]
     (tmp_path / "dialog.tsv").write_text("".join(lines), encoding="utf-8")

@@ -80,7 +80,6 @@ def plan_batches(
     lengths: Sequence[int] | np.ndarray,
     shapes: Sequence[tuple[int, int]],
     rng: np.random.Generator | None = None,
-    second_lengths: np.ndarray | None = None,
 ) -> list[tuple[int, np.ndarray]]:
     """Puts each example into exactly one batch.
 
@@ -93,7 +92,6 @@ def plan_batches(
         shapes: `(batch, length)` each, from short to long; the longest holds every example.
         rng: Shuffles the examples of a shape, which of them are promoted and the order of the
             batches. None keeps the examples' order, short shapes first.
-        second_lengths: By which the examples of a shape are put into batches of similar ones.
 
     Returns:
         `(shape index, example indices)` of each batch; the indices are int32 or int64 `(at most
@@ -111,8 +109,6 @@ def plan_batches(
         members = np.concatenate([left_over, members])
         if rng is not None:
             members = rng.permutation(members)
-        if second_lengths is not None:
-            members = members[np.argsort(second_lengths[members], kind="stable")]
         full = len(members) // batch * batch
         plan.extend((index, rows) for rows in members[:full].reshape(-1, batch))
         left_over = members[full:]

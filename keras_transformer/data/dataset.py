@@ -33,8 +33,7 @@ class ParallelDataset:
 
     `target_in_ids` is BOS and the target, `target_out_ids` the target and EOS: column `t` of the
     second is what the model predicts after reading column `t` of the first. All three are int32
-    and of one shape, one of `shapes` (targets see `short_targets`); padding is `PAD_ID`, an
-    incomplete batch ends in rows of it.
+    and of one shape, one of `shapes`; padding is `PAD_ID`, an incomplete batch ends in rows of it.
 
     Args:
         batch_tokens: Most positions of a batch on one side, padding counted.
@@ -47,8 +46,6 @@ class ParallelDataset:
             attributes count one.
         cut_share: Share of the inputs' tokens that are unknown ones in the second of two copies,
             others in each epoch (SimCut).
-        short_targets: True: batches have targets of similar length, too, which get a quarter or
-            half of the shape's length where that holds them: three times as many shapes in all.
         with_sources: False for a model that reads no sources: batches are
             `((target_in_ids,), target_out_ids)`, and sources do not count as tokens.
         accumulation_steps: Batches that make one step of the optimizer. For more than one, a
@@ -102,7 +99,6 @@ class ParallelDataset:
         host: int = 0,
         hosts: int = 1,
         shards: int = 1,
-        short_targets: bool = False,
         with_sources: bool = True,
         rates: Sequence[float] | None = None,
         noise: PairNoise | None = None,
@@ -114,7 +110,6 @@ class ParallelDataset:
         self.cut_share = cut_share
         self.host, self.hosts, self.shards = host, hosts, shards
         self._lengths = pairs.lengths
-        self._target_lengths = pairs.target_lengths if short_targets else None
         stretches, longest = ([], 0) if noise is None else noise.stretches(pairs)
         if shapes is None:
             lengths = self._lengths
@@ -138,8 +133,8 @@ class ParallelDataset:
         rows = slice(None) if rates is None else np.concatenate([rows for _, rows, _ in plan])
         self.real_tokens = self._sum_of_sides(*(int(np.sum(side[rows])) for side in sides))
         positions = sum(
-            rows * self._sum_of_sides(length, self._target_columns(pairs, chosen, length))
-            for index, chosen, _ in plan
+            rows * self._sum_of_sides(length, length)
+            for index, _, _ in plan
             for rows, length in [self.shapes[index]]
         )
         self.real_token_share = self.real_tokens / positions
@@ -167,10 +162,10 @@ class ParallelDataset:
     def _plan(self, epoch, shuffle=None):
         shuffle = self.shuffle if shuffle is None else shuffle
         rng = np.random.default_rng((self.seed, epoch)) if shuffle else None
-        lengths, second = self._lengths, self._target_lengths
+        lengths = self._lengths
         nothing = np.zeros(0, np.int64), None
         if self.rates is None and self.noise is None:
-            plan = plan_batches(lengths, self.shapes, rng, second)
+            plan = plan_batches(lengths, self.shapes, rng)
             plan = [(index, rows, None) for index, rows in plan]
             return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
         buckets = np.searchsorted(self._edges[0], lengths).astype(np.uint16)
@@ -179,7 +174,7 @@ class ParallelDataset:
         shares = () if self.noise is None else self.noise.shares
         drawn, kinds = draw_epoch(buckets, sizes, rates, self.seed, epoch, shares)
         lengths = self._edges[kinds, buckets[drawn]]
-        plan = plan_batches(lengths, self.shapes, rng, None if second is None else second[drawn])
+        plan = plan_batches(lengths, self.shapes, rng)
         plan = [(index, drawn[places], kinds[places]) for index, places in plan]
         return plan + [(0, *nothing)] * (self.steps_per_epoch - len(plan))
 
@@ -226,17 +221,9 @@ class ParallelDataset:
         offsets = pairs.target_offsets
         return int(np.sum(offsets[rows + 1] - offsets[rows] + 1))
 
-    def _target_columns(self, pairs, rows, length):
-        if self._target_lengths is None:
-            return length
-        offsets = pairs.target_offsets
-        longest = 1 + np.max(offsets[rows + 1] - offsets[rows], initial=0)
-        return next(each for each in (-(-length // 4), -(-length // 2), length) if longest <= each)
-
     def _fill(self, pairs, rows, shape):
         source_ids = self._sources(pairs, rows, shape)
-        columns = self._target_columns(pairs, rows, shape[1])
-        target_in_ids = np.full((len(source_ids), columns), PAD_ID, np.int32)
+        target_in_ids = np.full(source_ids.shape, PAD_ID, np.int32)
         target_out_ids = target_in_ids.copy()
         _copy_rows(target_in_ids[:, 1:], pairs.target_flat, pairs.target_offsets, rows)
         target_in_ids[: len(rows), 0] = BOS_ID

@@ -228,7 +228,6 @@ class Corpus:
             host=host.index,
             hosts=host.count,
             shards=host.shards,
-            short_targets=training.short_targets,
             with_sources=self.recipe.with_sources,
             noise=noise,
             rates=epoch_rates(pairs.corpora, weights, data.temperature) if is_training else None,

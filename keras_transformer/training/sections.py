@@ -192,11 +192,6 @@ class TrainingSection:
     max_shapes: int = option(
         8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
     )
-    short_targets: bool = option(
-        False,
-        "Pad targets by their lengths alone, for targets much shorter than their sources; there "
-        "are up to three times as many shapes.",
-    )
     warmup_steps: int = option(
         4000,
         "Steps until the peak of the learning rate, which is learning_rate_scale · "
@@ -270,8 +265,8 @@ class TrainingSection:
     )
     dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
         "float32",
-        "Precision of the arithmetic. mixed_bfloat16 with `jit_compile: false` is faster for widths "
-        "from 256 on a processor with AMX.",
+        "Precision of the arithmetic. mixed_bfloat16 with `jit_compile: false` is faster for "
+        "widths from 256 on a processor with AMX.",
         strict=None,
     )
     jit_compile: bool = option(

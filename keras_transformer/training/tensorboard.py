@@ -5,7 +5,6 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_transformer.analysis import attention, plots

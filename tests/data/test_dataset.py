@@ -257,9 +257,6 @@ def test_a_label_is_a_target_of_one_token_and_padding_has_none():
     # The mean over two batches of the sums of two losses in all is the mean over two labels.
     np.testing.assert_allclose(weights, [1, 1, 1])
     assert (dataset.real_tokens, dataset.real_token_share) == (5, pytest.approx(5 / 12))
-    # The shape's length is that of the texts, however short the targets are.
-    short = LabelledDataset(pairs, **options, short_targets=True)
-    assert short.real_token_share == dataset.real_token_share
     (given,), *_ = next(iter(dataset.to_tf_dataset()))
     np.testing.assert_array_equal(given, source_ids)
 

@@ -76,7 +76,7 @@ def test_sampled_tokens_spell_the_text_in_several_ways(change, tokenizer):
 def test_an_epoch_has_its_share_of_noise_as_many_batches_and_can_be_repeated(tokenizer, steps):
     pairs, _ = encode_pairs(SOURCES * 8, TARGETS * 8, tokenizer, tokenizer, drop_duplicates=False)
     noise = Noise(upper_case=0.25, typos=0.25)
-    options = dict(batch_tokens=400, accumulation_steps=steps, short_targets=steps == 2)
+    options = dict(batch_tokens=400, accumulation_steps=steps)
     datasets = [
         ParallelDataset(pairs, noise=PairNoise(noise, (tokenizer, tokenizer)), **options)
         for _ in range(2)

@@ -1,7 +1,6 @@
 import importlib.util
 import json
 import math
-import re
 import shutil
 import subprocess
 import sys
