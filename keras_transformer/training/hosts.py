@@ -21,6 +21,7 @@ import numpy as np
 
 from keras_transformer.decoding import engine_of
 from keras_transformer.errors import InputError, TrainingError
+from keras_transformer.owned_folder import held_folder
 
 _CONNECTION = re.compile(r"Gloo|NCCL")
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")
@@ -47,9 +48,10 @@ class Host:
         """Returns the folder to write: `output`, or a temporary copy on all but the first host."""
         path = pathlib.Path(output)
         if self.index:
-            own = tempfile.mkdtemp(prefix="keras_transformer_host")
-            atexit.register(shutil.rmtree, own, ignore_errors=True)
-            path = pathlib.Path(own) / "run"
+            held = contextlib.ExitStack()
+            atexit.register(held.close)
+            start = pathlib.Path(tempfile.gettempdir(), "keras_transformer_host-")
+            path = held.enter_context(held_folder(start, 0o700)) / "run"
             if resume and pathlib.Path(output).is_dir():
                 shutil.copytree(output, path)
         if self.count > 1:

@@ -1,12 +1,15 @@
 """Wrong options of several hosts are refused."""
 
 import os
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
 from keras_transformer.cli import run
 from keras_transformer.errors import InputError
-from keras_transformer.training.hosts import join_hosts
+from keras_transformer.training.hosts import Host, join_hosts
 
 pytestmark = pytest.mark.tensorflow
 
@@ -32,6 +35,19 @@ def test_a_wrong_address_or_index_is_a_users_mistake(hosts, index, expected, mon
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     with pytest.raises(InputError, match=expected):
         join_hosts(hosts, index)
+
+
+def test_the_copy_of_a_host_that_was_killed_is_removed_by_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    code = (
+        "import os; from keras_transformer.training.hosts import Host\n"
+        "Host(1).folder('run', False).mkdir(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code])
+    (left,) = tmp_path.iterdir()
+    folder = Host(1).folder("run", False)
+    assert folder.parent.parent == tmp_path and not left.exists()
 
 
 def test_an_index_without_hosts_is_a_users_mistake(capsys):
