@@ -58,10 +58,7 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
         """Inverse of `to_dict`; an unknown field is a `ValueError`."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        fields = with_sliding_window(fields)
-        # Before 0.2 every kind had the fields of all kinds, unused ones at these values.
-        return cls(**{k: v for k, v in fields.items() if k in known or v not in (None, 0, "none")})
+        return cls(**fields)
 
 
 @inherited
@@ -86,15 +83,6 @@ class VocabularyFields(ModelConfig):
                 '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
                 f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={own}."
             )
-
-
-def with_sliding_window(fields: dict[str, Any]) -> dict[str, Any]:
-    """Renames a saved window that counted the tokens to each side (before 0.2)."""
-    fields = dict(fields)
-    for old in {"window", "attention_window"} & set(fields):
-        reach = fields.pop(old)
-        fields["sliding_window"] = None if reach is None else reach + 1
-    return fields
 
 
 NO_LABEL = -1

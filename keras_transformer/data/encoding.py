@@ -217,7 +217,7 @@ def _read_report(values):
         why: DropCount(each["count"], tuple(each["first_lines"]))
         for why, each in values["dropped"].items()
     }
-    corpora = {name: _read_report(each) for name, each in values.get("corpora", {}).items()}
+    corpora = {name: _read_report(each) for name, each in values["corpora"].items()}
     return PairReport(values["total"], values["kept"], dropped, corpora)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_transformer.config.models import with_sliding_window
-
 
 class Projection(keras.layers.EinsumDense):
     """A `keras.layers.EinsumDense` from `(batch, length, …)` to `(batch, length, …)`.
@@ -85,10 +83,6 @@ class LayerOfProjections(keras.layers.Layer):
         )
         projection.build(input_shape)
         return projection
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(with_sliding_window(config))
 
     def compute_output_spec(self, *args, **kwargs):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

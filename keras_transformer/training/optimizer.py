@@ -52,7 +52,7 @@ def _loss(training, options):
     return SmoothedCrossEntropy(**options)
 
 
-# The name in checkpoints, which is older than that of the class.
+# The name in checkpoints.
 @keras.saving.register_keras_serializable(package="keras_transformer", name="MeasuredAdam")
 class AdamWithGradientNorm(keras.optimizers.Adam):
     """Keras' Adam with the norm of all gradients of its last step, before they are clipped.

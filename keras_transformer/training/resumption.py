@@ -58,6 +58,7 @@ class MidEpochState(NamedTuple):
 
 def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
     """Raises `InputError` where `recipe` differs from that of the run in a field that must stay."""
+    folder.check_options_gone()
     before, now = folder.recipe().to_dict(), recipe.to_dict()
     for section in ("data", "text", "model", "training"):
         for key in sorted(before[section].keys() | now[section].keys()):

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Mapping
 
 import keras
 
-from keras_transformer.config.models import with_sliding_window
 from keras_transformer.decoding import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import rename_durably, replaced_file, write_whole
@@ -37,15 +36,18 @@ from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.recipe import Recipe, TrainingSection, read_sections
 
-# Files of a run, `report.html` of earlier versions among them.
+# Files of a run.
 _MADE = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|samples\.txt|report\.html|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|samples\.txt|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
 # Those that `RunFolder.create` writes before the recipe.
 _MADE_FIRST = re.compile(r"(source_|target_)?tokenizer\.model|labels\.json|data\.json|samples\.tsv")
+# Options that runs of version 0.2 have and no recipe has any more, with the values that a run goes
+# on with as it was begun.
+_GONE = {"training.short_targets": (False,), "training.weight_histograms": (False, True)}
 # Their names while they are written.
 _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
@@ -154,10 +156,25 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The run's `Recipe`."""
-        values = read_sections(self.recipe_file)
-        if isinstance(values.get("model"), dict):
-            values["model"] = with_sliding_window(values["model"])
-        return Recipe.from_dict(values, where=str(self.recipe_file))
+        return Recipe.from_dict(self._sections()[0], where=str(self.recipe_file))
+
+    def check_options_gone(self) -> None:
+        """Raises `InputError` for a run that another version began with an option that is gone."""
+        for name, value in self._sections()[1].items():
+            if value not in _GONE[name]:
+                raise InputError(
+                    f"{self.path}: cannot be resumed, because `{name}` is gone. "
+                    f"Received: {value!r}. Train anew, or resume with version 0.2."
+                )
+
+    def _sections(self):
+        """Sections of the recipe, and by their names the values of options that are gone."""
+        sections, gone = read_sections(self.recipe_file), {}
+        for name in _GONE:
+            section, key = name.split(".")
+            if isinstance(sections.get(section), dict) and key in sections[section]:
+                gone[name] = sections[section].pop(key)
+        return sections, gone
 
     def _target_file(self, recipe):
         is_classifier = recipe.gives_labels

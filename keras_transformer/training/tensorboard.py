@@ -34,9 +34,9 @@ class TensorBoard(RunCallback):
     Keras' own callback would trace the graph and write weights; this writes what a person looks
     at: `train/` and `validation/` curves of loss, accuracy, perplexity and BLEU, learning rate,
     gradient norm, tokens per second, share of padding; the recipe; with
-    `training.attention_images` heat maps of all layers and heads on the first validation pair, every
-    so many epochs. A resumed run writes the curves anew from its history, so that an epoch is in
-    them once.
+    `training.attention_images` heat maps of all layers and heads on the first validation pair,
+    every so many epochs. A resumed run writes the curves anew from its history, so that an epoch is
+    in them once.
     """
 
     def __init__(self, run: "Run"):

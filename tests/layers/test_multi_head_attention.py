@@ -333,13 +333,6 @@ def test_a_sliding_window_equals_keras_own_layer(rng, randomize, sliding_window,
         np.testing.assert_allclose(float64(found), float64(output), atol=1e-5)
 
 
-@pytest.mark.parametrize("old", ["window", "attention_window"])
-def test_a_saved_window_that_counted_tokens_to_each_side_is_read(old):
-    for width, expected in ((2, 3), (None, None)):
-        config = {"num_heads": HEADS, "key_dim": KEY_DIM, old: width}
-        assert MultiHeadAttention.from_config(config).sliding_window == expected
-
-
 @pytest.mark.parametrize("positions", ["rotary", "relative"])
 def test_attention_with_positions_of_its_own_knows_distances_alone(rng, randomize, positions):
     inputs = ops.convert_to_tensor(rng.normal(size=(BATCH, 5, QUERY_WIDTH)).astype("float32"))

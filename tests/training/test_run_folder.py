@@ -9,6 +9,7 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.resumption import check_resumable
 from keras_transformer.training.run_folder import save_model
 
 TEXTS = [text for pair in PAIRS for text in pair]
@@ -44,11 +45,29 @@ def test_a_written_run_is_read_back(run):
     assert len(run.engine().translate(["A dog."], beam_size=1)) == 1
 
 
-def test_a_recipe_of_an_earlier_run_keeps_its_window(run):
+def with_options_gone(run, short_targets):
+    """The run as version 0.2 left it, which wrote every option into the recipe."""
     text = run.recipe_file.read_text(encoding="utf-8")
-    earlier = text.replace("model:\n", "model:\n  attention_window: 3\n")
+    options = f"  weight_histograms: true\n  short_targets: {short_targets}\n"
+    earlier = text.replace("training:\n", f"training:\n{options}")
     run.recipe_file.write_text(earlier, encoding="utf-8")
-    assert run.recipe().model_config(9).sliding_window == 4
+
+
+def test_a_run_of_the_version_before_is_read(run):
+    recipe = run.recipe()
+    with_options_gone(run, "true")
+    assert run.recipe() == recipe and len(run.engine().translate(["A dog."], beam_size=1)) == 1
+
+
+def test_a_run_is_not_resumed_without_an_option_that_decided_its_batches(run):
+    recipe = run.recipe()
+    run.model_file.unlink()
+    with_options_gone(run, "false")
+    check_resumable(run, recipe)
+    run.write_recipe(recipe)
+    with_options_gone(run, "true")
+    with pytest.raises(InputError, match="`training.short_targets` is gone. Received: True"):
+        check_resumable(run, recipe)
 
 
 def test_a_vocabulary_a_side_is_kept_in_two_files(tmp_path):
