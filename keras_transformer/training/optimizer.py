@@ -29,8 +29,7 @@ def compile_model(model: keras.Model, training: TrainingSection) -> None:
         epsilon=1e-9,
         global_clipnorm=training.clip_norm,
         use_ema=training.ema_momentum is not None,
-        # Keras averages at each batch, also where the weights have not changed.
-        ema_momentum=(training.ema_momentum or 0.0) ** (1 / several),
+        ema_momentum=training.ema_momentum or 0.0,
         gradient_accumulation_steps=several if several > 1 else None,
     )
     smoothing, ignored = training.label_smoothing, model.config.ignore_id
@@ -55,7 +54,11 @@ def _loss(training, options):
 # The name in checkpoints.
 @keras.saving.register_keras_serializable(package="keras_transformer", name="MeasuredAdam")
 class AdamWithGradientNorm(keras.optimizers.Adam):
-    """Keras' Adam with the norm of all gradients of its last step, before they are clipped.
+    """Keras' Adam with the norm of its gradients, and with averages of the weights after each step.
+
+    The norm is that of all gradients of the last step, before they are clipped. With accumulated
+    gradients, the moving average (`use_ema`) takes the weights once per optimizer step. Keras' own
+    takes them after each batch, so that it lags behind the last step.
 
     Attributes:
         gradient_norm: Float32 variable. Of accumulated gradients the norm of their mean.
@@ -71,6 +74,15 @@ class AdamWithGradientNorm(keras.optimizers.Adam):
         squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None]
         self.gradient_norm.assign(ops.sqrt(sum(squares)))
         return super()._clip_gradients(grads)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        # Here, because Keras does nothing of this (TensorFlow) or takes it back (JAX) in a batch
+        # whose gradients are only accumulated.
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        super()._update_model_variables_moving_average(self._trainable_variables)
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        """Does nothing: Keras calls this after each batch, `_backend_update_step` averages."""
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_transformer.errors import InputError, show
+from keras_transformer.training.optimizer import inner_optimizer
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import RunFolder, epoch_and_step, load_model
 
@@ -98,7 +99,11 @@ def last_checkpoint(folder: RunFolder) -> tuple[keras.Model, MidEpochState] | No
         try:
             is_whole = file in epochs
             state = MidEpochState(epochs[file]) if is_whole else MidEpochState.load(file)
-            return load_model(file, compile=True), state
+            model = load_model(file, compile=True)
+            # A checkpoint of version 0.2 has another momentum, for averages after each batch.
+            if (momentum := folder.recipe().training.ema_momentum) is not None:
+                inner_optimizer(model).ema_momentum = momentum
+            return model, state
         except InputError as error:
             show(f"{error} Trying the checkpoint before it.")
     if files:

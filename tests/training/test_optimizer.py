@@ -51,6 +51,43 @@ def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.parametrize("accumulation_steps", [1, 3])
+def test_the_average_takes_the_weights_of_each_optimizer_step_once(accumulation_steps):
+    rng, momentum = np.random.default_rng(0), 0.75
+    rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
+    pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
+    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(30, intermediate_dim=24, dropout=0.0, **sizes))
+    options = dict(accumulation_steps=accumulation_steps, ema_momentum=momentum, warmup_steps=3)
+    compile_model(model, TrainingSection(learning_rate_scale=0.5, jit_compile=False, **options))
+    optimizer_steps, moved, wrong = [0], [], []
+
+    class Check(keras.callbacks.Callback):
+        """Compares the averages after each batch with those of all optimizer steps so far."""
+
+        def on_train_batch_end(self, batch, logs=None):
+            weights = [w.astype("float64") for w in self.model.get_weights()]
+            if optimizer_steps[-1] != int(self.model.optimizer.iterations):
+                optimizer_steps.append(int(self.model.optimizer.iterations))
+                before = self.expected if len(optimizer_steps) > 2 else weights
+                mixed = zip(before, weights, strict=True)
+                self.expected = [momentum * old + (1 - momentum) * new for old, new in mixed]
+                moved.append(max(np.abs(b - w).max() for b, w in zip(before, weights, strict=True)))
+            if len(optimizer_steps) > 1:
+                with averaged_weights(self.model):
+                    found = zip(self.model.get_weights(), self.expected, strict=True)
+                    wrong.append(max(np.abs(one - other).max() for one, other in found))
+
+    dataset = ParallelDataset(
+        pairs, shapes=[(2, 10)], shuffle=False, accumulation_steps=accumulation_steps
+    )
+    batches = dataset.to_tf_dataset()
+    model.fit(batches, epochs=4, shuffle=False, verbose=0, callbacks=[Check()])
+    assert optimizer_steps == list(range(12 // accumulation_steps + 1))
+    assert max(moved) > 1e-2 and max(wrong) < 1e-6
+
+
+@pytest.mark.tensorflow
 def test_simcut_trains_and_excludes_r_drop(rng):
     rows = [rng.integers(4, 30, size).tolist() for size in (3, 9, 5, 2, 8)]
     pairs = EncodedPairs.from_lists([[*row, 2] for row in rows], rows)
