@@ -4,8 +4,9 @@
 
 Trains German to English on every second pair, back-translates the German of the others, and trains
 English to German on the half, on the half with the synthetic pairs, and on all pairs, each with the
-recipe's model and as many epochs. JSON on stdout: the comparison of the three on the test text. Run
-again, it goes on where it was interrupted. `--set` changes the recipe, as for `train`.
+recipe's model and as many epochs. JSON on stdout: the scores of the three on the test text, whose
+translations are in `DIR/*.test.de`, for `sacrebleu --paired-ar`. Run again, it goes on where it was
+interrupted. `--set` changes the recipe, as for `train`.
 """
 
 import argparse
@@ -81,7 +82,11 @@ def main() -> None:
         _train(options, "all", every),
     ]
     test = ["--source", options.data / f"{_TEST}.en", "--reference", options.data / f"{_TEST}.de"]
-    print(json.dumps(_run("evaluate", "--compare", *runs, *test), indent=2, ensure_ascii=False))
+    scores = {
+        run.name: _run("evaluate", "--model", run, *test, "--save", f"{run}.test.de")
+        for run in runs
+    }
+    print(json.dumps(scores, indent=2, ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ from keras_transformer.commands.arguments import (
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _GOLD = "gold alignments (0-0 sure, 1p2 possible): of the sentence, or of the corpus' first lines"
-_COMPARE = "two or more runs, exports or files of translations, the baseline first: paired tests, "
-_COMPARE += "scores by length, largest differences"
 _INSPECT = (
     ("target", str, "TEXT", "its translation; default: the one that the model finds"),
     ("without_heads", str, "HEADS", _HEADS),
@@ -41,10 +39,9 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
     command = commands.add_parser(
         "evaluate",
-        help="BLEU and chrF of a model's translations, accuracy of labels, perplexity, or a "
-        "comparison of several, as JSON",
-        description="Translates a source file and scores it against a reference with sacreBLEU; "
-        "gives its lines labels and counts the right ones; or compares several translations.",
+        help="BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
+        description="Translates a source file and scores it against a reference with sacreBLEU, "
+        "or gives its lines labels and counts the right ones.",
         options=_add_evaluate_options,
     )
     command.set_defaults(command=_evaluate)
@@ -67,12 +64,7 @@ def _add_score_options(command):
 
 
 def _add_evaluate_options(command):
-    group = command.add_mutually_exclusive_group(required=True)
-    add_options(
-        group,
-        ("model", str, "DIR", "a run or export folder"),
-        ("compare", [str], "PATH", _COMPARE),
-    )
+    add_model(command)
     tokenize = "how BLEU takes texts apart; none: at spaces, for tokenized text (default: 13a)"
     add_options(
         command,
@@ -113,15 +105,9 @@ def _score(options):
 
 def _evaluate(options):
     from keras_transformer.errors import InputError, NotSavedError
-    from keras_transformer.training.compare import compare_models
     from keras_transformer.training.evaluate import evaluate_model
 
     values = given(options)
-    if systems := values.pop("compare", None):
-        if wrong := [name for name in ("perplexity", "save") if name in values]:
-            raise InputError(f"--{wrong[0]} does not go with --compare.")
-        print(json.dumps(compare_models(systems, **values), indent=2, ensure_ascii=False))
-        return
     values["of_references"] = values.pop("perplexity", False)
     try:
         scores = evaluate_model(**values)
