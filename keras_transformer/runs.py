@@ -74,8 +74,6 @@ def inspect_run(
     target: str | None = None,
     without_heads: Sequence[str] = (),
     corpus: Sequence[FilePath] | None = None,
-    gold: FilePath | None = None,
-    conllu: FilePath | None = None,
     other_positions: FilePath | None = None,
     beam_size: int | None = None,
     overwrite: bool = False,
@@ -90,8 +88,6 @@ def inspect_run(
         without_heads: Heads as `encoder.0.1`: the translation without them is shown beside.
         corpus: Paths of a source and a target text to measure the heads on; by default the run's
             validation text, where it is still at its place.
-        gold: Path of gold alignments, of the sentence or of the corpus' first lines.
-        conllu: Path of sentences of the source language with their dependencies.
         other_positions: Path of a run with the other kind of positions.
         beam_size: The recipe's by default.
         overwrite: Whether an earlier `output` of this function is replaced.
@@ -102,8 +98,6 @@ def inspect_run(
     Raises:
         InputError: The run, a file or an option is not what it must be.
     """
-    from keras_transformer.analysis.alignment import read_gold
-    from keras_transformer.analysis.heads import read_conllu
     from keras_transformer.analysis.pruning import heads_off
     from keras_transformer.analysis.report import Inspection, write_report
     from keras_transformer.config import check_transformer
@@ -112,8 +106,6 @@ def inspect_run(
     folder = RunFolder.existing(run)
     recipe = folder.recipe()
     inputs: dict[str, Any] = {"without_heads": without_heads}
-    inputs["gold"] = None if gold is None else read_gold(gold)
-    inputs["trees"] = () if conllu is None else read_conllu(conllu)
     if other_positions is not None:
         inputs["other"] = RunFolder.existing(other_positions).model()
     if corpus is not None:

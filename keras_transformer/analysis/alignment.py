@@ -1,15 +1,11 @@
-"""Word alignment by attention, and its error rate."""
+"""Word alignment by attention."""
 
-import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from keras_transformer.analysis.attention import is_special, merge_words, words_of
-from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines
 
 Links = frozenset[tuple[int, int]]
 """Pairs of a source word and a target word, both counted from 0."""
@@ -65,50 +61,3 @@ def pharaoh(links: Links) -> str:
     """Writes links as `0-0 1-2`, source first, in the order of the target."""
     ordered = sorted(links, key=lambda link: (link[1], link[0]))
     return " ".join(f"{source}-{target}" for source, target in ordered)
-
-
-class Gold(NamedTuple):
-    """Gold links of a sentence pair; the `possible` links include the `sure` ones."""
-
-    sure: Links
-    possible: Links
-
-
-def read_gold(path: str | os.PathLike) -> list[Gold]:
-    """Reads gold alignments: a line a pair, `0-0` a sure link, `1p2` or `1?2` a possible one.
-
-    Raises:
-        InputError: The file cannot be read, or a link is none; names the line.
-    """
-    found = []
-    for number, line in enumerate(read_lines(path), start=1):
-        sure, possible = set(), set()
-        for text in line.split():
-            match = re.fullmatch(r"(\d+)([-p?])(\d+)", text)
-            if not match:
-                raise InputError(
-                    f"{path}, line {number}: expected links such as 0-0 or, possible, 1p2, source "
-                    f"first, counted from 0. Received: {text!r}."
-                )
-            possible.add(link := (int(match[1]), int(match[3])))
-            if match[2] == "-":
-                sure.add(link)
-        found.append(Gold(frozenset(sure), frozenset(possible)))
-    return found
-
-
-def alignment_error_rate(alignments: Iterable[Links], gold: Iterable[Gold]) -> float:
-    """`1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)`, over all sentences: 0 is perfect.
-
-    Reference: Och & Ney 2003, section 5 (doi:10.1162/089120103321337421).
-
-    Raises:
-        ValueError: There are not as many sentences on both sides, or no links at all.
-    """
-    right = total = 0
-    for links, (sure, possible) in zip(alignments, gold, strict=True):
-        right += len(links & sure) + len(links & possible)
-        total += len(links) + len(sure)
-    if not total:
-        raise ValueError("An error rate needs links. Received: none on either side.")
-    return 1 - right / total

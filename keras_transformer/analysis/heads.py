@@ -1,7 +1,5 @@
 """Roles, confidence and importance of attention heads."""
 
-import collections
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,18 +14,13 @@ from keras_transformer.analysis.attention import (
     attention_layers,
     entropy,
     kinds_of,
-    merge_words,
-    words_of,
 )
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.errors import InputError
-from keras_transformer.files import read_lines
 from keras_transformer.inputs import pad
 
-# Voita et al. 2019: positional from 90% on; syntactic from 10 points above what a fixed offset
-# gives; their head for rare tokens had them in 66% of the sentences.
-_POSITIONAL, _SYNTACTIC_MARGIN, _RARE = 0.9, 0.1, 0.5
-_FEWEST_RELATIONS = 10
+# Voita et al. 2019: positional from 90% on; their head for rare tokens had them in 66% of the
+# sentences.
+_POSITIONAL, _RARE = 0.9, 0.5
 
 
 class Head(NamedTuple):
@@ -35,15 +28,12 @@ class Head(NamedTuple):
 
     Attributes:
         name: As `encoder.0.1`: the kind, the layer and the head, counted from 0.
-        role: `positional`, `syntactic`, `rare tokens` or `other`.
+        role: `positional`, `rare tokens` or `other`.
         confidence: The mean over queries of the largest weight, special tokens' keys left out.
         entropy: The mean entropy of a row, in bits.
         previous: Share of queries whose largest weight is on the token before.
         next: Share of queries whose largest weight is on the token after.
         rare: Share of queries whose largest weight is on the source's rarest token.
-        relation: Relation of dependency that the head finds best, with its direction.
-        accuracy: Share of the relation's words from which the head finds it.
-        baseline: Share from which the best fixed offset finds it.
         importance: The mean of |∂loss/∂gate|, in nats a sentence; see `head_importance`.
     """
 
@@ -54,52 +44,13 @@ class Head(NamedTuple):
     previous: float
     next: float
     rare: float
-    relation: str
-    accuracy: float
-    baseline: float
     importance: float
-
-
-class DependencyTree(NamedTuple):
-    """A sentence of a CoNLL-U file: words, the governor of each (0 is the root), relations."""
-
-    words: tuple[str, ...]
-    governors: tuple[int, ...]
-    relations: tuple[str, ...]
-
-
-def read_conllu(path: str | os.PathLike) -> list[DependencyTree]:
-    """Reads the words, governors and relations of a CoNLL-U file.
-
-    Raises:
-        InputError: The file cannot be read, or a line is no word of one; names the line.
-    """
-    trees, rows = [], []
-    for number, line in enumerate([*read_lines(path), ""], start=1):
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if rows:
-                trees.append(DependencyTree(*map(tuple, zip(*rows, strict=True))))
-            rows = []
-            continue
-        columns = line.split("\t")
-        if len(columns) == 10 and not columns[0].isdigit():
-            continue  # `3-4`, words written as one, and `3.1`, words left out.
-        if len(columns) != 10 or not columns[6].isdigit():
-            raise InputError(
-                f"{path}, line {number}: expected ten columns with a tab between them, of CoNLL-U, "
-                f"the seventh a number. Received: {line!r:.80}."
-            )
-        rows.append((columns[1], int(columns[6]), columns[7].split(":")[0]))
-    return trees
 
 
 def head_table(
     model: keras.Model,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
     counts: np.ndarray | None = None,
-    trees: Sequence[tuple[Sequence[str], Sequence[int], DependencyTree]] = (),
     batch_size: int = 32,
 ) -> list[Head]:
     """Measures every head of a `Transformer` on sentence pairs.
@@ -108,7 +59,6 @@ def head_table(
         pairs: Ids of sources and targets, the end of the sentence included.
         counts: Frequency of each id in the language, `(vocabulary,)`, for the rarest token; by
             default that in the sources of `pairs`.
-        trees: Tokens and ids of more sources, with their `DependencyTree`.
         batch_size: Pairs in one call of the model.
 
     Reference: Voita et al. 2019, section 5 (arXiv:1905.09418); the importance: Michel et al. 2019
@@ -135,16 +85,14 @@ def head_table(
                 weights = getattr(found, kind)[row, :, :, :q, :k]
                 keys = read[row, :k] if kind == "decoder" else np.asarray(source_ids)
                 sums[kind].append(_measured(weights, keys, counts, kind))
-    relations = _relations(model, trees)
     heads = []
     for kind in KINDS:
         numbers = np.mean(sums[kind], axis=0)  # --> [measures, layers, heads]
         needed = np.concatenate(importance[kind], axis=0).mean(0)
         for layer, head in np.argwhere(~np.isnan(needed)).tolist():
-            best = relations.get((layer, head)) if kind == "encoder" else None
             name = f"{kind}.{layer}.{head}"
             own = numbers[:, layer, head].tolist()
-            heads.append(_head(name, own, best, float(needed[layer, head])))
+            heads.append(_head(name, own, float(needed[layer, head])))
     return heads
 
 
@@ -167,49 +115,14 @@ def _measured(weights, keys, counts, kind):
     return np.stack([confidence, entropy(weights).mean(-1), before, after, rare])
 
 
-def _head(name, numbers, best, importance):
+def _head(name, numbers, importance):
     confidence, bits, before, after, rare = numbers
-    relation, accuracy, baseline = best or ("", float("nan"), float("nan"))
     role = "other"
     if rare >= _RARE:
         role = "rare tokens"
-    if accuracy >= baseline + _SYNTACTIC_MARGIN:
-        role = "syntactic"
     if before >= _POSITIONAL or after >= _POSITIONAL:
         role = "positional"
-    rest = (relation, accuracy, baseline, importance)
-    return Head(name, role, confidence, bits, before, after, rare, *rest)
-
-
-def _relations(model, trees):
-    """Finds the relation that each layer and head of the encoder finds best, and how often."""
-    hits = collections.defaultdict(list)
-    offsets = collections.defaultdict(list)
-    for tokens, ids, tree in trees:
-        words = words_of(tokens)
-        if words[-1] != len(tree.words):  # The end of the sentence is the word after them.
-            continue
-        found = attention(model, [ids], [[BOS_ID]]).encoder[0]
-        looked_at = merge_words(found, words, words)[..., :-1].argmax(-1)
-        for word, (governor, relation) in enumerate(
-            zip(tree.governors, tree.relations, strict=True)
-        ):
-            for name, start, end in (
-                (f"{relation} to its governor", word, governor - 1),
-                (f"governor to its {relation}", governor - 1, word),
-            ):
-                if governor:
-                    hits[name].append(looked_at[..., start] == end)
-                    offsets[name].append(end - start)
-    best: dict[tuple[int, int], tuple[str, float, float]] = {}
-    for name, found in hits.items():
-        if len(found) < _FEWEST_RELATIONS:
-            continue
-        baseline = collections.Counter(offsets[name]).most_common(1)[0][1] / len(found)
-        for place, accuracy in np.ndenumerate(np.mean(found, axis=0)):
-            if place not in best or accuracy - baseline > best[place][1] - best[place][2]:
-                best[place] = name, float(accuracy), baseline
-    return best
+    return Head(name, role, confidence, bits, before, after, rare, importance)
 
 
 def head_importance(

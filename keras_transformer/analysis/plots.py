@@ -199,11 +199,8 @@ def plot_extrapolation(vectors: Mapping[str, np.ndarray], trained: int) -> "Figu
 def plot_heads(table: Sequence[Head]) -> "Figure":
     """Importance, confidence and roles: layers over heads, a row for each kind of attention."""
     measures = {"importance": "magma", "confidence": _COLOURS, "previous": "Blues", "next": "Blues"}
-    measures |= {"rare": "Oranges", "accuracy": "Greens"}
+    measures["rare"] = "Oranges"
     titles = {"previous": "token before", "next": "token after", "rare": "rarest token"}
-    titles["accuracy"] = "best relation"
-    # Without dependencies no head has an accuracy.
-    measures = {m: c for m, c in measures.items() if any(getattr(h, m) >= 0 for h in table)}
     kinds = [kind for kind in KINDS if any(head.name.startswith(kind) for head in table)]
     size = (0.4 + 2.1 * len(measures), 0.8 + 2.3 * len(kinds))
     figure, axes = _subplots(len(kinds), len(measures), figsize=size)

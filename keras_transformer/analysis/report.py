@@ -14,15 +14,9 @@ import keras
 import numpy as np
 
 from keras_transformer.analysis import plots
-from keras_transformer.analysis.alignment import (
-    Gold,
-    WordAlignment,
-    alignment_error_rate,
-    pharaoh,
-    word_alignment,
-)
+from keras_transformer.analysis.alignment import WordAlignment, pharaoh, word_alignment
 from keras_transformer.analysis.attention import Attention, attention
-from keras_transformer.analysis.heads import DependencyTree, Head, head_table
+from keras_transformer.analysis.heads import Head, head_table
 from keras_transformer.analysis.page import attention_page
 from keras_transformer.analysis.positions import position_vectors, sinusoids
 from keras_transformer.analysis.pruning import heads_off
@@ -30,8 +24,8 @@ from keras_transformer.config import BOS_ID
 from keras_transformer.decoding import ModelEngine, Translation
 from keras_transformer.errors import InputError
 
-# Pairs and trees that heads are measured on, at most.
-_PAIRS, _TREES = 64, 200
+# Maximum number of pairs that heads are measured on.
+_PAIRS = 64
 
 
 class Inspection:
@@ -90,15 +84,6 @@ class Inspection:
         return {**named, "alignment.png": plots.plot_alignment(self.alignment())}
 
 
-def align_corpus(engine: ModelEngine, sources: Sequence[str], targets: Sequence[str]) -> list:
-    """The `WordAlignment` of each pair of texts, by the last layer's mean over heads."""
-    scored = engine.score(sources, targets, alignment=True)
-    return [
-        word_alignment(np.asarray(each.alignment), each.source_tokens, each.tokens)
-        for each in scored
-    ]
-
-
 def position_pictures(
     model: keras.Model, trained: int, other: keras.Model | None = None
 ) -> dict[str, Any]:
@@ -129,11 +114,7 @@ def position_pictures(
     }
 
 
-def measure_heads(
-    engine: ModelEngine,
-    pairs: tuple[Sequence[str], Sequence[str]],
-    trees: Sequence[DependencyTree] = (),
-) -> list[Head]:
+def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]]) -> list[Head]:
     """The table of heads over the first sentences of a parallel text that are not too long."""
     source, target = engine.source_tokenizer, engine.target_tokenizer
     ids = source.tokenize(pairs[0], add_eos=True)
@@ -146,12 +127,7 @@ def measure_heads(
         if all(1 < len(each) <= limit for each, limit in zip(pair, limits, strict=True))
     )
     kept = [*itertools.islice(fitting, _PAIRS)]
-    parsed = []
-    for tree in trees[:_TREES]:
-        own = source.tokenize(" ".join(tree.words), add_eos=True)
-        if len(own) <= limits[0]:
-            parsed.append((source.pieces_of(own), own, tree))
-    return head_table(engine.model, kept, counts, parsed, batch_size=_PAIRS)
+    return head_table(engine.model, kept, counts, batch_size=_PAIRS)
 
 
 def heads_csv(table: Sequence[Head]) -> str:
@@ -169,8 +145,6 @@ def write_report(
     inspection: Inspection,
     trained: int,
     pairs: tuple[Sequence[str], Sequence[str]] | None = None,
-    trees: Sequence[DependencyTree] = (),
-    gold: Sequence[Gold] | None = None,
     without_heads: Sequence[str] = (),
     other: keras.Model | None = None,
 ) -> dict[str, Any]:
@@ -181,8 +155,6 @@ def write_report(
         inspection: `Inspection`.
         trained: The longest text of the model's training, in tokens.
         pairs: Sources and targets to measure the heads on; without them there is no table.
-        trees: Sentences of the source language with their dependencies.
-        gold: Alignments of the sentence, if it is one, else of the first of `pairs`.
         without_heads: Heads to translate without, as `encoder.0.1`.
         other: A model with the other kind of positions.
 
@@ -201,14 +173,6 @@ def write_report(
     if without_heads:
         new = inspection.without_heads(without_heads)
         report["without_heads"] = {"heads": list(without_heads), "translation": new.text}
-    if gold:
-        links = [alignment.links()]
-        if len(gold) > 1:
-            if pairs is None or len(pairs[0]) < len(gold):
-                raise InputError(f"There is no pair of texts for each of {len(gold)} gold lines.")
-            sides = (side[: len(gold)] for side in pairs)
-            links = [each.links() for each in align_corpus(engine, *sides)]
-        report["alignment_error_rate"] = alignment_error_rate(links, gold)
     title = f"{inspection.source} → {found.text}"
     page = attention_page(inspection.attention, found.source_tokens, found.tokens, title)
     (folder / "attention.html").write_text(page, encoding="utf-8")
@@ -216,7 +180,7 @@ def write_report(
     np.savez_compressed(folder / "attention.npz", **inspection.attention._asdict())
     table = None
     if pairs is not None:
-        table = measure_heads(engine, pairs, trees)
+        table = measure_heads(engine, pairs)
         (folder / "heads.csv").write_text(heads_csv(table), encoding="utf-8")
         roles = [head.role for head in table]
         report["roles"] = {role: roles.count(role) for role in sorted(set(roles))}

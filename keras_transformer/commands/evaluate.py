@@ -15,12 +15,9 @@ from keras_transformer.commands.arguments import (
 )
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
-_GOLD = "gold alignments (0-0 sure, 1p2 possible): of the sentence, or of the corpus' first lines"
 _INSPECT = (
     ("target", str, "TEXT", "its translation; default: the one that the model finds"),
     ("without_heads", str, "HEADS", _HEADS),
-    ("gold", str, "FILE", _GOLD),
-    ("conllu", str, "FILE", "dependencies of sentences of the source language, for heads' roles"),
     ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
     ("beam_size", int, "N", "default: the run's"),
 )

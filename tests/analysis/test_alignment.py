@@ -1,16 +1,8 @@
 """Alignments of words, by hand."""
 
 import numpy as np
-import pytest
 
-from keras_transformer.analysis.alignment import (
-    Gold,
-    alignment_error_rate,
-    pharaoh,
-    read_gold,
-    word_alignment,
-)
-from keras_transformer.errors import InputError
+from keras_transformer.analysis.alignment import pharaoh, word_alignment
 
 SOURCE = ["▁two", "▁do", "gs", "▁play", ".", "</s>"]
 TARGET = ["▁Hun", "de", "▁spielen", ".", "</s>"]
@@ -34,25 +26,3 @@ def test_an_empty_translation_has_no_links():
     found = word_alignment(np.ones((1, 2), "float32"), ["▁a", "</s>"], ["</s>"])
     assert found.weights.shape == (0, 1)
     assert found.links() == frozenset() and pharaoh(found.links()) == ""
-
-
-def test_the_error_rate_forgives_possible_links_and_counts_missing_sure_ones():
-    gold = Gold(sure=frozenset({(0, 0), (2, 1)}), possible=frozenset({(0, 0), (2, 1), (1, 1)}))
-    assert alignment_error_rate([gold.sure], [gold]) == 0
-    assert alignment_error_rate([gold.possible], [gold]) == 0
-    # A = {0-0, 5-5}: |A ∩ S| = |A ∩ P| = 1, |A| = |S| = 2.
-    assert alignment_error_rate([frozenset({(0, 0), (5, 5)})], [gold]) == 0.5
-    assert alignment_error_rate([frozenset()], [gold]) == 1
-    with pytest.raises(ValueError, match="needs links"):
-        alignment_error_rate([frozenset()], [Gold(frozenset(), frozenset())])
-
-
-def test_gold_files_are_read_and_a_wrong_link_is_named(tmp_path):
-    file = tmp_path / "gold"
-    file.write_text("0-0 1p2 3?1\n\n", encoding="utf-8")
-    one, none = read_gold(file)
-    assert one == Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 2), (3, 1)}))
-    assert none == Gold(frozenset(), frozenset())
-    file.write_text("0-0\n0:1\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"gold, line 2: expected links .* Received: '0:1'"):
-        read_gold(file)

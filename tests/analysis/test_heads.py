@@ -6,7 +6,6 @@ from keras import ops
 
 from keras_transformer.analysis import heads
 from keras_transformer.analysis.attention import Attention, attention_layers, kinds_of
-from keras_transformer.errors import InputError
 
 SOURCE = np.array([[3, 5, 7, 11, 2], [13, 17, 2, 0, 0]])
 TARGET = np.array([[17, 19, 2, 0], [7, 11, 13, 2]])
@@ -96,41 +95,6 @@ def test_roles_of_heads_made_by_hand(fixed):
     assert by_name["decoder.0.0"].confidence == pytest.approx(1 / 3)
     assert by_name["decoder.0.0"].importance == 2
     assert np.isnan(by_name["cross.0.0"].previous) and np.isnan(by_name["decoder.0.0"].next)
-
-
-CONLLU = """\
-# text = a b c d
-1\ta\t_\t_\t_\t_\t2\tdet\t_\t_
-2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_
-2\tb\t_\t_\t_\t_\t0\troot\t_\t_
-3\tc\t_\t_\t_\t_\t2\tobj:x\t_\t_
-3.1\tx\t_\t_\t_\t_\t_\t_\t_\t_
-4\td\t_\t_\t_\t_\t2\tobl\t_\t_
-
-"""
-
-
-def test_dependencies_are_read_and_a_wrong_line_is_named(tmp_path):
-    file = tmp_path / "trees.conllu"
-    file.write_text(CONLLU * 2, encoding="utf-8")
-    one, two = heads.read_conllu(file)
-    assert one == two == (("a", "b", "c", "d"), (2, 0, 2, 2), ("det", "root", "obj", "obl"))
-    file.write_text(CONLLU + "1\ta b\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"trees.conllu, line 9: expected ten columns"):
-        heads.read_conllu(file)
-
-
-def test_a_head_that_finds_a_relation_better_than_an_offset_does_is_syntactic(fixed):
-    """Head 2 looks at word 1 from everywhere: it finds governors at any distance."""
-    tokens, ids = ["▁a", "▁b", "▁c", "▁d", "</s>"], [3, 5, 7, 11, 2]
-    tree = heads.DependencyTree(tuple("abcd"), (2, 0, 2, 2), ("x", "root", "x", "x"))
-    table = heads.head_table(None, [(ids, [17, 2])], np.ones(29), [(tokens, ids, tree)] * 4)
-    found = table[2]
-    assert (found.role, found.relation) == ("syntactic", "x to its governor")
-    assert (found.accuracy, found.baseline) == (1.0, pytest.approx(1 / 3))
-    # The word before is the governor of one in three: what a fixed offset gives too.
-    assert table[0].accuracy == pytest.approx(table[0].baseline)
-    assert table[5].relation == ""
 
 
 def test_the_table_of_a_model_counts_each_sentence_alone(model):
