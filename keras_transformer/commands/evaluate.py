@@ -101,7 +101,7 @@ def _score(options):
 
 
 def _evaluate(options):
-    from keras_transformer.errors import InputError, NotSavedError
+    from keras_transformer.errors import NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
     values = given(options)
@@ -111,11 +111,6 @@ def _evaluate(options):
     except NotSavedError as error:
         print(json.dumps(error.result, indent=2))
         raise
-    except InputError as error:
-        if error.index is None:
-            raise
-        file = values["reference"] if values.get("source") is None else values["source"]
-        raise InputError(f"{file}, line {error.index + 1}: {error.message}") from None
     print(json.dumps(scores, indent=2))
 
 

@@ -1,11 +1,12 @@
 """Evaluation of a model on a file: BLEU and chrF by sacreBLEU, accuracy, perplexity."""
 
 import collections
+import contextlib
 import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from keras_transformer.config import UNK_ID
@@ -48,7 +49,8 @@ def evaluate_model(
         The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
 
     Raises:
-        InputError: A file or the model is not what it must be.
+        InputError: A file or the model is not what it must be; names the file and the line of a
+            text that is too long.
         NotSavedError: `save` cannot be written any more; its `result` has the scores.
     """
     if save is not None:
@@ -59,8 +61,12 @@ def evaluate_model(
         saving = ["save"] if save is not None else []
         if wrong := saving + [name for name in options if name != "batch_size"]:
             raise InputError(f"`{wrong[0]}` does not go with perplexity: nothing is searched for.")
-        return _perplexity(translator, sources, references, options)
-    translations = translator.translate(sources, **options)
+        with _lines_of(reference or source):
+            _check_lengths(translator.engine, references)
+        with _lines_of(source or reference):
+            return _perplexity(translator, sources, references, options)
+    with _lines_of(source):
+        translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]
     if translator.labels is not None:
         scores = evaluate_labels(texts, references)
@@ -74,14 +80,36 @@ def evaluate_model(
     return scores
 
 
+@contextlib.contextmanager
+def _lines_of(file: FilePath | None) -> Iterator[None]:
+    """Names a file and its line in an error about one of the file's texts."""
+    try:
+        yield
+    except InputError as error:
+        if error.index is None:
+            raise
+        raise InputError(f"{file}, line {error.index + 1}: {error.message}") from None
+
+
+def _is_scored_in_windows(engine):
+    return engine.continues_source and engine.manifest is None
+
+
+def _check_lengths(engine, references):
+    """Raises `InputError` for a reference that is too long; an export would cut it."""
+    if "score" not in engine.capabilities or _is_scored_in_windows(engine):
+        return
+    if (tokenizer := engine.target_tokenizer) is not None:
+        ids_and_texts("references", references, tokenizer, engine.max_target_length)
+
+
 def _perplexity(translator, sources, references, options):
     engine = translator.engine
-    tokenizer, is_export = engine.target_tokenizer, engine.manifest is not None
-    if engine.continues_source and not is_export:
-        return perplexity(score_in_windows(engine, references, **options), tokenizer)
-    if is_export and tokenizer is not None:  # It would cut what is too long.
-        ids_and_texts("references", references, tokenizer, engine.max_target_length)
-    return perplexity(translator.score(sources, references, **options), tokenizer)
+    if _is_scored_in_windows(engine):
+        scored = score_in_windows(engine, references, **options)
+    else:
+        scored = translator.score(sources, references, **options)
+    return perplexity(scored, engine.target_tokenizer)
 
 
 def _texts_to_evaluate(translator, model, source, reference):

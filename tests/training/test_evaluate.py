@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
 
-from keras_transformer import Tokenizer, Translator
+from keras_transformer import Tokenizer, Translation, Translator
 from keras_transformer.config import BOS_ID, LanguageModelConfig
 from keras_transformer.data import read_lines
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
+from keras_transformer.inputs import ids_and_texts
 from keras_transformer.models import LanguageModel
 from keras_transformer.training import evaluate
 from keras_transformer.training.evaluate import evaluate_labels, evaluate_model
@@ -96,6 +97,43 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
     )
     assert scores["bleu"] == 100.0
     assert read_lines(saved) == [target for _, target in PAIRS]
+
+
+@pytest.mark.parametrize("of_references", [False, True])
+@pytest.mark.parametrize("long_side", ["en", "de"])
+@pytest.mark.parametrize("manifest", [None, {}])
+def test_a_text_that_is_too_long_is_named_by_its_own_file(
+    tmp_path, monkeypatch, of_references, long_side, manifest
+):
+    tokenizer = Tokenizer.train_from_texts([source for source, _ in PAIRS], 120)
+
+    class Scorer(Engine):
+        """Has the limits of a model, checks them in the model's order and translates nothing."""
+
+        capabilities = frozenset({"translate", "score"})
+        target_tokenizer, max_target_length = tokenizer, 7
+
+        def translate(self, texts, **options):
+            self.score(texts, [""] * len(texts))
+            return [Translation(text, 0.0) for text in texts]
+
+        def score(self, sources, targets, **options):
+            for name, texts in (("sources", sources), ("targets", targets)):
+                ids_and_texts(name, texts, tokenizer, 7)
+            return [Translation(text, -1.0) for text in targets]
+
+    Scorer.manifest = manifest
+    monkeypatch.setattr(Translator, "load", lambda path: Translator(Scorer()))
+    lines = {"en": ["A.", "A."], "de": ["B.", "B."]}
+    lines[long_side][1] = "a " * 9
+    for side, texts in lines.items():
+        (tmp_path / side).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    files, too_long = (tmp_path / "en", tmp_path / "de"), tmp_path / long_side
+    if long_side == "de" and not of_references:  # The references of translations may be longer.
+        assert evaluate_model("any", *files)["sentences"] == 2
+        return
+    with pytest.raises(InputError, match=f"^{too_long}, line 2: .* must have at most 7 tokens"):
+        evaluate_model("any", *files, of_references=of_references)
 
 
 WINDOW, OVERLAP = 7, 3

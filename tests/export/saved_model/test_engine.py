@@ -96,7 +96,7 @@ def test_no_perplexity_is_given_of_references_that_the_export_would_cut(
     assert len(tokenizer.tokenize("two dogs " * 9, add_eos=True)) > exported.max_target_length == 17
     pairs.write_text(f"a man\t{'two dogs ' * 9}\n", encoding="utf-8")
     with pytest.raises(
-        InputError, match="Text 1: .*`references` must have at most 17 tokens.* 'two"
+        InputError, match="pairs.tsv, line 1: .*`references` must have at most 17 tokens.* 'two"
     ):
         evaluate_model("any", pairs, **options)
 
