@@ -1,13 +1,15 @@
 """Options of decoding, declared once with range, meaning and default; imports no Keras."""
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from keras_transformer.declaration import FLOAT32, INT32, Int32, declared, option
 from keras_transformer.errors import InputError
 
+# sacreBLEU's tokenizers that need no download; `none` takes text apart at spaces alone.
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
 LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
 
 # Minus infinity bans an id.

@@ -389,6 +389,8 @@ def test_what_needs_two_sides_is_refused_of_a_language_model(tmp_path):
         ("text", "joint", False),
         ("text", "turn_separator", "</s>"),
         ("training", "select_by", "bleu"),
+        ("training", "select_by", "chrf"),
+        ("data", "bleu_tokenizer", "zh"),
         ("training", "attention_images", 1),
     ):
         wrong = {**values, section: {**values[section], key: value}}

@@ -62,13 +62,19 @@ def _add_score_options(command):
 
 def _add_evaluate_options(command):
     add_model(command)
-    tokenize = "how BLEU takes texts apart; none: at spaces, for tokenized text (default: 13a)"
+    from typing import get_args
+
+    from keras_transformer.options import BleuTokenizer
+
+    tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; default: by the "
+    tokenize += "script of the references, zh for Chinese, char for other scripts without spaces "
+    tokenize += "between words, else 13a"
     add_options(
         command,
         ("source", str, "FILE", "of all but a language model"),
         ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV"),
         ("perplexity", None, None, "of the references, a word and a token, instead of BLEU"),
-        ("tokenize", ("13a", "none"), None, tokenize),
+        ("tokenize", get_args(BleuTokenizer), None, tokenize),
         ("save", str, "FILE", "also write the translations there"),
     )
     add_decoding(command)

@@ -131,16 +131,16 @@ class Throughput(RunCallback):
 
 
 class MoreValidation(RunCallback):
-    """Adds BLEU, and the measures of each of several corpora, to the epoch's logs.
+    """Adds BLEU and chrF, and the measures of each of several corpora, to the epoch's logs.
 
-    Of the averaged weights, `val_bleu` and `val_loss/NAME`.
+    Of the averaged weights, `val_bleu`, `val_chrf` and `val_loss/NAME`.
     """
 
     def on_epoch_end(self, epoch, logs=None):
         with averaged_weights(self.model):
             logs |= self.run.validate_corpora()
-            if self.run.recipe.training.select_by == "bleu":
-                logs |= self.run.bleu()
+            if self.run.recipe.training.selects_by_translations:
+                logs |= self.run.bleu_and_chrf()
 
 
 class SampleTranslations(RunCallback):

@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from keras_transformer.config import UNK_ID
 from keras_transformer.data import read_lines, read_pairs
@@ -15,7 +15,9 @@ from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import check_writable, one_line, write_output
 from keras_transformer.inputs import ids_and_texts
+from keras_transformer.options import BleuTokenizer
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.training.bleu import bleu_and_chrf, check_tokenizer, doubt
 from keras_transformer.training.corpus import labelled_texts
 from keras_transformer.translation import Translation
 from keras_transformer.translator import Translator
@@ -28,7 +30,7 @@ def evaluate_model(
     source: FilePath | None = None,
     reference: FilePath | None = None,
     save: FilePath | None = None,
-    tokenize: Literal["13a", "none"] = "13a",
+    tokenize: BleuTokenizer | None = None,
     of_references: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def evaluate_model(
         reference: Path of its translation (or labels), aligned line by line; by default
             `source` has both, as a recipe's file without `target`.
         save: Path to write the translations to.
-        tokenize: Tokenization of BLEU; see `evaluate`.
+        tokenize: Tokenizer of BLEU; see `evaluate`.
         of_references: Gives the references' perplexity instead of BLEU, as always without `source`.
         **options: Options of `Translator.translate`, or of `Translator.score` for perplexity.
 
@@ -53,6 +55,7 @@ def evaluate_model(
             text that is too long.
         NotSavedError: `save` cannot be written any more; its `result` has the scores.
     """
+    check_tokenizer(tokenize)
     if save is not None:
         check_writable(save)
     translator = Translator.load(model)
@@ -168,42 +171,42 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
 
 
 def evaluate(
-    hypotheses: list[str], references: list[str], tokenize: Literal["13a", "none"] = "13a"
+    hypotheses: list[str], references: list[str], tokenize: BleuTokenizer | None = None
 ) -> dict:
     """Scores translations against one reference each.
 
     Args:
         hypotheses: List of strings.
         references: List of strings, as many.
-        tokenize: Tokenization of BLEU: sacreBLEU's default, or `"none"`, spaces alone, for texts
-            that are tokenized already.
+        tokenize: sacreBLEU's tokenizer of BLEU, which the signature names. None: by the script of
+            the references, as `bleu.tokenizer_of` says: `"zh"`, `"char"` or `"13a"`. `"none"` takes
+            text apart at spaces alone, for texts that are tokenized already; `"ja-mecab"` and
+            `"ko-mecab"` need `sacrebleu[ja]` and `sacrebleu[ko]`.
 
     Returns:
         A dict fit for JSON: `bleu`, `chrf`, `bleu_lowercase`, `chrf_lowercase`, in 0 … 100;
         `signatures` of the four; `sentences`.
 
     Raises:
-        InputError: The counts differ or are zero.
+        InputError: The counts differ or are zero, or the tokenizer is unknown or not installed.
 
     Reference: Post 2018 (arXiv:1804.08771).
     """
-    import sacrebleu
-
     if len(hypotheses) != len(references) or not references:
         raise InputError(
             "Evaluation needs as many translations as references, and at least one. "
             f"Received: {len(hypotheses)} translations, {len(references)} references."
         )
-    scores, signatures = {"sentences": len(references)}, {}
-    for name, metric in (
-        ("bleu", sacrebleu.BLEU(tokenize=tokenize)),
-        ("chrf", sacrebleu.CHRF()),
-        ("bleu_lowercase", sacrebleu.BLEU(lowercase=True, tokenize=tokenize)),
-        ("chrf_lowercase", sacrebleu.CHRF(lowercase=True)),
-    ):
-        scores[name] = round(metric.corpus_score(hypotheses, [references]).score, 2)
-        signatures[name] = str(metric.get_signature())
-    return {**scores, "signatures": signatures}
+    cased = bleu_and_chrf(hypotheses, references, tokenize)
+    if (sentence := doubt(cased)) is not None:
+        warnings.warn(sentence, stacklevel=2)
+    lowercase = bleu_and_chrf(hypotheses, references, tokenize, lowercase=True)
+    scores = {**cased, **{f"{name}_lowercase": score for name, score in lowercase.items()}}
+    return {
+        "sentences": len(references),
+        **{name: round(score.value, 2) for name, score in scores.items()},
+        "signatures": {name: score.signature for name, score in scores.items()},
+    }
 
 
 def score_in_windows(

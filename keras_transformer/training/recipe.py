@@ -35,7 +35,9 @@ _NOT_OF_A_KIND = {
         "text.joint: false": _NEEDS_TWO_TEXTS,
         "text.turn_separator": _NEEDS_TWO_TEXTS,
         "training.attention_images": _NEEDS_TWO_TEXTS,
+        "data.bleu_tokenizer": _NEEDS_TWO_TEXTS,
         "training.select_by: bleu": _NEEDS_TWO_TEXTS,
+        "training.select_by: chrf": _NEEDS_TWO_TEXTS,
     },
     "classifier": {
         "text.placeholders": "needs a model that writes text.",
@@ -43,7 +45,9 @@ _NOT_OF_A_KIND = {
         "data.clean": "needs translations, not labels.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs attention to a source, which a classifier has not.",
+        "data.bleu_tokenizer": "needs a model that writes text.",
         "training.select_by: bleu": "needs a model that writes text: set loss or accuracy.",
+        "training.select_by: chrf": "needs a model that writes text: set loss or accuracy.",
     },
 }
 
@@ -136,7 +140,9 @@ class Recipe:
             "text.turn_separator": self.text.turn_separator is not None,
             "text.placeholders": self.text.placeholders > 0,
             "training.attention_images": self.training.attention_images is not None,
+            "data.bleu_tokenizer": self.data.bleu_tokenizer is not None,
             "training.select_by: bleu": self.training.select_by == "bleu",
+            "training.select_by: chrf": self.training.select_by == "chrf",
         }
         for name, reason in _NOT_OF_A_KIND.get(self.kind, {}).items():
             if given[name]:

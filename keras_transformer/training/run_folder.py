@@ -297,7 +297,9 @@ class RunFolder:
     def write_history(self, rows: list[dict[str, float]]) -> None:
         """Writes `history.csv`: dicts of numbers, in the order of the epochs."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]) if rows else ["epoch"], lineterminator="\n")
+        # A later version may measure more than the epochs of an earlier one have.
+        names = dict.fromkeys(["epoch", *(name for row in rows for name in row)])
+        writer = csv.DictWriter(text, list(names), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         write_whole(self.history_file, text.getvalue())
@@ -308,7 +310,8 @@ class RunFolder:
             return []
         with open(self.history_file, newline="", encoding="utf-8") as file:
             rows = [
-                {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
+                {key: float(value) for key, value in row.items() if value}
+                for row in csv.DictReader(file)
             ]
         # An integer, as it was written and may be written again.
         return [row | {"epoch": int(row["epoch"])} for row in rows]
@@ -331,7 +334,7 @@ def epoch_and_step(checkpoint: pathlib.Path) -> list[int]:
 
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:
-    """The first line of a history with the lowest `val_loss` or the highest of another measure."""
+    """The best line of a history, by the lowest `val_loss` or the highest value of a measure."""
     return best_first(rows, select_by)[0]
 
 
@@ -345,10 +348,10 @@ def averaged_epochs(rows: list[dict[str, float]], training: TrainingSection) -> 
 
 
 def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, float]]:
-    """The lines of a history, the best epoch's first."""
+    """The lines of a history, the best epoch's first; the validation loss decides equal ones."""
     sign = 1 if select_by == "loss" else -1
     column = "val_token_accuracy" if select_by == "accuracy" else f"val_{select_by}"
-    return sorted(rows, key=lambda row: sign * row[column])
+    return sorted(rows, key=lambda row: (sign * row[column], row["val_loss"]))
 
 
 def load_model(path: str | os.PathLike, compile: bool) -> keras.Model:

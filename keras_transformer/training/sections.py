@@ -8,7 +8,7 @@ from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
-from keras_transformer.options import SearchDefaults
+from keras_transformer.options import BleuTokenizer, SearchDefaults
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system takes such a name.
@@ -101,6 +101,12 @@ class DataSection(PairChecks):
         "One pair in so many of `train` is held out as the validation set, where `validation` "
         "names no files; no equal pair is trained on. null: none.",
         ge=2,
+    )
+    bleu_tokenizer: BleuTokenizer | None = option(
+        None,
+        "sacreBLEU's tokenizer for BLEU on the validation set; null: by the script of its targets, "
+        "zh for Chinese, char for other scripts without spaces between words, else 13a.",
+        strict=None,
     )
     context_turns: int | None = option(
         None,
@@ -225,11 +231,11 @@ class TrainingSection:
         ge=0,
         lt=1,
     )
-    select_by: Literal["loss", "accuracy", "bleu"] = option(
+    select_by: Literal["loss", "accuracy", "bleu", "chrf"] = option(
         "loss",
         "Measure of the best model on the validation set: lowest loss, highest share of tokens (or "
-        "labels) predicted right, or highest BLEU of greedy translations of its first 2,000 "
-        "sentences after each epoch.",
+        "labels) predicted right, or highest BLEU or chrF of greedy translations of its first "
+        "2,000 sentences after each epoch. Equal values are decided by the loss.",
         strict=None,
     )
     early_stopping_patience: int | None = option(
@@ -275,6 +281,11 @@ class TrainingSection:
     seed: int = option(
         1, "Seed of weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
     )
+
+    @property
+    def selects_by_translations(self) -> bool:
+        """True where the validation set is translated after each epoch."""
+        return self.select_by in ("bleu", "chrf")
 
     @pydantic.model_validator(mode="after")
     def _check(self):

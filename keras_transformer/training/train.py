@@ -17,6 +17,7 @@ from keras_transformer.files import is_terminal
 from keras_transformer.models import model_of
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import callbacks as run_callbacks
+from keras_transformer.training.bleu import bleu_and_chrf, check_tokenizer, doubt, tokenizer_of
 from keras_transformer.training.corpus import Corpus, Tokenizers
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.optimizer import compile_model
@@ -33,6 +34,7 @@ from keras_transformer.training.tensorboard import TensorBoard, check_plots
 
 _BLEU_SENTENCES = 2000
 _PROMPT_WORDS = 3
+_NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
 
 
 def train(
@@ -71,6 +73,7 @@ def train(
     """
     if recipe.training.attention_images:
         check_plots()
+    check_tokenizer(recipe.data.bleu_tokenizer)
     with host.translate_peer_failures():
         folder = RunFolder(host.folder(output, resume))
         with locked_folder(folder.path):
@@ -111,7 +114,7 @@ class Run:
         self.recipe, self.folder, self.host = recipe, folder, host
         self.start, self.history, self.metrics = MidEpochState(), [], {}
         self.datasets, self._validation_names = {}, []
-        self._is_resumed = False
+        self._is_resumed = self._has_doubted = False
 
     def prepare(
         self, overwrite: bool, recipe_file: str | os.PathLike | None, half_made: bool = False
@@ -255,7 +258,7 @@ class Run:
             run_callbacks.AveragedValidation(),
             run_callbacks.Throughput(self),
         ]
-        if training.select_by == "bleu" or len(self.datasets) > 2:
+        if training.selects_by_translations or len(self.datasets) > 2:
             chosen.append(run_callbacks.MoreValidation(self))
         chosen.append(TensorBoard(self))
         if self.start.step or training.checkpoint_every_minutes is not None:
@@ -285,25 +288,40 @@ class Run:
         found = self.engine.translate(sources, beam_size=1, long_input="truncate")
         return [each.text for each in found]
 
-    def bleu(self) -> dict[str, float]:
-        """Returns sacreBLEU's cased BLEU of the validation set's first 2,000 pairs, 0 … 100.
+    def bleu_and_chrf(self) -> dict[str, float]:
+        """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, 0 … 100.
 
-        As `val_bleu`, and of each of several corpora as `val_bleu/NAME`.
+        As `val_bleu` and `val_chrf`, and of each of several corpora as `val_bleu/NAME`, ….
         """
-        import sacrebleu
-
         sources, references = map(list, zip(*self.validation, strict=True))
         pairs = list(zip(self.translate(sources), references, strict=True))
-
-        def score(pairs):
-            found, references = map(list, zip(*pairs, strict=True))
-            return sacrebleu.corpus_bleu(found, [references]).score
-
-        by_name: dict[str, list] = {}
+        by_name = {"": pairs}
         for name, pair in zip(self._validation_names, pairs, strict=False):
-            by_name.setdefault(name, []).append(pair)
-        each = {f"val_bleu/{name}": score(pairs) for name, pairs in by_name.items()}
-        return {"val_bleu": score(pairs), **each}
+            by_name.setdefault(f"/{name}", []).append(pair)
+        found = {}
+        for name, chosen in by_name.items():
+            scores = bleu_and_chrf(*zip(*chosen, strict=True), self.recipe.data.bleu_tokenizer)
+            found |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
+            if not self._has_doubted and (sentence := doubt(scores)) is not None:
+                self._has_doubted = True
+                show(sentence)
+        return found
+
+    def _best_translations(self, best):
+        """BLEU and chrF of the best epoch with their signatures, where they were measured."""
+        if not self.recipe.training.selects_by_translations:
+            return {}
+        references = [reference for _, reference in self.validation]
+        tokenize = self.recipe.data.bleu_tokenizer or tokenizer_of(references)
+        scores = bleu_and_chrf(references[:1], references[:1], tokenize)
+        return {
+            **{
+                f"best_validation_{name}": best[f"val_{name}"]
+                for name in scores
+                if f"val_{name}" in best
+            },
+            "validation_signatures": {name: each.signature for name, each in scores.items()},
+        }
 
     def validate_corpora(self) -> dict[str, float]:
         """Returns loss and metrics of each of several validation corpora, `val_loss/NAME`, …."""
@@ -333,15 +351,15 @@ class Run:
         logs = model.evaluate(_for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
         row |= {f"val_{key}": float(value) for key, value in logs.items()}
         row |= self.validate_corpora()
-        if training.select_by == "bleu":
-            row |= self.bleu()
+        if training.selects_by_translations:
+            row |= self.bleu_and_chrf()
         # The best of many epochs owes a part of its figure to chance, an average of the last ones
         # does not: a comparison of both would keep a worse model.
         is_best = training.average_of == "last"
         is_best = is_best or best_row([*self.history, row], training.select_by) is row
         if is_best:
             save_without_optimizer(model, self.folder.model_file)
-        values = {key: row[key] for key in row if key.startswith(("val_loss", "val_bleu"))}
+        values = {key: row[key] for key in row if key.startswith(_NAMED_MEASURES)}
         self.metrics["average"] = {"epochs": epochs, **values, "is_the_best_model": is_best}
 
     def finish(self) -> None:
@@ -361,7 +379,7 @@ class Run:
             "best_epoch": int(best["epoch"]),
             "best_validation_loss": best["val_loss"],
             "best_validation_perplexity": perplexity if math.isfinite(perplexity) else None,
-            **({"best_validation_bleu": best["val_bleu"]} if "val_bleu" in best else {}),
+            **self._best_translations(best),
             **({"best_validation_corpora": corpora} if corpora else {}),
             **self.metrics,
             "epochs": int(self.history[-1]["epoch"]),

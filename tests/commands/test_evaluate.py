@@ -15,6 +15,19 @@ def test_every_option_of_decoding_may_be_given(call, tmp_path):
     assert asked == [{"long_input": "split", "beam_size": 3}]
 
 
+def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
+    (tmp_path / "zh").write_text("一个男人骑着自行车。\n", encoding="utf-8")
+    files = ["--source", str(tmp_path / "zh"), "--reference", str(tmp_path / "zh")]
+    for options, tokenizer in (([], "zh"), (["--tokenize", "char"], "char")):
+        code, out, err, asked = call("evaluate", *files, *options)
+        assert (code, err, asked) == (0, "", [{}])
+        assert json.loads(out)["bleu"] == 100.0
+        assert f"|tok:{tokenizer}|" in json.loads(out)["signatures"]["bleu"]
+    code, out, err, _ = call("evaluate", *files, "--tokenize", "13a")
+    assert (code, json.loads(out)["bleu"]) == (0, 0.0) and len(err.splitlines()) == 1
+    assert err.startswith("keras-transformer: BLEU is 0.0 beside a chrF of 100.0")
+
+
 @pytest.fixture
 def files(tmp_path):
     """The options of two equal files."""

@@ -9,7 +9,7 @@ import pytest
 from keras_transformer.data import EncodedPairs, ParallelDataset
 from keras_transformer.decoding import Translation
 from keras_transformer.errors import TrainingError
-from keras_transformer.training import RunFolder, callbacks
+from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.resumption import MidEpochState
@@ -46,9 +46,9 @@ class FakeModel:
 def make_run(tmp_path):
     """`make_run(epochs=7)`: a run with a folder, whose recipe's `training` has these options."""
 
-    def make_run(**training):
+    def make_run(bleu_tokenizer=None, **training):
         files = {"source": "s", "target": "t"}
-        data = {"train": files, "validation": files}
+        data = {"train": files, "validation": files, "bleu_tokenizer": bleu_tokenizer}
         recipe = Recipe.from_dict({"data": data, "training": training})
         run = Run(recipe, RunFolder(tmp_path / "run"), SINGLE_HOST)
         run.folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,9 @@ def commit(run, column, values):
     """Ends an epoch for each value; returns the best model after each of them."""
     callback, best = callbacks.CommitEpoch(run), []
     for epoch, value in enumerate(values, start=1):
-        attach(callback, FakeModel(f"epoch {epoch}")).on_epoch_end(epoch - 1, {column: value})
+        attach(callback, FakeModel(f"epoch {epoch}")).on_epoch_end(
+            epoch - 1, {"val_loss": 1.0, column: value}
+        )
         best.append(run.folder.model_file.read_text())
     return best
 
@@ -93,6 +95,67 @@ def test_bleu_is_that_of_the_averaged_models_translations(make_run):
         assert logs["val_bleu"] == pytest.approx(expected)
     assert asked[0][0] == ["x", "y"] and asked[0][1]["beam_size"] == 1
     assert asked[0][2] != [[3.0]] and model.get_weights()[0] == 3.0
+
+
+ZH = ["一个男人骑着自行车。", "两只狗在雪地里玩耍。"]
+
+
+def text_scores(run, translations):
+    """What is added to the logs of an epoch with these translations of `ZH`."""
+    answers = [Translation(text, 0.0) for text in translations]
+    run.engine = types.SimpleNamespace(translate=lambda texts, **options: answers)
+    run.validation = list(zip(["x", "y"], ZH, strict=True))
+    logs = {}
+    attach(callbacks.MoreValidation(run), FakeModel()).on_epoch_end(0, logs)
+    return logs
+
+
+@pytest.mark.parametrize("select_by", ["bleu", "chrf"])
+@pytest.mark.parametrize("tokenizer", [None, "char", "13a"])
+def test_validation_has_the_scores_of_evaluate_with_the_tokenizer_of_the_recipe(
+    make_run, select_by, tokenizer
+):
+    run = make_run(select_by=select_by, bleu_tokenizer=tokenizer)
+    translations = ["一个女人骑着自行车。", "两只狗在雪地里。"]
+    expected = evaluate(translations, ZH, tokenizer)
+    logs = text_scores(run, translations)
+    assert set(logs) == {"val_bleu", "val_chrf"}
+    for name in ("bleu", "chrf"):
+        assert logs[f"val_{name}"] == pytest.approx(expected[name], abs=0.0051)
+    assert (expected["bleu"] > 30) == (tokenizer != "13a")
+
+
+def test_a_bleu_that_says_nothing_is_doubted_once_a_run(make_run, capsys):
+    run = make_run(select_by="bleu", bleu_tokenizer="13a")
+    text_scores(run, ["xx", "yy"])  # Rubbish, with a chrF of 0.
+    assert capsys.readouterr().err == ""
+    for _ in range(3):
+        text_scores(run, [text.rstrip("。") for text in ZH])
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1 and "BLEU is 0.0 beside a chrF of" in said
+    assert "tok:13a" in said and "`data.bleu_tokenizer`" in said
+
+
+@pytest.mark.parametrize("measure", ["bleu", "chrf", "accuracy"])
+def test_the_validation_loss_decides_between_equal_values(make_run, measure):
+    run = make_run(
+        select_by=measure, early_stopping_patience=2, average_epochs=2, average_of="best"
+    )
+    column, best = "val_token_accuracy" if measure == "accuracy" else f"val_{measure}", []
+    for epoch, loss in enumerate([5.0, 3.0, 2.0, 2.5, 2.0], start=1):
+        callback, model = callbacks.CommitEpoch(run), FakeModel(f"epoch {epoch}")
+        attach(callback, model).on_epoch_end(epoch - 1, {column: 0.0, "val_loss": loss})
+        best.append(run.folder.model_file.read_text())
+        assert model.stop_training == (epoch == 5)
+    assert best == ["epoch 1", "epoch 2", "epoch 3", "epoch 3", "epoch 3"]
+    assert averaged_epochs(run.history, run.recipe.training) == [3, 5]
+
+
+def test_a_history_may_have_a_measure_that_its_first_epochs_lack(make_run):
+    folder = make_run().folder
+    rows = [{"epoch": 1, "val_loss": 0.25}, {"epoch": 2, "val_loss": 0.125, "val_chrf": 50.5}]
+    folder.write_history(rows)
+    assert folder.history() == rows
 
 
 def test_the_best_model_and_the_last_checkpoints_stay(make_run):

@@ -158,7 +158,9 @@ def test_labels_of_the_training_texts_are_checked_against_another_runs(
     assert str(error.value).endswith(f"{place} Received: {other!r}.")
 
 
-@pytest.mark.parametrize("option", [{"select_by": "bleu"}, {"attention_images": 1}])
+@pytest.mark.parametrize(
+    "option", [{"select_by": "bleu"}, {"select_by": "chrf"}, {"attention_images": 1}]
+)
 def test_training_options_that_need_written_text_are_refused_for_a_classifier(labelled, option):
     values = labelled.to_dict()
     values["training"] |= option

@@ -1,5 +1,9 @@
+import importlib
 import json
 import math
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import ids_and_texts
 from keras_transformer.models import LanguageModel
-from keras_transformer.training import evaluate
+from keras_transformer.training import Recipe, evaluate, train
 from keras_transformer.training.evaluate import evaluate_labels, evaluate_model
 
 
@@ -37,6 +41,75 @@ def test_tokenized_text_is_taken_as_it_is():
     assert evaluate([found], [wanted])["bleu"] == 100.0
     assert evaluate([found], [wanted], tokenize="none")["bleu"] < 60
     assert "tok:none" in evaluate([found], [wanted], "none")["signatures"]["bleu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenizer"),
+    [
+        ("Ein Mann schläft heute hier.", "13a"),
+        ("한 남자가 자전거를 타고 있다.", "13a"),  # Korean has spaces.
+        ("Человек едет на велосипеде.", "13a"),
+        ("رجل يركب دراجة في الشارع.", "13a"),
+        ("Das Zeichen für Mensch ist 人, ein sehr altes Zeichen.", "13a"),
+        ("一个男人骑着自行车。", "zh"),
+        ("請用 TensorFlow 2.21 和 Keras 訓練這個模型。", "zh"),
+        ("男の人が自転車に乗っている。", "char"),
+        ("自転車に乗る。", "char"),
+        ("ผู้ชายกำลังขี่จักรยาน", "char"),
+        ("ຜູ້ຊາຍຂີ່ລົດຖີບ", "char"),
+        ("បុរសម្នាក់កំពុងជិះកង់", "char"),
+        ("အမျိုးသားတစ်ယောက် စက်ဘီးစီးနေသည်။", "char"),
+        ("མི་ཞིག་རྐང་འཁོར་བཞོན་བཞིན་འདུག", "char"),
+    ],
+)
+def test_the_tokenizer_follows_the_script_of_the_references_and_the_signature_names_it(
+    text, tokenizer
+):
+    scores = evaluate([text] * 3, [text] * 3)
+    assert scores["bleu"] == scores["bleu_lowercase"] == 100.0
+    for name in ("bleu", "bleu_lowercase"):
+        assert f"|tok:{tokenizer}|" in scores["signatures"][name]
+    # The references decide, not what a model writes in their place.
+    assert evaluate(["Two dogs."] * 3, [text] * 3)["signatures"] == scores["signatures"]
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "intl", "zh", "char", "none"])
+def test_each_tokenizer_gives_what_sacrebleus_command_gives(tmp_path, tokenizer):
+    texts = {"found": ["一个女人骑着自行车，", "“Two” dogs-play in 2026."]}
+    texts["wanted"] = ["一个男人骑着自行车。", "“Two” dogs play in 2026 ."]
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "wanted", "-i", "found", "-b", "-w", "2"]
+    told = subprocess.run(
+        [*command, "-tok", tokenizer], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert evaluate(*texts.values(), tokenizer)["bleu"] == float(told.stdout)
+
+
+def test_a_tokenizer_that_is_not_installed_or_unknown_is_named_before_anything_is_translated(
+    monkeypatch, tmp_path
+):
+    for language in ("ja", "ko"):
+        module = importlib.import_module(f"sacrebleu.tokenizers.tokenizer_{language}_mecab")
+        monkeypatch.setattr(module, "MeCab", None)
+        said = f'tokenizer {language}-mecab needs: pip install "sacrebleu.{language}.".'
+        with pytest.raises(InputError, match=said):
+            evaluate_model("no model", "no", "files", tokenize=f"{language}-mecab")
+        with pytest.raises(InputError, match=said):
+            values = {part: {"source": "s", "target": "t"} for part in ("train", "validation")}
+            recipe = Recipe.from_dict({"data": {**values, "bleu_tokenizer": f"{language}-mecab"}})
+            train(recipe, tmp_path / "run")
+    with pytest.raises(InputError, match="`tokenize` must be .* Received: .*'14a'"):
+        evaluate(["a"], ["a"], "14a")
+
+
+def test_a_bleu_of_zero_beside_a_fair_chrf_is_doubted():
+    with pytest.warns(UserWarning, match="BLEU is 0.0 beside a chrF of .*tok:13a"):
+        assert evaluate(["Guten Tag!"] * 2, ["Guten Abend!"] * 2)["bleu"] == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(["xx"], ["Guten Abend!"])
+        evaluate(["Ein Mann schläft heute hier."], ["Ein Mann schläft heute hier."])
 
 
 def test_case_counts_only_where_it_is_said_to():
