@@ -10,10 +10,11 @@ from keras_transformer.config import ClassifierConfig
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
 from keras_transformer.models import Classifier
-from keras_transformer.training import compile_model
+from keras_transformer.training import Recipe, RunFolder, compile_model
 from keras_transformer.training.callbacks import AveragedValidation
 from keras_transformer.training.optimizer import AdamWithGradientNorm, averaged_weights
 from keras_transformer.training.recipe import TrainingSection
+from keras_transformer.training.resumption import last_checkpoint
 
 
 @pytest.mark.slow
@@ -85,6 +86,21 @@ def test_the_average_takes_the_weights_of_each_optimizer_step_once(accumulation_
     model.fit(batches, epochs=4, shuffle=False, verbose=0, callbacks=[Check()])
     assert optimizer_steps == list(range(12 // accumulation_steps + 1))
     assert max(moved) > 1e-2 and max(wrong) < 1e-6
+
+
+def test_a_checkpoint_of_version_0_2_goes_on_with_the_momentum_of_its_recipe(tmp_path):
+    files = {"source": "s", "target": "t"}
+    options = dict(accumulation_steps=3, ema_momentum=0.75)
+    values = {"data": {"train": files, "validation": files}, "training": options}
+    folder = RunFolder(tmp_path)
+    folder.write_recipe(Recipe.from_dict(values))
+    folder.checkpoints.mkdir()
+    sizes = dict(model_dim=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = Transformer(TransformerConfig(30, intermediate_dim=24, **sizes))
+    compile_model(model, TrainingSection(accumulation_steps=3, ema_momentum=0.75 ** (1 / 3)))
+    model.save(folder.checkpoint_file(1))
+    resumed, state = last_checkpoint(folder)
+    assert state.epoch == 1 and resumed.optimizer.ema_momentum == 0.75
 
 
 @pytest.mark.tensorflow
