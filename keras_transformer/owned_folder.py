@@ -272,10 +272,11 @@ def _held_lock(file, folder, wait):
                     raise InputError(f"{holder}. {rule}.")
                 say(f"{holder}: waiting until it has ended.")
                 _lock(held, wait=True)
-            if file.exists() and os.path.samestat(os.fstat(held), file.stat()):
-                os.ftruncate(held, 0)
-                os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
-                return held
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(held), os.stat(file)):
+                    os.ftruncate(held, 0)
+                    os.write(held, f"{os.getpid()} {socket.gethostname()}".encode())
+                    return held
         except BaseException:
             os.close(held)
             raise
