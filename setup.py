@@ -100,6 +100,8 @@ setup(
         "protobuf>=7.36.2,<8",
         "sentencepiece>=0.2.3,<0.3",
         "sacrebleu>=2.6.0,<3",
+        # Unicode's scripts, letters with their marks, and sentence ends, which `re` does not know.
+        "regex>=2026.11.19,<2028",
         "PyYAML>=6.0.3,<7",
         "pydantic>=2.14.3,<3",
         "Babel>=2.18.0,<3",

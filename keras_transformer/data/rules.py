@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+import regex
+
 from keras_transformer.config import check_choice
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import require
@@ -30,8 +32,20 @@ _SCRIPT_SHARE = 0.8
 _DIGITS_OF_WORDS = 2
 _URL = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]+@[\w-]+\.[\w.-]+", re.IGNORECASE)
 _IN_URLS = "@", "/", "www", "WWW"  # one of which every URL has
-_QUESTIONS = frozenset("?？؟;՞")
-_CLOSING = "\"'»«”“’)]} "
+# Vowel signs are letters, too: without them most of a Burmese or Hindi word is none.
+_LETTER = regex.compile(r"[\p{L}\p{M}]")
+_WIDE = regex.compile(r"\p{East_Asian_Width=W}")
+# A question mark at the end, with what closes after it; Greek's looks like a semicolon.
+_CLOSING = r"[\p{Sentence_Terminal}\p{Pe}\p{Pf}\p{Pi}\"'\s]*+$"
+_QUESTION = regex.compile(rf"[?？؟፧⁇⁈⁉‽]{_CLOSING}")
+_GREEK_QUESTION = regex.compile(rf"\p{{Greek}}.*[;?\u037e]{_CLOSING}", regex.DOTALL)
+# Letters of scripts that do not end every question with a mark: in Japanese, Thai, Lao, Khmer,
+# Burmese and Tibetan words ask, and the mark may be absent; Armenian's stands inside a word.
+_ASKS_WITHOUT_MARK = regex.compile(
+    r"(?V1)[\p{L}--[\p{Arabic}\p{Bengali}\p{Common}\p{Cyrillic}\p{Devanagari}\p{Ethiopic}\p{Georgian}"
+    r"\p{Greek}\p{Gujarati}\p{Gurmukhi}\p{Han}\p{Hangul}\p{Hebrew}\p{Kannada}\p{Latin}"
+    r"\p{Malayalam}\p{Oriya}\p{Sinhala}\p{Tamil}\p{Telugu}]]"
+)
 
 
 @declared
@@ -42,8 +56,8 @@ class PairRules:
     max_characters: int = option(1000, "length: most characters of a side.", ge=1)
     max_ratio: float | None = option(
         3.0,
-        "ratio: most times that one side may be as long as the other, in characters, looked at "
-        "once the longer one has more than 20; null: any.",
+        "ratio: most times that one side may be as long as the other, in characters (wide ones, "
+        "as of Chinese, count twice), looked at once the longer one has more than 20; null: any.",
         ge=1,
     )
     min_letter_share: float = option(
@@ -101,7 +115,7 @@ def _length(options, *sides):
 
 
 def _ratio(options, *sides):
-    shorter, longer = sorted(len(side.strip()) for side in sides)
+    shorter, longer = sorted(len(each) + len(_WIDE.findall(each)) for each in map(str.strip, sides))
     most = options.max_ratio
     return most is not None and longer > max(most * shorter, _RATIO_NEEDS_CHARACTERS)
 
@@ -128,11 +142,15 @@ def _encoding(options, *sides):
 def _punctuation(options, *sides):
     """Mostly signs and digits, or a question on one side alone."""
     for side in sides:
-        characters = side.replace(" ", "")
-        if sum(map(str.isalpha, characters)) < options.min_letter_share * len(characters):
+        count = len(side) - side.count(" ")
+        if len(_LETTER.findall(side)) < options.min_letter_share * count:
             return True
-    source, target = (side.rstrip(_CLOSING)[-1:] in _QUESTIONS for side in sides)
-    return source != target
+    source, target = map(_is_question, sides)
+    return source != target and not any(map(_ASKS_WITHOUT_MARK.search, sides))
+
+
+def _is_question(text):
+    return bool(_QUESTION.search(text) or _GREEK_QUESTION.search(text))
 
 
 def _urls(options, *sides):
@@ -156,24 +174,25 @@ def _named(kind, options, sides):
 
 def _script(options, *sides):
     for side, scripts in _named("scripts", options, sides):
-        wanted = {"CJK" if each == "Han" else each.upper() for each in scripts}
-        letters = [script_of(each) in wanted for each in side if each.isalpha()]
-        if sum(letters) < _SCRIPT_SHARE * len(letters):
+        letters = list(filter(str.isalpha, side))
+        count = len(_letters_of(tuple(scripts)).findall("".join(letters)))
+        if count < _SCRIPT_SHARE * len(letters):
             return True
     return False
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def script_of(character: str) -> str:
-    """First word of a character's Unicode name, which for letters is the script; CJK for Han."""
-    return unicodedata.name(character, "").partition(" ")[0]
+@functools.cache
+def _letters_of(scripts: tuple[str, ...]):
+    """Pattern of a letter that some scripts use: Hiragana's and Katakana's `ー` is of both."""
+    properties = "".join(rf"\p{{Script_Extensions={each}}}" for each in scripts)
+    return regex.compile(f"[{properties}]")
 
 
 def _language(options, *sides):
     return any(
         dict(_identifier().rank(side))[language] < options.min_language_probability
         for side, language in _named("language", options, sides)
-        if sum(map(str.isalpha, side)) >= _LANGUAGE_NEEDS_LETTERS
+        if len(_LETTER.findall(side)) >= _LANGUAGE_NEEDS_LETTERS
     )
 
 
