@@ -12,8 +12,9 @@ searched twice; the second time counts, the first one compiles.
 
 import argparse
 import random
-import re
 import time
+
+import regex
 
 from keras_transformer import Translator
 from keras_transformer.data import read_pairs
@@ -21,7 +22,7 @@ from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.training import evaluate
 
 TERMS = ((1, 1), (2, 1), (4, 1), (1, 3))  # so many, of so many words each
-_WORD = re.compile(r"\w[\w-]*")
+_WORD = regex.compile(r"\w[\w-]*")
 
 
 def terms_of(reference, count, words, rng):
@@ -35,7 +36,7 @@ def terms_of(reference, count, words, rng):
 def share_of(terms, texts, pattern=r"(?<!\w){}(?!\w)"):
     """Share of the terms that are in the texts, by default as whole words."""
     found = [
-        bool(re.search(pattern.format(re.escape(term)), text))
+        bool(regex.search(pattern.format(regex.escape(term)), text))
         for each, text in zip(terms, texts, strict=True)
         for term in each
     ]

@@ -42,8 +42,8 @@ _GREEK_QUESTION = regex.compile(rf"\p{{Greek}}.*[;?\u037e]{_CLOSING}", regex.DOT
 # Letters of scripts that do not end every question with a mark: in Japanese, Thai, Lao, Khmer,
 # Burmese and Tibetan words ask, and the mark may be absent; Armenian's stands inside a word.
 _ASKS_WITHOUT_MARK = regex.compile(
-    r"(?V1)[\p{L}--[\p{Arabic}\p{Bengali}\p{Common}\p{Cyrillic}\p{Devanagari}\p{Ethiopic}\p{Georgian}"
-    r"\p{Greek}\p{Gujarati}\p{Gurmukhi}\p{Han}\p{Hangul}\p{Hebrew}\p{Kannada}\p{Latin}"
+    r"(?V1)[\p{L}--[\p{Arabic}\p{Bengali}\p{Common}\p{Cyrillic}\p{Devanagari}\p{Ethiopic}"
+    r"\p{Georgian}\p{Greek}\p{Gujarati}\p{Gurmukhi}\p{Han}\p{Hangul}\p{Hebrew}\p{Kannada}\p{Latin}"
     r"\p{Malayalam}\p{Oriya}\p{Sinhala}\p{Tamil}\p{Telugu}]]"
 )
 

@@ -6,21 +6,22 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
+from keras_transformer.text.words import UNIT, are_whole_words
 
 TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
 """Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""
 _BEGIN, _AS, _END = TERM_SYMBOLS
 _ANNOTATION = re.compile(rf"({_BEGIN} |{_AS} .*?{_END})", re.DOTALL)
-# A symbol of the vocabulary, in which there is no term; a word; a sign.
-_UNIT = re.compile(r"<[\w-]+>|\w+|[^\w\s]")
-_IN_WORD = re.compile(r"\w")
+# A symbol of the vocabulary, in which there is no term; or a word, a character or a sign.
+_UNIT = regex.compile(rf"<[\w\-]+>|{UNIT}", regex.V1)
 _MOST_IN_TRAINING = 3  # annotated terms of a pair
 # Times that an inflected word is as long as the translation in the glossary.
 _LONGEST_FORM = 1.5
-_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_WORD = regex.compile(r"[\p{L}\p{M}]+(?:-[\p{L}\p{M}]+)*")
 _ITERATIONS = 5
 _MOST_LINKS = 50_000_000  # two gigabytes
 
@@ -37,7 +38,7 @@ class Glossary:
     """Terms with their translations.
 
     A term is found as whole words, as it is written or with its first letter in capitals, the
-    longest first.
+    longest first. In scripts without spaces between words, and in Korean, it is found anywhere.
 
     Args:
         rows: Terms and translations; the first translation of a term is what it is translated to.
@@ -85,8 +86,7 @@ class Glossary:
                 continue
             for term in self._by_unit.get(unit[0], ()):
                 stop = start + len(term)
-                is_part = start and _IN_WORD.match(text, start - 1) or _IN_WORD.match(text, stop)
-                if is_part or not text.startswith(term, start):
+                if not (text.startswith(term, start) and are_whole_words(text, start, stop)):
                     continue
                 end, translations = stop, self._translations[term]
                 if words is not None:

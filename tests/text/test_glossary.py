@@ -30,12 +30,45 @@ GLOSSARY = Glossary(TERMS.items())
         ("in the snow. The snow.", ["R&D", "R&D"]),
         (".NET ASP.NET (dog)", ["Netz", "Köter"]),
         ("<dog> <ph_1> <2dog> dog", ["Köter"]),
-        ("犬 and 犬犬", ["Inu"]),
+        ("犬 and 犬犬", ["Inu"] * 3),
         ("", []),
     ],
 )
 def test_terms_are_whole_words_the_longest_first_and_none_in_symbols(text, expected):
     assert [each.translation for each in GLOSSARY.matches(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "count"),
+    [
+        ("घर", "घर में, घरों में", 1),
+        ("कम", "कमी और कम", 1),
+        ("வீடு", "வீடு வீடுகள்", 1),
+        ("cafe", "cafe\u0301 cafe", 1),
+        ("می", "می‌خواهم می", 1),
+        ("狗", "我有一只狗和DVD。", 1),
+        ("DVD", "我有一张DVD。 DVDs", 1),
+        ("自転車", "男が自転車に乗る", 1),
+        ("サーバー", "このサーバーは", 1),
+        ("หมา", "ฉันมีหมาสองตัว", 1),
+        ("မီး", "မီးမီး", 2),
+        ("か", "か\u3099 か", 1),  # not the half of が
+        ("개", "나는 개가 있다", 1),
+        ("dog", "犬dog犬 2dog", 1),
+    ],
+)
+def test_words_end_where_their_letters_and_marks_do_and_anywhere_in_scripts_without_spaces(
+    term, text, count
+):
+    found = Glossary([(term, "x")]).matches(text)
+    assert [text[each.start : each.stop] for each in found] == [term] * count
+    # A pair of texts has the term on both sides, or on none.
+    assert len(Glossary([("t", term)]).matches("t", text)) == bool(count)
+
+
+def test_words_are_learned_with_their_marks():
+    pairs = [("one house", "एक घर"), ("one book", "एक किताब"), ("book", "किताब")] * 3
+    assert ("book", "किताब") in set(learn_terms(pairs))
 
 
 WORDS = ["a", "dog", "Dog", "big", "dogs", "<ph_1>", "<2de>", "the", "snow.", "(dog)", "x\u00a0"]
