@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
+import regex
 
 from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID, check_choice
 from keras_transformer.errors import InputError
@@ -17,12 +18,15 @@ LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # what may be done with a text of too many tokens
 ANSWERED_WHOLE = ("refuse", "truncate")  # what may be done with a conversation
 
-_CLOSING = r"\"'”’»›)\]}」』）】》〉〕］"
-_SENTENCE_END = re.compile(
+_CLOSING = r"\"'\p{Pe}\p{Pf}"
+_SENTENCE_END = regex.compile(
     # The look-behind: a long run of dots is tried once, not once for each of its dots. German
     # closes a quotation with what opens one elsewhere, French after a space that does not break.
-    rf"(?<![.!?…])[.!?…]++[{_CLOSING}“‘«‹]*+(?:[\u00a0\u202f][»›])?(?=\s)"
-    rf"|[。！？][。！？.!?…]*[{_CLOSING}]*"
+    rf"(?<![.!?…])[.!?…]++[{_CLOSING}\p{{Pi}}]*+(?:[\u00a0\u202f][»›])?(?=\s)"
+    # These three stand inside words and numbers, too; the marks of other scripts do not, except
+    # for the wide point of a number.
+    r"|(?![.!?]|．\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
+    rf"[{_CLOSING}]*+"
     r"|[\n\r\v\f\x85\u2028\u2029]"
 )
 _SHOWN_CHARACTERS = 40
@@ -95,10 +99,11 @@ def _split(texts, place, tokenizer, limit):
 def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Splits a text at the ends of its sentences into as few parts as possible.
 
-    A sentence ends at `.`, `!`, `?` or `…` before a space, at `。`, `！` or `？`, each with the
-    quotes and brackets that close after it, and at a line break. A point after an abbreviation
-    counts as an end. Parts are filled one after the other, which gives the fewest where every
-    part of a text that fits also fits. None is blank; a sentence that does not fit is an error.
+    A sentence ends at `.`, `!`, `?` or `…` before a space, at another mark with Unicode's property
+    Sentence_Terminal (`。`, `।`, `؟`, `။`…), each with the quotes and brackets that close after it,
+    and at a line break. A point after an abbreviation counts as an end. Parts are filled one after
+    the other, which gives the fewest where every part of a text that fits also fits. None is blank;
+    a sentence that does not fit is an error.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
@@ -120,9 +125,9 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
             continue
         if not fits(sentence):
             raise InputError(
-                "Each sentence must fit by itself: texts are split only at . ! ? … 。 ！ ？ and at "
-                f"line breaks. Received: a sentence of {len(sentence)} characters that begins with "
-                f"{sentence[:_SHOWN_CHARACTERS]!r}."
+                "Each sentence must fit by itself: texts are split only at . ! ? …, at such marks "
+                "of other scripts (。 । ؟) and at line breaks. Received: a sentence of "
+                f"{len(sentence)} characters that begins with {sentence[:_SHOWN_CHARACTERS]!r}."
             )
         if part:
             parts.append(part)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_search import EOS
+from page_in_languages import PAGE
 from test_engine import NumberTokenizer
 
 from keras_transformer import Tokenizer
@@ -256,6 +257,30 @@ def test_chinese_and_japanese_sentences_end_without_a_space():
     expected = ["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう", "終わり。"]
     text = "".join(expected[:4]) + "\n" + "\n".join(expected[4:])
     assert split_text(text, expected.__contains__) == expected
+
+
+# Full stops and question marks, and what they stand behind and before.
+ENDS = ["।", "॥", "۔", "؟", "።", "፧", "։", "။", "។", "៕", "｡", "．", "܀", "᙮", "᠃", "꓿", "‼", "⁇"]
+
+
+@pytest.mark.parametrize("mark", ENDS)
+@pytest.mark.parametrize("space", ["", " "])
+def test_sentences_end_at_the_marks_of_every_script(mark, space):
+    expected = [f"घर{mark}", f"ບ້ານ{mark}»", f"բառ{mark}{mark}", "ဒါ"]
+    assert split_text(space.join(expected), expected.__contains__) == expected
+
+
+def test_a_wide_number_is_not_cut_at_its_point():
+    expected = ["３．１４です．", "はい．"]
+    assert split_text("".join(expected), expected.__contains__) == expected
+
+
+@pytest.mark.parametrize("language", PAGE)
+def test_a_page_of_any_language_is_split_into_its_sentences(language):
+    # Thai ends sentences with a space.
+    space = "\n" if language in ("Thai", "Tibetan") else " "
+    sentences = PAGE[language]
+    assert split_text(space.join(sentences), sentences.__contains__) == sentences
 
 
 @pytest.mark.parametrize("text", ["Short. {} End.", "{}", "Short. {}", "{}\nEnd."])

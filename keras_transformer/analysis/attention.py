@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import keras
 import numpy as np
+import regex
 from keras import ops
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
@@ -183,8 +184,8 @@ def is_special(token: str) -> bool:
 
 
 def is_sink(token: str) -> bool:
-    """Returns True for a token that heads rest on: a special one, or a full stop."""
-    return is_special(token) or token.removeprefix("▁") in (".", "。", "।", "۔")
+    """Returns True for a token that heads rest on: a special one, or the end of a sentence."""
+    return is_special(token) or bool(regex.fullmatch(r"▁?\p{Sentence_Terminal}", token))
 
 
 def merge_words(

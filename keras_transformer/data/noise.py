@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import regex
 
 from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.data.pairs import EncodedPairs
@@ -15,6 +16,8 @@ _NEARLY_ALL = 0.95
 _TYPO_EVERY = 6  # words
 # Tags and placeholders stay as they are.
 _SYMBOL = re.compile(r"(<[^<>\s]+>)")
+_PUNCTUATION = regex.compile(r"[\p{Terminal_Punctuation}…]+(?=\s|$)")
+_LETTER = regex.compile(r"[\p{L}\p{M}]")
 
 PairChange = Callable[[str, str, np.random.Generator], tuple[str, str]]
 
@@ -53,13 +56,13 @@ def _title(text: str, rng: np.random.Generator) -> str:
 
 
 def _without_punctuation(text: str, rng: np.random.Generator) -> str:
-    return re.sub(r"[.,;:!?…。，！？]+(?=\s|$)", "", text)
+    return _PUNCTUATION.sub("", text)
 
 
 def _with_typos(text: str, rng: np.random.Generator) -> str:
     """Swaps two letters, drops one, doubles one or puts another in its place."""
     words = text.split(" ")
-    long = [place for place, word in enumerate(words) if sum(map(str.isalpha, word)) > 3]
+    long = [place for place, word in enumerate(words) if len(_LETTER.findall(word)) > 3]
     count = min(len(long), -(-len(words) // _TYPO_EVERY))
     for place in rng.permutation(long)[:count].tolist():
         word = words[place]

@@ -52,6 +52,22 @@ def test_noise_by_hand_leaves_tags(change, kind, expected):
     assert change(SOURCES[place], TARGETS[place], **{kind: 0.5})[1] == expected
 
 
+@pytest.mark.parametrize(
+    "text", ["यह घर है।", "هل هذا، بيت؟", "Սա տուն է։", "ဒါအိမ်ပါ။", "这是家。", "ይህ ቤት ነው፣ ነው።"]
+)
+def test_every_scripts_punctuation_is_left_out(text):
+    noise = PairNoise(Noise(no_punctuation=1.0))
+    ((source, target),) = noise.texts([(text, text)], 0)
+    assert source == target == "".join(c for c in text if c not in "।،؟։။。፣።")
+
+
+def test_words_of_letters_with_marks_have_typos():
+    text = "கூறுகிறது घरों ကျောင်း"
+    noise = PairNoise(Noise(typos=1.0))
+    changed = {source for seed in range(30) for source, _ in noise.texts([(text, "")], seed)}
+    assert all(any(word not in each for each in changed) for word in text.split())
+
+
 def test_typos_are_few_and_of_the_source_alone(change):
     distances = []
     for seed in range(30):
