@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import regex
 
 from keras_transformer.text.placeholders import (
     ITEM,
@@ -20,6 +21,7 @@ from keras_transformer.text.placeholders import (
     Placeholders,
     symbol,
 )
+from keras_transformer.text.words import UNIT
 from keras_transformer.translation import Translation
 
 Markup = Literal["placeholders", "html"]
@@ -28,20 +30,12 @@ MARKUP = ("placeholders", "html")
 _OPAQUE = r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<![A-Za-z][^>]*>|<\?.*?\?>"
 _OPAQUE_NAMES = ("script", "style")
 _OPAQUE += "".join(rf"|<{name}\b[^>]*>.*?</{name}\s*>" for name in _OPAQUE_NAMES)
-# By numbers that are placeholders, too.
-_ITEMS = {
-    numbers: f"(?P<item>(?x:{pattern.pattern}))"
-    for numbers, pattern in ((False, ITEM), (True, ITEM_OR_NUMBER))
-}
-_PATTERNS = {("placeholders", numbers): re.compile(item) for numbers, item in _ITEMS.items()} | {
-    ("html", numbers): re.compile(f"(?is:{_OPAQUE})|(?:{TAG})|{item}")
-    for numbers, item in _ITEMS.items()
-}
+_TAG = re.compile(f"(?is:{_OPAQUE})|(?:{TAG})")
 _EMPTY = set("area base br col embed hr img input link meta source track wbr".split())
 # Tags between which words are no parts of one word.
 _BLOCKS = set("br dd div dl dt h1 h2 h3 h4 h5 h6 hr img li ol option p table td th tr ul".split())
-_OWN_NAME = re.compile(r"<ph_(?=\d+>)")
-_UNIT = re.compile(r"<ph_\d+>|\w+|[^\w\s]")
+_SYMBOL = regex.compile(r"<ph_\d+>")
+_UNIT = regex.compile(rf"{_SYMBOL.pattern}|{UNIT}", regex.V1)
 _SPECIAL = ("<s>", "</s>", "<pad>")
 
 
@@ -79,9 +73,11 @@ class _Unit(NamedTuple):
 class _Writer:
     """Takes a source apart: the text, and a tree of marks."""
 
-    def __init__(self, placeholders):
+    def __init__(self, placeholders, is_html):
         self.text, self.count, self.literals = "", 0, []
-        self.left = placeholders
+        self.is_html, self.left = is_html, placeholders.size
+        self.pattern = ITEM_OR_NUMBER if placeholders.numbers else ITEM
+        self.symbols: set[int] = set()  # where they begin
         self.marks: list[_Mark] = []
         self.open: list[tuple[str, _Mark, list[_Mark]]] = []
 
@@ -89,12 +85,23 @@ class _Writer:
         self.text += text
         self.count += len("".join(text.split()))
 
-    def item(self, literal, space_after):
+    def passage(self, text):
+        """Adds text with its items, which character references would hide or lengthen."""
+        text, place = html.unescape(text) if self.is_html else text, 0
+        for match in self.pattern.finditer(text):
+            self.add(text[place : match.start()])
+            place = match.end()
+            self.item(match[0], text[place : place + 1].isspace())
+        self.add(text[place:])
+
+    def item(self, text, space_after):
+        literal = html.escape(text, quote=False) if self.is_html else text
         mark = self._mark(literal)
         mark.space_after = space_after
         if len(self.literals) < self.left:
             self.literals.append(literal)
             mark.number = len(self.literals)
+            self.symbols.add(len(self.text))
             self.add(symbol(mark.number))
         mark.stop = self.count
 
@@ -128,10 +135,16 @@ class _Writer:
         outside += mark.children
         mark.children, self.marks = [], outside
 
-    def close(self):
-        """Leaves open what has no end."""
+    def close(self) -> str:
+        """Leaves open what has no end; returns the text, in which only symbols look like some."""
         while self.open:
             self._leave_open()
+
+        def escaped(match):
+            return match[0] if match.start() in self.symbols else match[0].replace("_", "-")
+
+        # What tags have stood in: of as many characters, so that places stay.
+        return _SYMBOL.sub(escaped, self.text)
 
 
 def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protected:
@@ -143,24 +156,21 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protecte
         placeholders: Placeholders of the vocabulary. Further items are left out of the text, and
             stand in the translation where the words around them are.
     """
-    is_html, place, writer = markup == "html", 0, _Writer(placeholders.size)
-
-    def add(text):
-        text = html.unescape(text) if is_html else text
-        writer.add(_OWN_NAME.sub("<ph ", text))
-
-    for match in _PATTERNS[markup, placeholders.numbers].finditer(source):
-        add(source[place : match.start()])
+    is_html, place = markup == "html", 0
+    writer = _Writer(placeholders, is_html)
+    for match in _TAG.finditer(source) if is_html else ():
+        writer.passage(source[place : match.start()])
         place = match.end()
-        write = writer.item if match["item"] else writer.tag
-        write(match[0], source[place : place + 1].isspace())
-    add(source[place:])
-    writer.close()
-    return Protected(writer.text, writer.marks, writer.literals, is_html)
+        writer.tag(match[0], source[place : place + 1].isspace())
+    writer.passage(source[place:])
+    return Protected(writer.close(), writer.marks, writer.literals, is_html)
 
 
 def restore(
-    translation: Translation, protected: Protected, read: Sequence[int] | None = None
+    translation: Translation,
+    protected: Protected,
+    read: Sequence[int] | None = None,
+    tag: str | None = None,
 ) -> Translation:
     """Puts the markup of its source into a translation, and into its alternatives.
 
@@ -170,18 +180,19 @@ def restore(
         protected: The source.
         read: Places in `protected.text` of the characters that the model has read, -1 for those
             of others, spaces not counted; by default it has read the text alone.
+        tag: What the model has read before the text, and before each part of one that was split.
     """
-    others = tuple(restore(each, protected, read) for each in translation.alternatives)
-    text = _Restorer(translation, protected, read).text()
+    others = tuple(restore(each, protected, read, tag) for each in translation.alternatives)
+    text = _Restorer(translation, protected, read, tag).text()
     return dataclasses.replace(translation, text=text, alternatives=others)
 
 
 class _Restorer:
-    def __init__(self, translation, protected, read):
+    def __init__(self, translation, protected, read, tag):
         self._protected = protected
         size = len("".join(protected.text.split()))
         places = np.arange(size) if read is None else np.asarray(read, int)
-        weights, target, self._middles = _attention(translation, places)
+        weights, target, self._middles = _attention(translation, places, tag)
         self._units: list[_Unit] = []
         self._placed: set[int] = set()
         items = {each.number: each for each in _every(protected.marks) if each.number}
@@ -208,16 +219,23 @@ class _Restorer:
         """The translation with its markup."""
         self._out: list[str] = []
         self._spaced, self._owes_space = 0, False  # units whose space is written
-        self._write(self._protected.marks, 0, len(self._units))
+        # A stack: marks may be nested more deeply than functions may.
+        writing = [self._write(self._protected.marks, 0, len(self._units))]
+        while writing:
+            if (inside := next(writing[-1], None)) is None:
+                writing.pop()
+            else:
+                writing.append(self._write(*inside))
         return "".join(self._out)
 
     def _write(self, marks, left, right):
+        """Writes sibling marks and the units around them; yields what to write inside a mark."""
         place = left
         for start, stop, mark in self._places(marks, left, right):
             self._words(place, start)
             self._space(start, mark.space_before and start == stop)
             self._out.append(mark.begin)
-            self._write(mark.children, start, stop)
+            yield mark.children, start, stop
             self._out.append(mark.end)
             self._owes_space = start == stop and mark.space_after
             place = stop
@@ -286,12 +304,15 @@ class _Restorer:
 
 
 def _every(marks):
-    for mark in marks:
-        yield mark
-        yield from _every(mark.children)
+    left = list(marks)
+    while left:
+        yield (mark := left.pop())
+        left += mark.children
 
 
-def _attention(translation: Translation, places: np.ndarray) -> tuple[Any, Any, Any]:
+def _attention(
+    translation: Translation, places: np.ndarray, tag: str | None
+) -> tuple[Any, Any, Any]:
     """Attention `(target tokens, source tokens)`, and where their middles are.
 
     Those of the target as shares of its characters, those of the source in characters of the text,
@@ -300,7 +321,10 @@ def _attention(translation: Translation, places: np.ndarray) -> tuple[Any, Any, 
     parts = translation.parts or (translation,)
     has_alignment = all(each.alignment is not None for each in parts)
     tokens = [[x for x in each.tokens if x not in _SPECIAL] for each in parts]
-    sources = [[x for x in each.source_tokens if x not in _SPECIAL] for each in parts]
+    read_tokens = [_read(each.source_tokens, tag) for each in parts]
+    sources = [
+        [each.source_tokens[i] for i in read] for each, read in zip(parts, read_tokens, strict=True)
+    ]
     target, source = _middles(sum(tokens, [])), _middles(sum(sources, []))
     if not has_alignment or not len(target) or not len(source):
         # One place for each character, in order.
@@ -309,14 +333,20 @@ def _attention(translation: Translation, places: np.ndarray) -> tuple[Any, Any, 
         return np.eye(size), middles, middles * size
     weights = np.zeros((len(target), len(source)))
     row = column = 0
-    for part, each, other in zip(parts, tokens, sources, strict=True):
+    for part, each, other, read in zip(parts, tokens, sources, read_tokens, strict=True):
         kept = [i for i, x in enumerate(part.tokens) if x not in _SPECIAL]
-        read = [i for i, x in enumerate(part.source_tokens) if x not in _SPECIAL]
         block = np.asarray(part.alignment, float)[np.ix_(kept, read)]
         weights[row : row + len(each), column : column + len(other)] = block
         row, column = row + len(each), column + len(other)
     source = places[np.minimum(source * len(places), len(places) - 1).astype(int)]
     return weights[:, source >= 0], target, source[source >= 0] + 0.5
+
+
+def _read(tokens: Sequence[str], tag: str | None) -> list[int]:
+    """Places of the tokens of a text, without special ones and without the tag in front of it."""
+    places = [i for i, x in enumerate(tokens) if x not in _SPECIAL]
+    names = [tokens[i].replace("\u2581", "") for i in places[:2]]  # a space may be by itself
+    return places[names.index(f"<{tag}>") + 1 :] if f"<{tag}>" in names else places
 
 
 def _middles(tokens: Sequence[str]) -> np.ndarray:

@@ -130,9 +130,8 @@ class Translator:
         found = self.engine.translate(self._tagged(texts, tag), **options)
         if markup is None:
             return found
-        skipped = [] if tag is None else [-1] * (len(tag) + 2)
         restored = [
-            restore(each, source, [*skipped, *origins(text)])
+            restore(each, source, origins(text), tag)
             for each, source, text in zip(found, protected, texts, strict=True)
         ]
         return restored if shows_alignment else list(map(_without_alignment, restored))

@@ -4,6 +4,7 @@ import collections
 import html
 import random
 import re
+import time
 
 import numpy as np
 import pytest
@@ -224,6 +225,125 @@ def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_
         # What is left is text, with its signs escaped.
         assert not re.search("[<>]", TAG.sub("", found)), (source, found)
         assert html.unescape(html.escape(found)) == found
+
+
+BESIDE = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
+LITERALS = ["http://a.b/c?d=1&amp;e=2", "me@x.org", "{name}", "%s", "&lt;ph_1&gt;"]
+
+
+def test_items_beside_character_references_are_no_more_and_no_less_than_they_are():
+    rng = random.Random(1)
+    for _ in range(3000):
+        items, source = rng.choices(LITERALS, k=rng.randrange(1, 4)), ""
+        for letter, item in zip("xyz", items, strict=False):
+            before, after = rng.choices(BESIDE, k=2)
+            # These may be a part of an address or a URL.
+            before += "&nbsp;" * (before == ".")
+            after = "&nbsp;" * (after in ("&amp;", "&#40;", "&rdquo;", "(", ")", ".")) + after
+            source += f" w{letter}{before}{item}{after}v{letter}"
+        protected = protect(source, "html", EIGHT)
+        assert protected.literals == items, source
+        words = [word for x, _ in zip("xyz", items, strict=False) for word in (f"w{x}", f"v{x}")]
+        assert re.findall("[wv][xyz]", protected.text) == words, source
+        tokens = tokens_of(protected.text)
+        found = Translation(protected.text, 0.0, tokens=tokens, source_tokens=tokens)
+        found = html.unescape(restore(found, protected).text)
+        assert found.split() == html.unescape(source).split(), source
+
+
+def test_thousands_of_nested_tags_are_nested_as_before():
+    source = "<b>" * 3000 + "word" + "</b>" * 3000
+    assert translated(source) == source.replace("word", "WORD")
+    assert translated("<i>" * 3000 + "word") == "<i>" * 3000 + "WORD"
+
+
+@pytest.mark.parametrize(
+    "text", ["%" + "0" * 8191, "%1" * 4096, "a" * 8192, "a." * 4096, "http://" * 1170, "{" * 8192]
+)
+def test_a_text_is_read_once_for_its_items(text):
+    begin = time.process_time()
+    protect(text, "placeholders", Placeholders(8, True))
+    # Read again from each of its characters, it would take from half a second to five.
+    assert time.process_time() - begin < 0.2
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("100 %d, 20\u00a0%s", []),
+        ("20 % der Leute, 5%", []),
+        ("%d of %1$s, %-5.2f: %(name)s", ["%d", "%1$s", "%-5.2f", "%(name)s"]),
+        ("共%d个，%s的", ["%d", "%s"]),
+        ("请写信给a@b.org。", ["a@b.org"]),
+        ("%dort", []),
+    ],
+)
+def test_a_field_is_no_percentage_and_may_stand_beside_words_without_spaces(text, items):
+    assert protect(text, "placeholders", EIGHT).literals == items
+
+
+def test_numbers_stand_beside_words_without_spaces():
+    protected = protect("他买了3本书，a4 4b", "placeholders", Placeholders(8, True))
+    assert protected.literals == ["3"]
+
+
+@pytest.mark.parametrize(
+    "source", ["a <ph_1> b", "a &lt;ph_1&gt; b", "&lt;ph_<b>1</b>&gt; b", "<b>&lt;ph_1</b>> b"]
+)
+@pytest.mark.parametrize("item", ["", "{x} "])
+def test_what_looks_like_a_placeholder_in_a_source_is_none(source, item):
+    protected = protect(item + source, "html", EIGHT)
+    symbols = re.findall(r"<ph_\d+>", protected.text)
+    assert symbols == [f"<ph_{number + 1}>" for number in range(len(protected.literals))]
+    found = translated(item + source, unchanged)
+    assert found.startswith(item)
+    assert sorted(re.findall("</?[bi]>", found)) == sorted(re.findall("</?[bi]>", source))
+    text = [html.unescape(re.sub("</?[bi]>", "", each)) for each in (found, item + source)]
+    # A name that tags interrupt is written with another sign.
+    assert re.sub("[-_ ]", "", text[0]) == re.sub("[-_ ]", "", text[1])
+
+
+class SplittingEngine(FakeEngine):
+    """Translates sentence by sentence, each with the tag in front of the text."""
+
+    def translate(self, texts, **options):
+        found = []
+        for text in texts:
+            tag, *sentences = re.split(r" (?=S)", text)
+            parts = super().translate([f"{tag} {each}" for each in sentences], **options)
+            found.append(Translation.joined(parts, False))
+        return found
+
+
+def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift():
+    engine = SplittingEngine(lambda words: in_order(words)[1:])
+    engine.source_tokenizer.tags = ("2de",)
+    sentences = [f"S{number} a <b>b</b> c." for number in range(9)]
+    (found,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
+    assert found.text == " ".join(sentences).upper().replace("B>", "b>")
+
+
+def identity(text, tokens):
+    alignment = np.eye(len(tokens))
+    return Translation(text, 0.0, tokens=tokens, source_tokens=tokens, alignment=alignment)
+
+
+def test_a_tag_encloses_a_word_where_words_have_no_spaces():
+    source = "我有一只<b>狗</b>。"
+    protected = protect(source, "html", EIGHT)
+    assert restore(identity(protected.text, tuple(protected.text)), protected).text == source
+
+
+def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
+    protected = protect("<i>a</i> b", "html", EIGHT)
+    found = Translation(
+        "घरों है",
+        0.0,
+        tokens=("▁घर", "ों", "▁है"),
+        source_tokens=("▁a", "▁b"),
+        alignment=np.array([[1, 0], [0.4, 0.6], [0, 1]]),
+    )
+    assert restore(found, protected).text == "<i>घरों</i> है"
 
 
 def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():

@@ -1,29 +1,38 @@
 """Placeholders: numbered tokens in the place of what is not translated."""
 
 import collections
-import re
 import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_ITEM = r"""
-    (?:https?|ftp)://[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]        # a URL
-  | www\.[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]
-  | [\w.+-]+@[\w-]+(?:\.[\w-]+)+                            # an e-mail address
-  | \$?\{\{?[^\s{}]*\}\}?                                   # {name}, ${name}, {{name}}
-  | %(?:\(\w+\)|\d+\$)?[-+\#0]*\d*(?:\.\d+)?[sdifgxXc@](?!\w)  # %s, %(name)s, %1$d
-  | <ph_\d+>|&lt;ph_\d+&gt;                                 # a placeholder's own name
-"""
+import regex
+
+from keras_transformer.text.words import LETTER
+
+_IN_NAME, _IN_HOST = rf"[{LETTER}.+\-]", rf"[{LETTER}\-]"  # of an e-mail address
+# All repetitions are bounded, possessive or begin at one place: a long text is read once.
+_ITEM = "|".join(
+    (
+        r"""(?:https?|ftp)://[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]""",  # a URL
+        r"""www\.[^\s<>"]*[^\s<>".,;:!?)\]}'’”»]""",
+        rf"(?<!{_IN_NAME}){_IN_NAME}++@{_IN_HOST}+(?:\.{_IN_HOST}+)+",  # an e-mail address
+        r"\$?\{\{?[^\s{}]*\}\}?",  # {name}, ${name}, {{name}}
+        # %s, %(name)s, %1$d; after a number and a space the sign is that of a percentage.
+        r"(?<!\d\s)%(?:\(\w+\)|\d{1,2}\$)?[\-+#0]{0,5}\d{0,3}(?:\.\d{1,3})?[sdifgxXc@]"
+        rf"(?!{LETTER})",
+        r"<ph_\d+>",  # a placeholder's own name
+    )
+)
 TAG = r"""</?[A-Za-z](?:[^<>"']|"[^"]*"|'[^']*')*>"""
 """A tag of XML or HTML."""
-_NUMBER = r"(?<!\w)\d+(?:[.,:/-]\d+)*(?!\w)"
+_NUMBER = rf"(?<!{LETTER})\d+(?:[.,:/\-]\d+)*(?!{LETTER})"
 
-ITEM = re.compile(_ITEM, re.VERBOSE)
+ITEM = regex.compile(_ITEM, regex.V1)
 """A URL, an e-mail address, a field such as {name} or %s."""
-ITEM_OR_NUMBER = re.compile(f"{_ITEM} | {_NUMBER}", re.VERBOSE)
+ITEM_OR_NUMBER = regex.compile(f"{_ITEM}|{_NUMBER}", regex.V1)
 """An `ITEM`, or a number."""
 _IN_TRAINING = {
-    numbers: re.compile(f"{TAG} | {pattern.pattern}", re.VERBOSE)
+    numbers: regex.compile(f"{TAG}|{pattern.pattern}", regex.V1)
     for numbers, pattern in ((False, ITEM), (True, ITEM_OR_NUMBER))
 }
 
