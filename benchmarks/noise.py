@@ -5,6 +5,10 @@
 Each sentence is changed as `data.noise` changes a training pair, with one seed for all runs; where
 that changes both sides, the reference is changed, too. BLEU is of lower-cased text: a translation
 in capitals is right, but for its letters. stdout gets a Markdown table.
+
+A vocabulary without capitals spells a text of them, and a model that has not read such texts may go
+on up to its limit, which follows the number of letters. Here a translation of changed text may have
+twice as many tokens as the longest one of the text as it is, and ten more.
 """
 
 import argparse
@@ -13,6 +17,7 @@ from keras_transformer import Translator
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.data import read_pairs
 from keras_transformer.data.noise import Noise, PairNoise
+from keras_transformer.options import LENGTH_MARGIN
 from keras_transformer.training import evaluate
 
 KINDS = {
@@ -37,7 +42,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.noise", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("models", nargs="+", metavar="RUN", help="runs or exports")
+    parser.add_argument("models", nargs="+", metavar="RUN", help="runs or CTranslate2 exports")
     parser.add_argument("--source", required=True, metavar="FILE")
     parser.add_argument("--reference", required=True, metavar="FILE")
     options = parser.parse_args(arguments)
@@ -46,10 +51,14 @@ def main(arguments=None):
     translators = {model: Translator.load(model) for model in options.models}
     print("| text | " + " | ".join(translators) + " |", flush=True)
     print("|---" * (len(translators) + 1) + "|")
+    limits = {}
     for name, sources, references in texts(pairs):
         scores = []
-        for translator in translators.values():
-            found = [each.text for each in translator.translate(list(sources))]
+        for model, translator in translators.items():
+            found = translator.translate(list(sources), max_length=limits.get(model))
+            longest = 2 * max(len(each.ids) for each in found) + LENGTH_MARGIN
+            limits.setdefault(model, min(longest, translator.engine.max_target_length))
+            found = [each.text for each in found]
             scores.append(f"{evaluate(found, references)['bleu_lowercase']:.2f}")
         print(f"| {name} | " + " | ".join(scores) + " |", flush=True)
 

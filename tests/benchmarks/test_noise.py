@@ -3,14 +3,17 @@ from keras_transformer import Translation
 
 
 class Copies:
-    """Gives each text back, and remembers it."""
+    """Gives each text back, and remembers it and the limit."""
+
+    max_target_length = 99
 
     def __init__(self):
-        self.read = []
+        self.read, self.limits, self.engine = [], [], self
 
-    def translate(self, texts):
+    def translate(self, texts, max_length):
         self.read.append(texts)
-        return [Translation(text, 0.0) for text in texts]
+        self.limits.append(max_length)
+        return [Translation(text, 0.0, ids=tuple(range(7))) for text in texts]
 
 
 def test_each_kind_of_noise_is_scored_against_what_it_makes_of_the_reference(
@@ -31,6 +34,8 @@ def test_each_kind_of_noise_is_scored_against_what_it_makes_of_the_reference(
     assert scores == dict.fromkeys(["as it is", "in capitals", "Title Case", "no punctuation"], 100)
     clean, capitals, titles, typos, bare = translators["one"].read
     assert translators["other"].read == [clean, capitals, titles, typos, bare]
+    # Twice the longest translation of the text as it is, and ten more.
+    assert translators["one"].limits == [None, 24, 24, 24, 24]
     assert clean == lines and capitals == [line.upper() for line in lines]
     assert titles == [line.title() for line in lines] and typos != lines
     assert bare == [lines[0].replace(",", "")[:-1], lines[1][:-1]]
