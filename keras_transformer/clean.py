@@ -1,7 +1,7 @@
 """Cleans parallel corpora: pairs in, pairs out in their order, and a report of what was dropped.
 
 A first pass applies the rules in several processes and notes a reason and a hash for each pair in
-files; repeated hashes and high cross-entropies add reasons; a last pass writes the pairs without.
+files; repeated hashes add reasons; a last pass writes the pairs without.
 """
 
 import collections
@@ -33,7 +33,7 @@ FilePath = str | os.PathLike
 Corpus = tuple[FilePath, FilePath | None]
 Progress = Callable[[str, int], None]
 
-_REASONS = (*RULES, "held_out", "duplicate", "cross_entropy")
+_REASONS = (*RULES, "held_out", "duplicate")
 _CODES = {name: code for code, name in enumerate((None, *_REASONS))}
 _REPORT, _PICTURE = "report.json", "length_ratios.png"
 _PAIRS_AT_ONCE = 1000
@@ -53,9 +53,6 @@ class CleanOptions(PairRules):
         "for case, accents, digits, punctuation and spaces (near).",
         strict=None,
     )
-    keep_share: float = option(
-        0.9, "Share of the other pairs that models keep, by least dual cross-entropy.", gt=0, le=1
-    )
     processes: int | None = option(
         None, "Processes that apply the rules; null: one for each processor.", ge=1
     )
@@ -65,7 +62,6 @@ def clean_corpora(
     corpora: Sequence[Corpus],
     output: FilePath,
     held_out: Sequence[FilePath] = (),
-    models: tuple[FilePath, FilePath] | None = None,
     overwrite: bool = False,
     progress: Progress = lambda stage, size: None,
     **options: Any,
@@ -78,8 +74,6 @@ def clean_corpora(
             and `length_ratios.png`.
         held_out: Paths of test sets; a pair is dropped where a side equals one of their lines, or
             a column of a TSV, but for case, accents, digits, punctuation and spaces.
-        models: Paths of a run or export that translates the corpora's sources to their targets,
-            and of one that translates back; both score the pairs that are left.
         overwrite: Whether an earlier `output` of this function is replaced.
         progress: Called with the stage and the bytes of text that it has done.
         **options: Fields of `CleanOptions`.
@@ -89,9 +83,7 @@ def clean_corpora(
         each rule first `examples` with their lines.
 
     Raises:
-        InputError: A file, a model or an option is not what it must be, or a package is missing.
-
-    Reference of the dual cross-entropy: Junczys-Dowmunt 2018 (arXiv:1809.00197).
+        InputError: A file or an option is not what it must be, or a package is missing.
     """
     given = CleanOptions(**options)
     given.check_packages()
@@ -103,15 +95,9 @@ def clean_corpora(
             reasons, hashes = _examined(corpora, given, known, pathlib.Path(work), progress)
             if given.duplicates != "keep":
                 _drop_repeated(hashes, reasons)
-            quantiles = None
-            if models is not None:
-                scores = _scores(corpora, reasons, models, progress)
-                quantiles = _drop_improbable(scores, reasons, given.keep_share)
             report = _write(corpora, names, reasons, staging, progress)
             del reasons, hashes
         report["options"] = dataclasses.asdict(given)
-        if quantiles is not None:
-            report["dual_cross_entropy"] = quantiles
         files = [name for each in names for name in each]
         report["files"] = [*files, _PICTURE, _REPORT]
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
@@ -205,53 +191,6 @@ def _drop_repeated(hashes, reasons):
             found.append(start + np.flatnonzero(is_here))
         places = np.concatenate(found)
         reasons[places[~are_first([hashes[places]])]] = _CODES["duplicate"]
-
-
-def _scores(corpora, reasons, models, progress):
-    """Returns the dual cross-entropy of each pair that is left, float32, infinite for the others.
-
-    A pair that is too long for a model has an infinite one.
-    """
-    from keras_transformer.translator import Translator
-
-    forward, backward = map(Translator.load, models)
-    scores, start = np.full(len(reasons), np.inf, np.float32), 0
-    for chunk in _chunks(corpora):
-        left = start + np.flatnonzero(reasons[start : start + len(chunk)] == 0)
-        pairs = [chunk[place - start] for place in left]
-        while pairs:
-            sources, targets = map(list, zip(*pairs, strict=True))
-            try:
-                ahead = _cross_entropies(forward, sources, targets)
-                back = _cross_entropies(backward, targets, sources)
-            except InputError as error:
-                if error.index is None:
-                    raise
-                del pairs[error.index]
-                left = np.delete(left, error.index)
-                continue
-            scores[left] = np.abs(ahead - back) + (ahead + back) / 2
-            break
-        start += len(chunk)
-        progress("cross-entropies", _size(chunk))
-    return scores
-
-
-def _cross_entropies(translator, sources, targets):
-    """Returns the nats a token, or a word of a model that does not tell its tokens."""
-    scored = translator.score(sources, targets)
-    counts = [len(each.token_log_probabilities) or len(each.text.split()) + 1 for each in scored]
-    return -np.array([each.log_probability for each in scored]) / counts
-
-
-def _drop_improbable(scores, reasons, share):
-    """Notes the reason of all but a share of the scored pairs; returns quantiles of the scores."""
-    finite = scores[np.isfinite(scores)]
-    left = reasons == 0
-    limit = np.quantile(finite, share, method="inverted_cdf") if len(finite) else np.inf
-    reasons[left & ~(scores <= limit)] = _CODES["cross_entropy"]
-    shares = (0.05, 0.25, 0.5, 0.75, 0.95)
-    return {str(each): round(float(np.quantile(finite, each)), 3) for each in shares if len(finite)}
 
 
 def _write(corpora, names, reasons, staging, progress):

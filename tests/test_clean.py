@@ -6,11 +6,10 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from small_corpus import PAIRS, write_corpus
 
-from keras_transformer import Translation, Translator, clean, cli
+from keras_transformer import clean, cli
 from keras_transformer.clean import clean_corpora
 from keras_transformer.commands.corpora import paired
 from keras_transformer.errors import InputError
@@ -111,47 +110,6 @@ def test_pairs_with_a_side_of_a_test_set_are_dropped(tmp_path):
     assert read(tmp_path / "out" / "x.en") == [pairs[i][0] for i in (0, 2, 3, 5, 6)]
 
 
-class Scores:
-    """Gives each pair nats by the length of its target, one for each letter or half of them."""
-
-    def __init__(self, nats):
-        self.nats = nats
-
-    def score(self, sources, targets):
-        for place, text in enumerate(sources):
-            if "LONG" in text:
-                raise InputError("Too long.", place)
-        found = []
-        for text in targets:
-            nats = self.nats * len(text)
-            tokens = (-nats / 4,) * 4
-            found.append(Translation(text, 0.0, -nats, token_log_probabilities=tokens))
-        return found
-
-
-def test_the_share_with_the_least_dual_cross_entropy_is_kept(tmp_path, monkeypatch):
-    pairs = [("a" * n, "b" * m) for n, m in ((4, 4), (4, 8), (8, 4), (12, 12), (2, 4), (3, 2))]
-    pairs[3:3] = [("LONG", "lang"), ("repeated text", "repeated text")]
-    models = {"forward": Scores(1.0), "backward": Scores(0.5)}
-    monkeypatch.setattr(Translator, "load", models.__getitem__)
-    monkeypatch.setattr(clean, "_PAIRS_AT_ONCE", 3)
-    corpus = write_pairs(tmp_path, "x", pairs)
-    report = clean_corpora(
-        [corpus], tmp_path / "out", models=("forward", "backward"), keep_share=0.5, processes=1
-    )
-    # Per token: forward len(target) / 4, backward len(source) / 8; |f - b| + (f + b) / 2.
-    dual = {}
-    for source, target in pairs[:3] + pairs[5:]:
-        f, b = len(target) / 4, len(source) / 8
-        dual[source, target] = abs(f - b) + (f + b) / 2
-    kept = sorted(dual, key=dual.get)[:3]
-    assert read(tmp_path / "out" / "x.en") == [s for s, t in pairs if (s, t) in kept]
-    assert report["corpora"][0]["dropped"] == {"copy": 1, "cross_entropy": 4}
-    assert report["dual_cross_entropy"]["0.5"] == pytest.approx(
-        np.quantile(list(dual.values()), 0.5), abs=0.001
-    )
-
-
 def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_unasked(tmp_path):
     source, target = write_pairs(tmp_path, "x", PAIRS)
     with open(target, "ab") as file:
@@ -190,10 +148,10 @@ def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, ca
     monkeypatch.setattr(clean, "clean_corpora", record)
     arguments = ["a.en", "a.de", "b.tsv.gz", "--output", "out", "--without", "numbers", "copy"]
     arguments += ["--source-scripts", "Han", "Hiragana", "--max-ratio", "2", "--overwrite"]
-    assert cli.run(["clean", *arguments, "--models", "f", "b", "--held-out", "t.en"]) == 0
+    assert cli.run(["clean", *arguments, "--held-out", "t.en"]) == 0
     assert json.loads(capsys.readouterr().out) == {"kept": 1}
     options = {"overwrite": True, "without": ["numbers", "copy"], "max_ratio": 2.0}
-    options |= {"source_scripts": ["Han", "Hiragana"], "models": ["f", "b"], "held_out": ["t.en"]}
+    options |= {"source_scripts": ["Han", "Hiragana"], "held_out": ["t.en"]}
     assert asked == [([("a.en", "a.de"), ("b.tsv.gz", None)], "out", options)]
     with pytest.raises(InputError, match="A source needs its target .* Received: c.en last."):
         paired(["a.tsv", "b.en", "b.de", "c.en"])
@@ -207,7 +165,17 @@ SCORED = ["a b\tc d\t{}", "e\tf\t{}", "g\th\t{}"]
     ("page", "mark", "files", "result"),
     [
         ("clean", "zcat", {"scored.tsv.gz": [0.4, 0.5, 0.93]}, "bicleaner.tsv"),
-        ("clean", "paste", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv"),
+        ("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv"),
+        (
+            "clean",
+            "paste ahead",
+            {
+                # Dual cross-entropies of 5, 1.5 and 1.
+                "ahead.tsv": ["a\tb\t4", "g\th\t1", "e\tf\t1"],
+                "back.tsv": ["b\ta\t2", "h\tg\t1.3333", "f\te\t1"],
+            },
+            "best.tsv",
+        ),
         ("synthesize", "paste", {"synthetic/mono.de.tsv": "a\tc e\tf g\th".split(" ")}, "best.tsv"),
     ],
 )

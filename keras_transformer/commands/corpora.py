@@ -75,13 +75,6 @@ def _add_clean_options(command):
     command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
     held_out = "test sets, either side: equal lines are dropped; a TSV's columns are lines"
     add_options(command, ("held_out", [str], "FILE", held_out))
-    command.add_argument(
-        "--models",
-        nargs=2,
-        metavar=("FORWARD", "BACKWARD"),
-        default=argparse.SUPPRESS,
-        help="runs or exports that translate to the target and back, for dual cross-entropies",
-    )
     add_progress(command)
     kinds = {
         "source_scripts": ([str], "NAME"),
@@ -104,7 +97,7 @@ def _clean(options):
     paths = [path for corpus in corpora for path in corpus if path is not None]
     total = None
     if all(os.path.isfile(path) and not path.endswith(".gz") for path in paths):
-        total = sum(map(os.path.getsize, paths)) * (3 if "models" in values else 2)
+        total = sum(map(os.path.getsize, paths)) * 2
     with progress_bar(total, shown) as bar:
 
         def progress(stage, size):

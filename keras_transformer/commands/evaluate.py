@@ -56,6 +56,8 @@ def _add_score_options(command):
     add_model(command, "a run folder")
     command.add_argument("--source", required=True, metavar="FILE")
     command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
+    rows = "write source, target and cross-entropy in nats per token, with tabs between, not JSON"
+    add_options(command, ("tsv", None, None, rows))
     add_scoring(command)
     add_progress(command)
 

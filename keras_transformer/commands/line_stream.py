@@ -116,12 +116,13 @@ def score_lines(
     output: TextIO,
     batch_size: int = 32,
     bar: Any = None,
+    tsv: bool = False,
     **options: Any,
 ) -> None:
     """Writes a JSON object for each pair of aligned files, with the model's probabilities.
 
     Takes the paths of the two texts, the options of `Translator.score`, and the other arguments of
-    `translate_lines`.
+    `translate_lines`. With `tsv` it writes a row of `as_scored_row` instead.
     """
     from keras_transformer.data import read_pairs
 
@@ -136,7 +137,7 @@ def score_lines(
         return translator.score(sources, targets, batch_size=batch_size, **options)
 
     def write(pair, scored):
-        output.write(as_scored_json(*pair, scored))
+        output.write((as_scored_row if tsv else as_scored_json)(*pair, scored))
 
     most = chunk_size(batch_size)
     chunks = (pairs[start : start + most] for start in range(0, len(pairs), most))
@@ -226,6 +227,16 @@ def as_scored_json(line: Line, target: str, scored: Translation) -> str:
     values = _record(scored)
     del values["translation"], values["alternatives"]
     return _json_line({"line": line.number, "source": line.text, "target": target, **values})
+
+
+def as_scored_row(line: Line, target: str, scored: Translation) -> str:
+    """Source, target and cross-entropy of a given target, in nats per token, with tabs between.
+
+    The nats are per word of a target whose tokens the model does not tell.
+    """
+    count = len(scored.token_log_probabilities) or len(target.split()) + 1
+    sides = [" ".join(side.split()) for side in (line.text, target)]
+    return "\t".join([*sides, f"{-scored.log_probability / count:.4f}"]) + "\n"
 
 
 def as_pairs(line: Line, translation: Translation, is_back: bool = False) -> str:

@@ -6,14 +6,12 @@ import itertools
 import json
 import os
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
-from keras_transformer.data.rules import RULES, PairRules
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
@@ -26,15 +24,12 @@ _REASONS = (
     "extreme length ratio",
     "equal to a held-out pair",
     "exact duplicate",
-    *(f"rule {name}" for name in RULES),
 )
-_FIRST_RULE = len(_REASONS) - len(RULES) + 1
 _REPORT = "report.json"
 _KEPT, _EMPTY, _OVER_LONG, _RATIO, _HELD_OUT, _DUPLICATE = range(6)
 
 Lines = Iterable[tuple[str, str] | None]
 
-_TAG = re.compile(r"^<[a-z0-9-]+> ")  # in front of a corpus' sources
 _LINES_NAMED = 5
 # Below this a ratio says nothing: "Yes." against a short sentence is a fair translation.
 _RATIO_NEEDS_TOKENS = 10
@@ -56,12 +51,6 @@ class PairChecks:
         ge=1,
     )
     drop_duplicates: bool = option(True, "Keep only the first of equal training pairs.")
-    clean: PairRules | None = option(
-        None,
-        "Rules for the text of training pairs, those of the command `clean`; {}: their defaults; "
-        "null: none.",
-        strict=None,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +246,6 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
         (_, source_lengths), (_, target_lengths) = found
         source_tokens = source_lengths - 1 if with_sources else target_lengths
         reasons.append(_reasons(source_tokens, target_lengths, options))
-        if options.clean is not None:
-            _apply(options.clean, chunk, reasons[-1])
         keep = reasons[-1] == _KEPT
         if held_out:
             keep &= [pair not in held_out for pair in chunk]
@@ -352,15 +339,6 @@ def _reasons(source_tokens, target_tokens, options):
         conditions.append((longer > _RATIO_NEEDS_TOKENS) & (longer > ratio * shorter))
     choices = [_EMPTY, _OVER_LONG, _RATIO][: len(conditions)]
     return np.select(conditions, choices, default=_KEPT).astype(np.uint8)
-
-
-def _apply(rules, pairs, reasons):
-    """Writes the rules that kept pairs break into their reasons."""
-    rules.check_packages()
-    numbers = {None: _KEPT, **{name: _FIRST_RULE + i for i, name in enumerate(RULES)}}
-    for place in np.flatnonzero(reasons == _KEPT):
-        source, target = pairs[place]
-        reasons[place] = numbers[rules.broken(_TAG.sub("", source), target)]
 
 
 def _report(reasons, lines, ends):

@@ -191,7 +191,6 @@ class Corpus:
                 max_length=data.max_length,
                 max_length_ratio=None if is_classifier else data.max_length_ratio,
                 drop_duplicates=data.drop_duplicates and is_training,
-                clean=data.clean if is_training else None,
             )
             pairs, reports[part] = encode_lines(
                 self.readers(part, labels),

@@ -31,7 +31,6 @@ _NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none
 _NOT_OF_A_KIND = {
     "language_model": {
         "text.placeholders": _NEEDS_TWO_TEXTS,
-        "data.clean": _NEEDS_TWO_TEXTS,
         "text.joint: false": _NEEDS_TWO_TEXTS,
         "text.turn_separator": _NEEDS_TWO_TEXTS,
         "training.attention_images": _NEEDS_TWO_TEXTS,
@@ -42,7 +41,6 @@ _NOT_OF_A_KIND = {
     "classifier": {
         "text.placeholders": "needs a model that writes text.",
         "data.glossary": "needs a model that writes text.",
-        "data.clean": "needs translations, not labels.",
         "text.turn_separator": "needs a model that answers, which a classifier does not.",
         "training.attention_images": "needs attention to a source, which a classifier has not.",
         "data.bleu_tokenizer": "needs a model that writes text.",
@@ -134,7 +132,6 @@ class Recipe:
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
         given = {
-            "data.clean": self.data.clean is not None,
             "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,
             "text.turn_separator": self.text.turn_separator is not None,

@@ -47,7 +47,11 @@ _MADE = re.compile(
 _MADE_FIRST = re.compile(r"(source_|target_)?tokenizer\.model|labels\.json|data\.json|samples\.tsv")
 # Options that runs of version 0.2 have and no recipe has any more, with the values that a run goes
 # on with as it was begun.
-_GONE = {"training.short_targets": (False,), "training.weight_histograms": (False, True)}
+_GONE = {
+    "data.clean": (None,),
+    "training.short_targets": (False,),
+    "training.weight_histograms": (False, True),
+}
 # Their names while they are written.
 _PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 

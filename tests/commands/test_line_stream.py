@@ -16,6 +16,7 @@ from keras_transformer.commands.line_stream import (
     as_json,
     as_list,
     as_scored_json,
+    as_scored_row,
     as_text,
     results_of,
     score_lines,
@@ -338,6 +339,16 @@ def test_the_continuation_of_a_forced_beginning_is_shown():
     following = {"continuation_log_probability": -0.5, "continuation_length": 3}
     found = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
     assert found.items() >= following.items()
+
+
+def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
+    scored = dataclasses.replace(
+        OTHER, log_probability=-6.0, token_log_probabilities=(-1.0, -2.0, -3.0)
+    )
+    assert as_scored_row(LINE, "y\tz", scored) == f"{LINE.text}\ty z\t2.0000\n"
+    # Without tokens two words and the end count.
+    scored = dataclasses.replace(scored, token_log_probabilities=())
+    assert as_scored_row(LINE, "y z", scored).endswith("\t2.0000\n")
 
 
 def test_a_scored_target_has_no_alternatives():

@@ -284,22 +284,3 @@ def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):
         encode_files(*files, Words(), Words(), cache=cache)
         assert alive.exists() and not list(cache.glob("*0123*"))
     assert len(list(cache.iterdir())) == 2
-
-
-def test_rules_for_text_drop_pairs_under_their_own_names(tmp_path):
-    lines = ["a b", "a b c d e f g h i j k", "I saw 7000 dogs", "x", "I saw 8000 dogs"]
-    pairs = list(zip(lines, ["b c", "x", "7001 dogs I saw", "y", "8000 dogs I saw"], strict=True))
-    rules = {"max_ratio": 3.0, "without": ["encoding"]}
-    kept, report = encode(pairs, clean=rules, max_length_ratio=None)
-    dropped = {name: (each.count, each.first_lines) for name, each in report.dropped.items()}
-    assert dropped == {"rule ratio": (1, (2,)), "rule numbers": (1, (3,))}
-    assert kept.lines.tolist() == [1, 4, 5]
-    # Other rules are other ids in a cache.
-    for name, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-        (tmp_path / name).write_text("".join(line + "\n" for line in side))
-    counts = []
-    for checks in ({}, {"clean": rules}, {"clean": rules}):
-        options = {"max_length_ratio": None, "cache": tmp_path / "cache", **checks}
-        counts.append(encode_files(tmp_path / "en", tmp_path / "de", Words(), Words(), **options))
-    assert [report.kept for _, report in counts] == [5, 3, 3]
-    assert len(list((tmp_path / "cache").iterdir())) == 2
