@@ -82,9 +82,10 @@ def _key():
 def _processor():
     """The processor's model and its instruction sets, as far as the system tells."""
     told = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        first = iter(file.readline, "\n")  # up to the second processor
-        return "".join(line for line in first if line.startswith(told))
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="latin-1") as file:
+        first_processor = file.read().partition("\n\n")[0]
+        if known := [line for line in first_processor.splitlines() if line.startswith(told)]:
+            return "\n".join(known)
     return f"{platform.machine()} {platform.processor()}"
 
 

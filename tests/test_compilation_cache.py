@@ -1,6 +1,8 @@
 """A private folder of compiled programs: where it is, when it is refused, what it keeps."""
 
+import io
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -50,6 +52,35 @@ def test_other_flags_or_another_processor_have_a_folder_of_their_own(enable, mon
     folders.append(enable(XLA_FLAGS="")[0])
     assert folders[0] == folders[2]
     assert len(set(folders)) == 3
+
+
+class Cpuinfo(io.StringIO):
+    """A file that complains where it is read past its end again and again."""
+
+    reads = 0
+
+    def readline(self, *size):
+        self.reads += 1
+        assert self.reads < 100, "read for ever"
+        return super().readline(*size)
+
+
+@pytest.mark.parametrize(
+    ("text", "names_the_processor"),
+    [
+        ("", False),
+        ("processor : 0\nmodel : 85", True),
+        ("model : 85\nflags : fma\n\nmodel : 86\n\n", True),
+        ("not a word of it\n", False),
+    ],
+)
+def test_a_processor_is_told_from_any_list_of_processors(text, names_the_processor, monkeypatch):
+    monkeypatch.setattr("builtins.open", lambda path, *_, **__: Cpuinfo(text))
+    told = module._processor()
+    assert ("model : 85" in told) == names_the_processor
+    assert "86" not in told.replace("x86", "")
+    if not names_the_processor:
+        assert platform.machine() in told
 
 
 def test_the_users_own_settings_stay(enable, tmp_path):
