@@ -14,13 +14,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from keras_transformer.commands import corpora, evaluate, export, serve, train, translate
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -38,25 +38,55 @@ def run(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = _parser().parse_args(arguments)
+    _open_closed_streams()
+    if sys.stdout is None:
+        say("stdout is closed, and the result is written there. Give >/dev/null to do without it.")
+        return _flush(2)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as ended:  # By argparse, after a help text or a wrong option.
+        sys.exit(_flush(ended.code))
+    except OSError as error:
+        return _flush(_exit_for_os_error(error))
     # The rest are a command's own options, most of them arguments of the library.
     if not vars(options).pop("verbose", False):
         _silence_tensorflow()
     without_cache = vars(options).pop("no_compilation_cache", False)
-    if sys.stdout is None:  # Closed by the parent process.
-        sys.stdout = open(os.devnull, "w")
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")
     with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
-        code = _call(options)
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        # Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code or _exit_for_os_error(error)
+        return _flush(_call(options))
+
+
+def _open_closed_streams():
+    """Opens /dev/null for each of stdin, stdout and stderr that the parent process has closed.
+
+    Otherwise the next file that is opened would take the descriptor of a closed stream, and a
+    library that writes to stderr would write into this file.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            lowest_free = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(lowest_free, True)  # for child processes
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+
+
+def _flush(code):
+    """Flushes stdout and stderr; returns `code`, or the exit code of a failure to write stdout."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            # Python would complain once more while it closes the stream, and exit with 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout:
+                code = code or _exit_for_os_error(error)
     return code
 
 
@@ -101,7 +131,7 @@ def _call(options):
 def _exit_for_os_error(error):
     if isinstance(error, BrokenPipeError):
         return 141
-    if error.errno not in _DISK_FULL:
+    if error.errno not in _CANNOT_WRITE:
         raise error
     say(f"cannot write: {error.strerror}.")
     return 2
@@ -129,6 +159,10 @@ class _Parser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="compile anew what an earlier command has compiled",
         )
+
+    def print_help(self, file: TextIO | None = None) -> None:
+        """Prints the help text; raises `OSError` where argparse would ignore it."""
+        (sys.stdout if file is None else file).write(self.format_help())
 
     def parse_known_args(self, *arguments, **keywords):
         """Adds the options of this command, then parses."""

@@ -62,9 +62,10 @@ def say(text: object) -> None:
 
 
 def show(text: object) -> None:
-    """Writes lines to stderr at once, if anybody reads them."""
-    with contextlib.suppress(BrokenPipeError):
-        print(text, file=sys.stderr, flush=True)
+    """Writes lines to stderr at once; they are lost where stderr is closed or full."""
+    if sys.stderr is not None:  # `print` would take stdout instead.
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 def first_line(error: BaseException) -> str:
