@@ -9,11 +9,14 @@ import argparse
 import contextlib
 import errno
 import glob
+import importlib.util
 import logging
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from keras_transformer.commands import corpora, evaluate, export, serve, train, translate
@@ -51,13 +54,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _flush(_exit_for_os_error(error))
     # The rest are a command's own options, most of them arguments of the library.
-    if not vars(options).pop("verbose", False):
-        _silence_tensorflow()
+    name, verbose = vars(options).pop("name_of_command"), vars(options).pop("verbose", False)
+    is_silent = not verbose and _silence_tensorflow()
     without_cache = vars(options).pop("no_compilation_cache", False)
     with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
-        return _flush(_call(options))
+        return _flush(_call(options, is_silent and _needs_tensorflow(name, options)))
 
 
 def _open_closed_streams():
@@ -113,9 +116,11 @@ def _messages_on_stderr():
         logger.propagate = propagate
 
 
-def _call(options):
-    """Calls a command and gives its exit code."""
+def _call(options, with_tensorflow):
+    """Calls a command, with TensorFlow imported before if it is asked for; gives its exit code."""
     try:
+        if with_tensorflow:
+            _import_tensorflow_quietly()
         options.command(options)
     except (InputError, TrainingError, VerificationError) as error:
         say(error)
@@ -177,7 +182,9 @@ def _parser():
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", dest="name_of_command"
+    )
     train.add_commands(commands)
     translate.add_commands(commands)
     evaluate.add_commands(commands)
@@ -188,56 +195,55 @@ def _parser():
 
 
 def _silence_tensorflow():
-    """Silences TensorFlow's messages, unless the user has set `TF_CPP_MIN_LOG_LEVEL`.
+    """Silences TensorFlow, and that of child processes, unless the user chose a level of messages.
 
-    Child processes inherit the level. What the C++ side writes before it reads that level, while
-    it is loaded and looks for a GPU, is kept back by the import itself.
+    Returns:
+        True if TensorFlow is silent.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
-        return
+        return False
     # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
     # each program that it reads from the compilation cache, which is not in a text format.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2" if _has_gpu() else "3"
-    if "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _TensorFlowFinder())
+    return True
 
 
 def _has_gpu():
     return bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
-class _TensorFlowFinder:
-    """Finds `tensorflow`, to be loaded by `_load_quietly`."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
-            return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: _load_quietly(load, module)
-        return spec
+def _needs_tensorflow(name, options):
+    """True if a command is going to import TensorFlow into this process."""
+    if name in ("serve", "clean", "glossary") or getattr(options, "engine", None) == "ray":
+        return False
+    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return False
+    if name not in ("translate", "chat", "score", "synthesize"):
+        return True
+    model = Path(getattr(options, "model", ""))
+    is_light = model.suffix == ".tflite" or (model / "model.bin").exists()
+    return model.exists() and not is_light and not any(model.glob("*.tflite"))
 
 
-def _load_quietly(load, module):
-    """Keeps back what is written to file descriptor 2, unless something went wrong."""
-    import tempfile
+def _import_tensorflow_quietly():
+    """Imports TensorFlow and keeps its messages back, unless something goes wrong.
 
-    stderr, wrong = os.dup(2), True
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
+    While its C++ libraries are loaded, they write lines before they read the environment variable.
+    """
+    if "tensorflow" in sys.modules or importlib.util.find_spec("tensorflow") is None:
+        return
+    stderr, is_wrong = os.dup(2), True
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
         try:
-            load(module)
-            found = module.config.list_physical_devices("GPU")
+            tensorflow = importlib.import_module("tensorflow")
+            gpus = tensorflow.config.list_physical_devices("GPU")
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
             # A GPU that cannot be used is an error; none at all is not.
-            wrong = not found and not hidden and _has_gpu()
+            is_wrong = not gpus and not hidden and _has_gpu()
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-            if wrong:
-                kept.seek(0)
-                os.write(2, kept.read())
+            if is_wrong:
+                messages.seek(0)
+                os.write(2, messages.read())

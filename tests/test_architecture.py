@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import pytest
 
 import keras_transformer
@@ -277,16 +278,48 @@ def test_an_import_after_that_of_keras_registers_the_classes(timed_imports):
 
 FIRST_IMPORT = """
 import json, sys
+hooks = list(sys.meta_path)
 import keras_transformer
 
-loaded = {"keras", "numpy", "pydantic", "tensorflow"} & set(sys.modules)
+hooks = [each for each in sys.meta_path if each not in hooks]
+without = [keras_transformer.Tokenizer, keras_transformer.TransformerConfig]
+without += [keras_transformer.Translation, keras_transformer.Translator]
+loaded = {"keras", "tensorflow"} & set(sys.modules)
 missing = [name for name in keras_transformer.__all__ if not getattr(keras_transformer, name)]
-print(json.dumps({"loaded": sorted(loaded), "missing": missing}))
+print(json.dumps({"hooks": len(hooks), "loaded": sorted(loaded), "missing": missing}))
 """
 
 
-def test_names_are_imported_with_their_first_use():
-    assert run_python(FIRST_IMPORT) == {"loaded": [], "missing": []}
+def test_names_are_imported_with_their_first_use_and_without_a_hook():
+    assert run_python(FIRST_IMPORT) == {"hooks": 0, "loaded": [], "missing": []}
+
+
+LOADED_IN_ORDER = """
+import json, sys
+{imports}
+model = keras.models.load_model({path!r})
+print(json.dumps([type(model).__name__, type(model.loss).__name__]))
+"""
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import keras, keras_transformer",
+        "import keras_transformer, keras; keras_transformer.TokenLoss",
+        "from keras_transformer import layers; import keras",
+    ],
+)
+def test_keras_loads_a_compiled_model_after_either_order_of_imports(imports, tmp_path):
+    from keras_transformer import SmoothedCrossEntropy, TransformerSchedule
+
+    config = keras_transformer.TransformerConfig(23, 14, 2, 11, 1, 1)
+    model = keras_transformer.Transformer(config)
+    model.compile(keras.optimizers.Adam(TransformerSchedule(14)), SmoothedCrossEntropy())
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    code = LOADED_IN_ORDER.format(imports=imports, path=path)
+    assert run_python(code) == ["Transformer", "SmoothedCrossEntropy"]
 
 
 WITHOUT_TENSORFLOW = """

@@ -273,13 +273,14 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     assert line.startswith("keras-transformer: `replicas` must be a positive integer, or auto.")
 
 
-def new_process(code, folder, **environment):
+def new_process(code, folder, stdin="", **environment):
     """What `python -c` did, without the level of messages that the tests run with."""
     inherited = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         cwd=folder,
         env={**inherited, **environment},
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=300,
@@ -343,6 +344,24 @@ def test_tensorflow_is_silent_without_verbose(arguments, tmp_path):
         assert "cpu_feature_guard" in done.stderr and done.stderr.endswith("ours")
     else:
         assert done.stderr == "ours"
+
+
+COMMAND = """
+    import sys
+    hooks = list(sys.meta_path)
+    from keras_transformer import cli
+    code = cli.run({arguments})
+    assert [each for each in sys.meta_path if each not in hooks and "six" not in repr(each)] == []
+    assert "tensorflow" in sys.modules
+    sys.exit(code)
+"""
+
+
+def test_a_translation_writes_nothing_to_a_stderr_that_is_no_terminal(place):
+    arguments = ["translate", "--model", "run", "--beam-size", "1", "--max-length", "3"]
+    done = new_process(COMMAND.format(arguments=arguments), place, stdin="A dog.\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_messages_of_a_tensorflow_that_does_not_load_are_shown(tmp_path):

@@ -189,7 +189,7 @@ def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_pat
 def test_each_command_has_the_cache_without_the_switch(command, switch, monkeypatch):
     calls = []
     monkeypatch.setattr(cli, "enable_compilation_cache", lambda: calls.append("on"))
-    monkeypatch.setattr(cli, "_call", lambda options: calls.append(vars(options)) or 0)
+    monkeypatch.setattr(cli, "_call", lambda options, _: calls.append(vars(options)) or 0)
     monkeypatch.setattr(cli._Parser, "error", lambda self, message: None)  # what is missing
     cli.run([command, *switch])
     assert calls[:-1] == ([] if switch else ["on"])
