@@ -63,7 +63,8 @@ TEST = [
 ]
 
 setup(
-    name="keras_transformer",
+    # `keras-transformer` is another project's name. The package is imported as `keras_transformer`.
+    name="keras-transformer-nmt",
     version=re.search(r'^__version__ = "([^"]+)"$', INIT, re.MULTILINE).group(1),
     description="From parallel text to a fast, verified translator in Keras",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),

@@ -21,7 +21,7 @@ from keras_transformer import config
 from keras_transformer.commands.arguments import add_options
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.config import TransformerConfig
-from keras_transformer.errors import InputError, did_you_mean, require
+from keras_transformer.errors import InputError, did_you_mean, installation, require
 from keras_transformer.files import check_writable, write_output
 from keras_transformer.translator import give_tensorflow
 
@@ -196,8 +196,8 @@ def markdown(rows: Sequence[Sequence[str]], report: Mapping[str, Any], what: str
     lines += ["", f"{what} {turns}".format(**report)]
     lines += [f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."]
     lines += [f"- {name}: {note}." for name, note in report["notes"].items()]
-    absent = '- not installed: {} (pip install "keras_transformer[{}]").'
-    lines += [absent.format(*each) for each in report["not_installed"].items()]
+    for name, extra in report["not_installed"].items():
+        lines.append(f"- not installed: {name} ({installation(extra)}).")
     return "\n".join(lines)
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+DISTRIBUTION = "keras-transformer-nmt"
+"""The name that pip installs this package by; it is imported as `keras_transformer`."""
+
 
 class InputError(ValueError):
     """A user's mistake, in one line: what, where, and what was expected.
@@ -48,12 +51,27 @@ class TrainingError(RuntimeError):
 
 
 def require(package: str, noun: str, extra: str) -> ModuleType:
-    """Imports a package; raises `InputError` that names the extra that installs it."""
+    """Imports a module; raises the `InputError` of `missing_package` where that fails."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        message = f'{noun} is needed: pip install "keras_transformer[{extra}]".'
-        raise InputError(message) from error
+        raise missing_package(noun, package.partition(".")[0], extra) from error
+
+
+def missing_package(noun: str, package: str, extra: str) -> InputError:
+    """Returns the error of a missing package, which names the extra that installs it.
+
+    Args:
+        noun: Subject of the message: the program, and what it is for.
+        package: Name of the package, as it is imported; or several names.
+        extra: Name of the extra in `setup.py`.
+    """
+    return InputError(f"{noun} is needed (package {package}): {installation(extra)}.")
+
+
+def installation(extra: str) -> str:
+    """Returns the command that installs this package with an extra."""
+    return f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 def say(text: object) -> None:

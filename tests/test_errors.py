@@ -1,10 +1,20 @@
 import pickle
 
-from keras_transformer.errors import InputError, did_you_mean
+import pytest
+
+from keras_transformer.errors import InputError, did_you_mean, require
 
 
 def test_callers_can_catch_a_users_mistake_as_a_value_error():
     assert issubclass(InputError, ValueError)
+
+
+def test_a_missing_package_is_named_with_the_extra_of_this_distribution():
+    message = (
+        r'The tool is needed \(package no_such\): pip install "keras-transformer-nmt\[jax\]"\.'
+    )
+    with pytest.raises(InputError, match=message):
+        require("no_such.module", "The tool", "jax")
 
 
 def test_the_nearest_name_is_suggested_if_one_is_near():

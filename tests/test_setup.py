@@ -6,6 +6,8 @@ import pathlib
 import re
 import sys
 
+from keras_transformer.errors import DISTRIBUTION
+
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = ("keras_transformer", "benchmarks", "export", "training", "tests")
 
@@ -53,3 +55,23 @@ def test_lower_bounds_are_whole_versions_and_not_above_what_runs_here():
         if name in installed:
             here = re.findall(r"\d+", installed[name].split("+")[0])
             assert [int(each) for each in bound.split(".")] <= [int(each) for each in here], name
+
+
+def test_what_is_told_to_install_is_this_distribution_and_not_a_strangers():
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert f'name="{DISTRIBUTION}"' in setup and DISTRIBUTION != "keras-transformer"
+    of_a_stranger = re.compile(
+        r"pip (un)?install [^\n]*keras[-_]transformer(?![-_]nmt)\b(?!\.git|/)"
+    )
+    places = [ROOT / name for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py")]
+    for top in ("keras_transformer", "benchmarks", "export", "training", "docs"):
+        places += [
+            path for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".md", ".yaml")
+        ]
+    assert len(places) > 100
+    wrong = [
+        (path.name, found[0])
+        for path in places
+        if (found := of_a_stranger.search(path.read_text(encoding="utf-8")))
+    ]
+    assert wrong == []

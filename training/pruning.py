@@ -33,6 +33,7 @@ from keras_transformer.analysis.attention import KINDS
 from keras_transformer.analysis.heads import head_importance
 from keras_transformer.data import read_pairs
 from keras_transformer.decoding import ModelEngine
+from keras_transformer.errors import missing_package
 from keras_transformer.files import write_whole
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.schedules import TransformerSchedule
@@ -90,7 +91,7 @@ def plot(rows, path, title):
     try:
         import matplotlib
     except ImportError as error:
-        raise SystemExit('A plot needs: pip install "keras_transformer[plots]".') from error
+        raise SystemExit(missing_package("Matplotlib", "matplotlib", "plots")) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

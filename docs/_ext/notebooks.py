@@ -12,7 +12,7 @@ _INSTALL = """\
 import importlib.util
 
 if importlib.util.find_spec("keras_transformer") is None:
-    %pip install --quiet keras_transformer*.whl ctranslate2 matplotlib"""
+    %pip install --quiet keras_transformer_nmt*.whl ctranslate2 matplotlib"""
 
 
 def add_link(app, name: str, source: list[str]) -> None:

@@ -17,6 +17,7 @@ from keras_transformer.analysis.positions import (
     rotation,
     similarity_at,
 )
+from keras_transformer.errors import missing_package
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,9 +32,8 @@ def _matplotlib(module):
     try:
         return importlib.import_module(f"matplotlib.{module}")
     except ImportError as error:
-        raise ImportError(
-            'Pictures need Matplotlib: pip install "keras_transformer[plots]".'
-        ) from error
+        message = str(missing_package("Matplotlib, for pictures,", "matplotlib", "plots"))
+        raise ImportError(message) from error
 
 
 def _subplots(rows=1, columns=1, *, figsize):

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_transformer.errors import InputError, say
+from keras_transformer.errors import InputError, missing_package, say
 from keras_transformer.owned_folder import held_folder
 from keras_transformer.serving.options import LocalOptions, ServerOptions
 from keras_transformer.serving.versions import (
@@ -48,8 +48,7 @@ _SETTINGS = {
 def check_ray() -> None:
     """Raises `InputError` where the extra `serve` is not installed."""
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-        rule = "Ray needs more packages: pip install 'keras_transformer[serve]'"
-        raise InputError(f"{rule}. Missing: {', '.join(missing)}.")
+        raise missing_package("Ray Serve", ", ".join(missing), "serve")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_transformer.analysis import attention, plots
 from keras_transformer.config import BOS_ID
-from keras_transformer.errors import InputError
+from keras_transformer.errors import missing_package
 from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
 
@@ -23,9 +23,7 @@ _LONGEST = 64
 def check_plots() -> None:
     """Raises `InputError` where pictures cannot be made."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError(
-            '`training.attention_images` needs: pip install "keras_transformer[plots]".'
-        )
+        raise missing_package("Matplotlib, for `training.attention_images`,", "matplotlib", "plots")
 
 
 class TensorBoard(RunCallback):

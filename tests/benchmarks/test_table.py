@@ -31,4 +31,4 @@ def test_random_sentences_have_a_row_for_each_engine_with_its_setting():
     assert "the fastest setting of at most 2 threads" in below
     assert "a machine, 2 cores; keras 3.15.1." in below
     assert "- ours: our note." in below
-    assert '- not installed: keras_hub (pip install "keras_transformer[peers]").' in below
+    assert '- not installed: keras_hub (pip install "keras-transformer-nmt[peers]").' in below

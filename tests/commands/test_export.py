@@ -168,5 +168,5 @@ def test_a_tokenizer_json_that_is_another_tokenizer_is_not_written(
     assert "must give the ids and texts of SentencePiece" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     assert run([*command, str(tmp_path / "new")]) == 2
-    assert 'pip install "keras_transformer[tokenizers]"' in capsys.readouterr().err
+    assert 'pip install "keras-transformer-nmt[tokenizers]"' in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

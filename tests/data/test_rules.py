@@ -135,6 +135,8 @@ def test_an_unknown_name_is_an_error(options, says):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ftfy", None)
-    with pytest.raises(InputError, match=r"ftfy, .* pip install \"keras_transformer\[clean\]\""):
+    with pytest.raises(
+        InputError, match=r"ftfy, .* pip install \"keras-transformer-nmt\[clean\]\""
+    ):
         PairRules().check_packages()
     PairRules(without=["encoding"]).check_packages()

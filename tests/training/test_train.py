@@ -158,7 +158,7 @@ def test_images_without_matplotlib_name_the_extra_before_anything_is_made(
     tmp_path, corpus, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r"attention_images` needs: .*\[plots\]"):
+    with pytest.raises(InputError, match=r"attention_images`, is needed .*\[plots\]"):
         train(recipe(corpus, attention_images=1), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -10,7 +10,7 @@ from sentencepiece import sentencepiece_model_pb2 as schema
 
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding.engine import ClassifierEngine
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, missing_package
 from keras_transformer.export.litert.file import traced
 from keras_transformer.export.litert.model import (
     HIDDEN,
@@ -170,9 +170,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     if not specification.precompiled_charsmap:
         return model_bytes
     if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
-        raise InputError(
-            'A newer SentencePiece is needed: pip install "keras_transformer[litert]".'
-        )
+        raise missing_package("A newer SentencePiece", "sentencepiece", "litert")
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
     kinds = schema.ModelProto.SentencePiece
     pieces = (

@@ -189,6 +189,7 @@ def test_without_the_extra_one_line_names_it_and_nothing_is_left(exported, monke
     assert (code, captured.out) == (2, "")
     *_, last = captured.err.splitlines()
     assert last == (
-        'keras-transformer: CTranslate2 is needed: pip install "keras_transformer[ctranslate2]".'
+        "keras-transformer: CTranslate2 is needed (package ctranslate2): "
+        'pip install "keras-transformer-nmt[ctranslate2]".'
     )
     assert [path.name for path in folder.parent.iterdir()] == ["run"]
