@@ -109,7 +109,8 @@ class Translator:
             return self.engine.translate(self._tagged(texts, tag), **options)
         check_texts("texts", texts)
         if self.labels is not None:
-            raise InputError("`markup` is for a model that writes text.")
+            name = "glossary" if markup is None else "markup"
+            raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
         protected, shows_alignment = [], options.get("alignment", False)
         if markup is not None:
             check_choice("markup", markup, MARKUP)

@@ -104,3 +104,14 @@ def test_a_tag_stands_in_front_of_every_text_but_a_blank_one():
         translator.translate(["a"], tag="2fr")
     with pytest.raises(InputError, match="needs a model trained with tags"):
         Translator(FakeRun()).translate(["a"], tag="2fr")
+
+
+class LabellingEngine(FakeRun):
+    labels = ["no", "yes"]
+
+
+@pytest.mark.parametrize("options", [{"markup": "html"}, {"glossary": {"a": "b"}}])
+def test_a_classifier_names_the_option_that_it_does_not_take(options):
+    (name,) = options
+    with pytest.raises(InputError, match=f"`{name}` needs a model that writes text"):
+        Translator(LabellingEngine()).translate(["a"], **options)
