@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from keras_transformer.declaration import FLOAT32
 from keras_transformer.errors import InputError
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
@@ -180,15 +181,23 @@ def _call(translator, name, rows, signature, options):
     elif name == "align":
         options["alignment"] = True
     elif name == "sample":
-        # Out of range, and NaN: the nearest that sampling takes, as in the signature.
-        temperature, top_k, top_p = (rows[0][option] for option in PER_BATCH)
-        options |= {"sampling": True, "temperature": max(1e-6, temperature), "top_k": top_k}
-        options["top_p"] = min(1.0, max(1e-6, top_p))
+        values = (rows[0][option] for option in PER_BATCH)
+        options |= {"sampling": True, **_nearest_sampling(*values)}
         if "seed" in rows[0]:
             options["seed"] = [row["seed"] for row in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Texts that are cut.
         return translator.translate([row["text"] for row in rows], **options)
+
+
+def _nearest_sampling(temperature, top_k, top_p):
+    """Returns the nearest options that sampling takes, by the rule of a SavedModel's signature."""
+    # A comparison with NaN is false: the temperature becomes 1e-6, top-p 1.
+    return {
+        "temperature": min(temperature, FLOAT32 / 2) if temperature > 1e-6 else 1e-6,
+        "top_k": max(top_k, 0),
+        "top_p": max(top_p, 1e-9) if top_p < 1.0 else 1.0,
+    }
 
 
 def _row(translation, outputs, labels):

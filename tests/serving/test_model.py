@@ -7,6 +7,7 @@ import pytest
 
 from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
+from keras_transformer.options import DecodingOptions
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model, signatures_of
 from keras_transformer.serving.protocol import Rejection
@@ -111,6 +112,38 @@ def test_a_signature_is_an_option_of_the_engine(load, name, inputs, options, row
     engine = Engine()
     assert load(engine).run(name, [{"text": "a", **inputs}]) == [row]
     assert engine.calls == [(["a"], {"long_input": "truncate", **options})]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "taken"),
+    [
+        ("temperature", math.nan, 1e-6),
+        ("temperature", 0.0, 1e-6),
+        ("temperature", -2.0, 1e-6),
+        ("top_k", -3, 0),
+        ("top_p", math.nan, 1.0),
+        ("top_p", 7.0, 1.0),
+        ("top_p", 1e-8, 1e-8),
+        ("top_p", 0.0, 1e-9),
+        ("top_p", -math.inf, 1e-9),
+    ],
+)
+def test_sampling_out_of_range_is_the_nearest_in_range_as_in_a_saved_model(
+    load, option, value, taken
+):
+    engine = Engine()
+    load(engine).run("sample", [{"text": "a", **SAMPLING, option: value}])
+    ((_, options),) = engine.calls
+    given = {name: options[name] for name in SAMPLING}
+    assert given == {**SAMPLING, option: taken}
+    DecodingOptions(sampling=True, **given)
+
+
+def test_an_infinite_temperature_is_one_that_sampling_takes(load):
+    engine = Engine()
+    load(engine).run("sample", [{"text": "a", **SAMPLING, "temperature": math.inf}])
+    ((_, options),) = engine.calls
+    assert DecodingOptions(temperature=options["temperature"]).temperature > 1e37
 
 
 def test_scores_and_labels_are_rows_too(load):
