@@ -32,8 +32,8 @@ def _add_options(command):
         "--model",
         required=True,
         metavar="PATH",
-        help="an export, a LiteRT file of one, or a folder of numbered exports: the highest is "
-        "served, and a higher one that appears takes over",
+        help="an export, a LiteRT file of one, or a folder of numbered exports, of which the "
+        "highest is served",
     )
     kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
     for declaring in (LocalOptions, ServerOptions):

@@ -1,4 +1,4 @@
-"""`keras-transformer serve`: Ray on this machine, with the application and a watch for versions."""
+"""`keras-transformer serve`: Ray on this machine, with the application."""
 
 import contextlib
 import importlib.util
@@ -17,19 +17,14 @@ from pathlib import Path
 
 from keras_transformer.errors import InputError, missing_package, say
 from keras_transformer.owned_folder import held_folder
-from keras_transformer.serving.options import LocalOptions, ServerOptions
-from keras_transformer.serving.versions import (
-    Version,
-    find_versions,
-    highest_version,
-    model_name,
-)
+from keras_transformer.serving.options import LocalOptions, ServerOptions, served_export
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")
 _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+)$", re.MULTILINE)
 # Smallest object store that Ray takes: requests are far smaller, and small ones do not use it.
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30
+_DAY_SECONDS = 86_400
 # Ray gives its processes 30 s, which are few where other programs hold all cores.
 _STARTS = 2
 # Ray reads its settings while it is imported.
@@ -142,7 +137,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
     Raises:
         InputError: There is nothing to serve, the address is taken, or `[serve]` is missing.
     """
-    highest_version(options)
+    export = served_export(options)
     port = _free_port(local.host, local.port)
     metrics_port = _free_port("127.0.0.1", local.metrics_port)
     if options.allowed_hosts is None and not _is_local(local.host):
@@ -160,24 +155,27 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
             },
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
-        name = model_name(options)
         host = f"[{local.host}]" if ":" in local.host else local.host
         addresses = (
-            f"http://{host}:{port}/v1/models/{name}",
+            f"http://{host}:{port}/v1/models/{export.name}",
             f"metrics at http://127.0.0.1:{metrics_port}/metrics",
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.default_int_handler)
         try:
-            _deploy_versions(options.model_copy(update={"name": name}), local, addresses)
+            _deploy(options, export.name)
+            for address in addresses:
+                say(address)
+            while True:
+                time.sleep(_DAY_SECONDS)
         except KeyboardInterrupt:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             say("stops, after what it accepted")
             with contextlib.suppress(Exception):  # The signal may have ended Ray, too.
-                deployment = serve.status().applications[name].deployments["Server"]
+                deployment = serve.status().applications[export.name].deployments["Server"]
                 if "RUNNING" in deployment.replica_states:
-                    serve.delete(name)
+                    serve.delete(export.name)
 
 
 def _free_port(host, port):
@@ -197,53 +195,24 @@ def _is_local(host):
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _deploy_versions(options, local, addresses):
-    """Deploys the highest version that can be, and later ones as they appear, until a signal."""
-    refused: dict[Version, str] = {}  # messages
-    answering = deployed = seen = None
-    while True:
-        versions = find_versions(options)
-        # A folder that is still being copied changes between two looks.
-        settled, seen = versions == seen or deployed is None, versions
-        wanted = next((each for each in versions if each not in refused), None)
-        if wanted is None and answering is None:
-            raise InputError(next(iter(refused.values()), f"{options.model} has vanished."))
-        if wanted in (None, deployed) or not settled:
-            time.sleep(local.poll_seconds)
-            continue
-        states = {str(each.number): ["END", refused.get(each, "")] for each in versions}
-        if error := _deploy(options, wanted, states, wanted == answering):
-            refused[wanted] = error
-            deployed = None  # What answers is what Ray is to restart and scale again.
-            continue
-        if answering is None:
-            for each in addresses:
-                say(each)
-        answering = deployed = wanted
-
-
-def _deploy(options, version, states, again):
-    """Deploys a version beside the one that answers; returns the error if it does not start."""
+def _deploy(options, name):
+    """Deploys the application; raises `InputError` if no replica of it starts."""
     from ray import serve
 
     from keras_transformer.serving.server import build
 
     started = time.monotonic()
-    if not again:
-        say(f"version {version.number} is being loaded from {version.path}")
+    say(f"{options.model} is being loaded")
     try:
-        application = build(options, version, states)
-        serve.run(application, name=options.name, route_prefix="/")
+        serve.run(build(options), name=name, route_prefix="/")
+    except InputError:
+        raise
     except Exception as error:
+        # A chain of tracebacks, each inside the other: the last one has the cause.
         message = str(error)
-        if not isinstance(error, InputError):
-            # A chain of tracebacks, each inside the other: the last one has the cause.
-            with contextlib.suppress(Exception):  # A signal may have ended Ray.
-                told = serve.status().applications[options.name].deployments["Server"].message
-                message = [message, *_CAUSE.findall(told)][-1]
+        with contextlib.suppress(Exception):  # A signal may have ended Ray.
+            status = serve.status().applications[name].deployments["Server"].message
+            message = [message, *_CAUSE.findall(status)][-1]
         message = " ".join(message.split())[:500]
-        say(f"version {version.number} is refused: {message}")
-        return message
-    if not again:
-        say(f"version {version.number} answers after {time.monotonic() - started:.1f} s")
-    return None
+        raise InputError(f"{options.model} is not served: {message}") from None
+    say(f"{options.model} answers after {time.monotonic() - started:.1f} s")

@@ -1,10 +1,14 @@
 """Options of the server: arguments of `build_app` and of `keras-transformer serve`."""
 
-from typing import Any, Literal
+import os
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pydantic
 
 from keras_transformer.declaration import checked, option
+from keras_transformer.errors import InputError
+from keras_transformer.owned_folder import MANIFEST
 
 
 def _number(default, meaning, least, most=None):
@@ -43,7 +47,7 @@ class ServerOptions(_Options):
         pattern="^[^/:?#%]+$",
     )
     version: int | None = _number(
-        None, "the number of the version to serve, by default the highest", 0
+        None, "number of the export to serve, by default the highest at the start", 0
     )
     allowed_hosts: str | None = option(
         None,
@@ -66,8 +70,8 @@ class ServerOptions(_Options):
     max_replicas: int = _count(4, "most processes with replicas=auto")
     replica_cpus: float = _number(
         0.0,
-        "CPUs that Ray reserves for a replica; 0 reserves none, so that a new version loads beside "
-        "the old one",
+        "CPUs that Ray reserves for a replica; 0 reserves none, so that a new deployment loads "
+        "beside the old one",
         0,
     )
     threads: int = _count(2, "threads of a replica, and batches that it runs at once")
@@ -113,4 +117,52 @@ class LocalOptions(_Options):
     metrics_port: int = _number(
         0, "port of Ray's metrics for Prometheus, on every address; 0 for a free one", 0, 65535
     )
-    poll_seconds: float = _seconds(1.0, "how often the folder is looked at for a new version")
+
+
+class ServedExport(NamedTuple):
+    """The export that a server serves.
+
+    Attributes:
+        number: Version number in the endpoints, as clients of TensorFlow Serving expect it.
+        path: Absolute path of the export's folder, or of a LiteRT file in it.
+        folder: The export's folder.
+        name: Name of the model in the endpoints.
+    """
+
+    number: int
+    path: str
+    folder: Path
+    name: str
+
+
+def served_export(options: ServerOptions) -> ServedExport:
+    """Finds the export to serve: `options.model`, or a numbered folder in it.
+
+    Raises:
+        InputError: There is none.
+    """
+    path = Path(os.path.abspath(options.model))
+    folder = path.parent if path.is_file() else path
+    if (folder / MANIFEST).is_file():
+        number = int(folder.name) if _is_number(folder.name) else 1
+        named_folder = folder.parent if _is_number(folder.name) else folder
+    else:
+        numbers = {
+            int(each.parent.name): each.parent
+            for each in folder.glob(f"*/{MANIFEST}")
+            if _is_number(each.parent.name)
+        }
+        named_folder = folder
+        number = max(numbers, default=0) if options.version is None else options.version
+        if number not in numbers:
+            rule = f"expected an export ({MANIFEST}) or numbered folders of exports"
+            received = f"version={options.version}" if path.exists() else "no such folder"
+            raise InputError(f"{options.model}: {rule}. Received: {received}.")
+        path = folder = numbers[number]
+    safe_name = "".join("_" if sign in "/:?#%" else sign for sign in named_folder.name)
+    return ServedExport(number, str(path), folder, options.name or safe_name or "model")
+
+
+def _is_number(name):
+    # `isdecimal` alone would take digits of every script.
+    return name.isascii() and name.isdecimal()

@@ -21,19 +21,13 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import digest_of
 from keras_transformer.serving.batcher import Batcher
 from keras_transformer.serving.model import PER_BATCH, Model
-from keras_transformer.serving.options import ServerOptions
+from keras_transformer.serving.options import ServedExport, ServerOptions, served_export
 from keras_transformer.serving.protocol import (
     Parser,
     Rejection,
     check_same_site,
     format_predict,
     shown,
-)
-from keras_transformer.serving.versions import (
-    Version,
-    export_folder,
-    highest_version,
-    model_name,
 )
 
 # Label that a client may use for the version that answers.
@@ -53,34 +47,31 @@ class _Api:
     """Replica of a model; `Server` is Ray's deployment of it.
 
     Args:
-        path: Path of an export or of a LiteRT file in one, equal on all nodes.
-        number: Version of the model.
+        export: The export, whose path is equal on all nodes.
         digest: `files.digest_of` the export when it was deployed: a replica that finds other files
             does not start.
-        name: The model's name in the addresses.
         options: Options of the server.
 
     Raises:
         InputError: The export is damaged or another one.
     """
 
-    def __init__(self, path: str, number: int, digest: str, name: str, options: ServerOptions):
+    def __init__(self, export: ServedExport, digest: str, options: ServerOptions):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.compilation_cache import enable_compilation_cache
 
         enable_compilation_cache()
-        self._number, self._name, self._options = number, name, options
-        self._model = Model(path, options.threads, options.max_answer_bytes)
+        self._number, self._name, self._options = export.number, export.name, options
+        self._model = Model(export.path, options.threads, options.max_answer_bytes)
         # Not before: files that change while they are loaded are found, too.
-        if digest_of(export_folder(path)) != digest:
-            raise InputError(f"{path}: the files have changed since this version was deployed.")
+        if digest_of(export.folder) != digest:
+            raise InputError(f"{export.path}: the files have changed since they were deployed.")
         self._model.warm_up(options)
         more = {each.strip().lower() for each in (options.allowed_hosts or "").split(",")} - {""}
         self.hosts = None if "*" in more else {"localhost", *more}
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
         # In JSON a `<` can only stand in a string, where `\u003c` means the same.
-        self._page = page.replace('"MODEL_NAME"', json.dumps(name).replace("<", "\\u003c"))
-        self._states: dict[str, list[str]] = {}
+        self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
         limits = options.max_sentences, options.max_text_bytes
         self._parser = Parser(self._model.signatures, *limits, options.markup)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
@@ -92,13 +83,9 @@ class _Api:
         self._sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
         self._seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
         self._waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
-        metrics.Gauge(f"{_METRIC}model_version").set(number)
+        metrics.Gauge(f"{_METRIC}model_version").set(export.number)
         # A MiB of lists in JSON sets the garbage collector off: not over all that was loaded.
         gc.freeze()
-
-    def reconfigure(self, states: dict[str, list[str]]) -> None:
-        """Takes state and message of other versions, by number, for the status."""
-        self._states = states
 
     def check_health(self) -> None:
         """Raises if a batch has hung: Ray Serve starts another replica."""
@@ -122,12 +109,8 @@ class _Api:
         self._waiting.set(self._batcher.waiting)
         return work.result()
 
-    def _check_version(self, request, answers=True):
-        """Returns the number that an address names, by default that of the version that answers.
-
-        Raises:
-            Rejection: 404 for another model, or for another version if it is to answer.
-        """
+    def _check_version(self, request):
+        """Raises `Rejection` (404) for another model, or for another version of it."""
         name, number = request.path_params["name"], request.path_params.get("version")
         label = request.path_params.get("label", _STABLE)
         if ":" in name:  # A method of POST alone.
@@ -136,10 +119,9 @@ class _Api:
             raise Rejection(404, f"Servable not found for request: Latest({shown(name)})")
         if label != _STABLE:
             raise Rejection(404, f"Unrecognized servable version label: {shown(label)}")
-        if answers and number not in (None, self._number):
+        if number not in (None, self._number):
             what = f"Specific({self._name}, {number})"
             raise Rejection(404, f"Servable not found for request: {what}")
-        return number
 
     async def index(self, request: Request) -> Response:
         """Answers with the page."""
@@ -156,19 +138,11 @@ class _Api:
         return PlainTextResponse("ready\n")
 
     async def status(self, request: Request) -> Response:
-        """Answers with the states of all versions, or of one, in TensorFlow Serving's form."""
-        number = self._check_version(request, answers=False)
-        states = {int(key): value for key, value in self._states.items()}
-        states[self._number] = ["AVAILABLE", ""]
-        if number is not None and number not in states:
-            raise Rejection(404, f"Could not find version {number} of model {self._name}")
-        found = []
-        for each in sorted(states, reverse=True) if number is None else [number]:
-            state, message = states[each]
-            code = "INVALID_ARGUMENT" if message else "OK"
-            status = {"error_code": code, "error_message": message}
-            found.append({"version": str(each), "state": state, "status": status})
-        return JSONResponse({"model_version_status": found})
+        """Answers with the state of the version that is served, in TensorFlow Serving's form."""
+        self._check_version(request)
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": str(self._number), "state": "AVAILABLE", "status": status}
+        return JSONResponse({"model_version_status": [state]})
 
     async def metadata(self, request: Request) -> Response:
         """Answers with the signatures."""
@@ -259,29 +233,23 @@ def _http():
 Server: Any = serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(_http())(_Api))
 
 
-def build(
-    options: ServerOptions,
-    version: Version | None = None,
-    states: dict[str, list[str]] | None = None,
-) -> serve.Application:
+def build(options: ServerOptions) -> serve.Application:
     """Builds the application.
 
-    A later deployment under the same name starts its replicas beside the old ones, which answer
-    until the new ones are warm, and go on answering where the new ones do not start.
+    A later deployment under the same name, by `serve deploy`, starts its replicas beside the old
+    ones, which answer until the new ones are warm, and go on answering where these do not start.
 
     Args:
         options: Options of the server.
-        version: Version to serve; by default the highest that `options` allow.
-        states: State and message of other versions for the status, by number.
 
     Raises:
         InputError: There is no such export.
     """
-    number, path, _ = version or highest_version(options)
+    export = served_export(options)
     try:
-        digest = digest_of(export_folder(path))
+        digest = digest_of(export.folder)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+        raise InputError(f"{export.path}: cannot be read: {error.strerror}.") from None
     scaling: dict[str, Any] = {"num_replicas": options.replicas}
     if options.replicas == "auto":
         scaling["autoscaling_config"] = {
@@ -299,7 +267,6 @@ def build(
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=options.request_timeout + 5,
         max_constructor_retry_count=1,
-        user_config=states or {},
         **scaling,
     )
-    return deployment.bind(path, number, digest, model_name(options), options)
+    return deployment.bind(export, digest, options)

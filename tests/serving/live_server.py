@@ -21,7 +21,6 @@ LIMITS = {
     "max-ongoing": 24,
     "max-queue": 10,
     "request-timeout": 30,
-    "poll-seconds": 0.2,
     "warm-up-tokens": 3,
     "max-batch-size": 8,
 }

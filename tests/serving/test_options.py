@@ -1,0 +1,49 @@
+"""The export that a server finds: a folder, a file of it, the highest of numbered folders."""
+
+import pytest
+
+from keras_transformer.errors import InputError
+from keras_transformer.serving import ServerOptions
+from keras_transformer.serving.options import served_export
+
+
+def make(folder):
+    folder.mkdir(parents=True)
+    (folder / "export.json").write_text("{}")
+    return folder
+
+
+def found(path, **more):
+    export = served_export(ServerOptions(model=str(path), **more))
+    return export.number, export.path, export.name
+
+
+def test_the_highest_number_is_served_unless_another_is_named(tmp_path):
+    models = tmp_path / "m"
+    for name in ("1", "2", "10", "x", "\u0663"):
+        make(models / name)
+    (models / "11").mkdir()
+    assert found(models) == (10, f"{models}/10", "m")
+    assert found(models, version=2) == (2, f"{models}/2", "m")
+    assert served_export(ServerOptions(model=str(models))).folder == models / "10"
+    for version in (3, 11):
+        with pytest.raises(InputError, match=f"version={version}"):
+            found(models, version=version)
+
+
+@pytest.mark.parametrize(("folder", "number", "name"), [("a/7", 7, "a"), ("a/b:c", 1, "b_c")])
+def test_an_export_and_a_file_of_it_are_one_model_of_one_name(tmp_path, folder, number, name):
+    export = make(tmp_path / folder)
+    file = export / "model.tflite"
+    file.write_bytes(b"")
+    for path in (export, file):
+        assert found(path) == (number, str(path), name)
+        assert served_export(ServerOptions(model=str(path))).folder == export
+    assert found(export, name="other")[2] == "other"
+
+
+def test_a_folder_without_an_export_is_refused(tmp_path):
+    with pytest.raises(InputError, match="expected an export .* Received: version=None"):
+        found(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        found(tmp_path / "nowhere")
