@@ -72,6 +72,9 @@ setup(
     license_expression="Apache-2.0",
     license_files=["LICENSE"],
     classifiers=[
+        # Layers, training on arrays and the engines of exports are imported on Windows, too.
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",

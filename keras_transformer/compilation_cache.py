@@ -99,7 +99,7 @@ def _make_private(folder):
         "it is no folder, or a link to one"
         if not stat.S_ISDIR(found.st_mode)
         else "it belongs to another user"
-        if found.st_uid != os.geteuid()
+        if hasattr(os, "geteuid") and found.st_uid != os.geteuid()
         else "others may write to it (chmod 700 would mend that)"
         if found.st_mode & 0o022
         else None

@@ -322,6 +322,34 @@ def test_keras_loads_a_compiled_model_after_either_order_of_imports(imports, tmp
     assert run_python(code) == ["Transformer", "SmoothedCrossEntropy"]
 
 
+WITHOUT_POSIX = """
+import json, os, sys
+
+for name in ("fcntl", "resource", "termios"):
+    sys.modules[name] = None
+del os.geteuid, os.killpg
+import keras
+import numpy as np
+import keras_transformer as kt
+from keras_transformer import bulk, data, decoding, export, layers, losses, models
+from keras_transformer.compilation_cache import enable_compilation_cache
+from keras_transformer.export import CTranslate2Engine, LiteRTEngine, SavedModelEngine
+
+enable_compilation_cache()
+names = [name for name in kt.__all__ if not getattr(kt, name)]
+model = kt.Transformer(kt.TransformerConfig(23, 14, 2, 11, 1, 1))
+model.compile("sgd", kt.SmoothedCrossEntropy(), run_eagerly=True)
+source, target = np.array([[3, 5, 2, 0]]), np.array([[1, 7, 11]])
+loss = model.fit((source, target), np.array([[7, 11, 2]]), verbose=0).history["loss"][0]
+print(json.dumps({"missing": names, "has_loss": loss > 0}))
+"""
+
+
+def test_layers_training_on_arrays_and_engines_do_without_posix():
+    expected = {"missing": [], "has_loss": True}
+    assert run_python(WITHOUT_POSIX, KERAS_BACKEND=keras.backend.backend()) == expected
+
+
 WITHOUT_TENSORFLOW = """
 import json, sys
 
