@@ -200,12 +200,10 @@ def _silence_tensorflow():
     Returns:
         True if TensorFlow is silent.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
-        return False
     # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
     # each program that it reads from the compilation cache, which is not in a text format.
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2" if _has_gpu() else "3"
-    return True
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _has_gpu() else "3")
+    return level in ("2", "3")
 
 
 def _has_gpu():
