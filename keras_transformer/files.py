@@ -11,6 +11,7 @@ import errno
 import gzip
 import hashlib
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -141,6 +142,23 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
 def one_line(text: str) -> str:
     """Returns a text without line breaks, so that lines stay aligned."""
     return " ".join(text.splitlines())
+
+
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def escape_field(text: str) -> str:
+    r"""Returns a text as a field of a TSV file, without tabs and line breaks.
+
+    A backslash, a tab, a line feed and a carriage return become `\\`, `\t`, `\n` and `\r`.
+    """
+    return text.translate(str.maketrans(_ESCAPES))
+
+
+def unescape_field(field: str) -> str:
+    """Returns the text of a field that `escape_field` wrote."""
+    texts = {escape: text for text, escape in _ESCAPES.items()}
+    return re.sub(r"\\[\\tnr]", lambda match: texts[match[0]], field)
 
 
 def write_output(path: str | os.PathLike, content: str | bytes) -> None:

@@ -24,7 +24,14 @@ _JOB = "bulk.json"
 _PARTS = ".parts"
 _REPORT_SECONDS = 10
 # Files of a run folder that grow or change without another answer of the model.
-_NOT_THE_MODEL = {"checkpoints", "tensorboard", "history.csv", "metrics.json", "samples.txt"}
+_NOT_THE_MODEL = {
+    "checkpoints",
+    "tensorboard",
+    "history.csv",
+    "metrics.json",
+    "samples.tsv",
+    "samples.txt",
+}
 _STORE_BYTES = 256 * 2**20
 _MOST_FAILURES = 3
 

@@ -7,6 +7,7 @@ data.json           digests of the texts
 model.keras         the best model, or the average of some epochs where that is better
 checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
 history.csv         a line an epoch
+samples.tsv         validation pairs that exports are verified with
 samples.txt         sample translations, each epoch
 bad_batch.json      where the loss was no number, if it was
 metrics.json        the best epoch, minutes, what was dropped from the data
@@ -30,7 +31,14 @@ import keras
 
 from keras_transformer.decoding import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.files import rename_durably, replaced_file, write_whole
+from keras_transformer.files import (
+    escape_field,
+    iterate_lines,
+    rename_durably,
+    replaced_file,
+    unescape_field,
+    write_whole,
+)
 from keras_transformer.models import KINDS
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.text import Labels, Tokenizer
@@ -39,7 +47,7 @@ from keras_transformer.training.recipe import Recipe, TrainingSection, read_sect
 # Files of a run.
 _MADE = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|samples\.txt|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|samples\.(tsv|txt)|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
     r"|checkpoints/step-\d+-\d+\.(keras|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
@@ -66,6 +74,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.history_file = self.path / "history.csv"
         self.samples_file = self.path / "samples.txt"
+        self.sample_pairs_file = self.path / "samples.tsv"
         self.digests_file = self.path / "data.json"
         self.metrics_file = self.path / "metrics.json"
         self.bad_batch_file = self.path / "bad_batch.json"
@@ -290,6 +299,30 @@ class RunFolder:
             return json.loads(self.digests_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise InputError(f"{self.digests_file}: cannot be read as JSON.") from None
+
+    def write_sample_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Writes `samples.tsv`, one line per pair of a source and a target text."""
+        lines = ("\t".join(map(escape_field, pair)) + "\n" for pair in pairs)
+        write_whole(self.sample_pairs_file, "".join(lines))
+
+    def sample_pairs(self) -> list[tuple[str, str]]:
+        """Returns the pairs of `samples.tsv`; none where a run was made without it.
+
+        Raises:
+            InputError: A line is not two texts with a tab between.
+        """
+        if not self.sample_pairs_file.is_file():
+            return []
+        pairs = []
+        for number, line in enumerate(iterate_lines(self.sample_pairs_file, True), start=1):
+            source, tab, target = line.partition("\t")
+            if not tab or "\t" in target:
+                place = f"{self.sample_pairs_file}, line {number}"
+                raise InputError(
+                    f"{place}: expected a source and a target. Received: {line!r:.80}."
+                )
+            pairs.append((unescape_field(source), unescape_field(target)))
+        return pairs
 
     def samples(self) -> str:
         """The text of `samples.txt`, empty without it."""

@@ -147,6 +147,7 @@ def test_checkpoints_are_found_by_number(run):
 
 def test_only_files_of_a_run_are_removed(run):
     made = ["data.json", "history.csv", "samples.txt", "metrics.json", ".metrics.partial.json"]
+    made += ["samples.tsv", ".samples.partial.tsv"]
     made += ["checkpoints/epoch-0001.keras", "checkpoints/.best-10000.partial.keras"]
     made += [f"tensorboard/{part}/events.out.tfevents.1.host" for part in ("train", "attention")]
     made += ["tensorboard/validation/x"]
@@ -160,6 +161,25 @@ def test_only_files_of_a_run_are_removed(run):
     (run.path / "tensorboard" / "validation" / "x").unlink()
     run.owned().clear()
     assert not list(run.path.iterdir())
+
+
+def test_sample_pairs_keep_tabs_line_breaks_and_backslashes_on_one_line_each(run):
+    assert run.sample_pairs() == []  # of a run without the file
+    odd = ["a\tb", "a\nb", "a\r\nb\r", "a\\tb \\", "a\u2028b\x0c", "\\\\n", " a  ", ""]
+    pairs = list(zip(odd, reversed(odd), strict=True))
+    run.write_sample_pairs(pairs)
+    assert run.sample_pairs() == pairs
+    content = run.sample_pairs_file.read_bytes()
+    assert content.count(b"\n") == len(pairs) and b"\r" not in content
+    assert content.splitlines()[0].startswith(rb"a\tb" + b"\t") and content.count(b"\t") == len(
+        pairs
+    )
+
+
+def test_a_line_that_is_no_pair_is_named(run):
+    run.sample_pairs_file.write_text("a\tb\nc\n")
+    with pytest.raises(InputError, match=r"samples\.tsv, line 2: expected a source and a target"):
+        run.sample_pairs()
 
 
 def test_a_settled_folder_has_nothing_of_later_epochs(run):

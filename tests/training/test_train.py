@@ -46,6 +46,10 @@ def finished(tmp_path_factory):
     return train(recipe(corpus, **options), base / "run")
 
 
+def test_the_first_validation_pairs_are_kept_in_the_run(finished):
+    assert finished.sample_pairs() == PAIRS[:300]
+
+
 def test_a_run_folder_holds_the_files_of_the_readme(finished):
     names = {file.name for file in finished.path.iterdir()}
     assert names == {
@@ -56,6 +60,7 @@ def test_a_run_folder_holds_the_files_of_the_readme(finished):
         "checkpoints",
         "history.csv",
         "metrics.json",
+        "samples.tsv",
         "samples.txt",
         "tensorboard",
     }
