@@ -38,9 +38,6 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
     left out.
     """
     text = {"text": _TEXT}
-    if engine.labels is not None:
-        probabilities = Tensor("float32", (len(engine.labels),))
-        return {DEFAULT: Signature(text, {"label": _TEXT, "probabilities": probabilities})}
     number, manifest = {**_BEST, "log_probability": _NUMBER}, engine.manifest
     beams = manifest.get("n_best") or manifest["beam_size"]
     found = {
@@ -64,7 +61,7 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
 
 
 def _tensors(described, default):
-    if not isinstance(described, dict):  # Older manifests have names alone.
+    if described is None:
         return default
     return {
         name: Tensor(each["dtype"], tuple(each["shape"][1:]))
@@ -81,7 +78,7 @@ class Model:
         max_answer_bytes: Longest answer.
 
     Raises:
-        InputError: There is no export, or a damaged one.
+        InputError: There is no export, or a damaged one, or that of a classifier.
     """
 
     def __init__(self, path: str, threads: int, max_answer_bytes: int):
@@ -93,6 +90,8 @@ class Model:
         self.engine = self._translator.engine
         if self.engine.manifest is None:
             raise InputError(f"{path}: expected an export. Received: a run folder.")
+        if self.engine.labels is not None:
+            raise InputError(f"{path}: expected a model that writes text. Received: a classifier.")
         self.signatures = signatures_of(self.engine)
 
     def run(
@@ -123,7 +122,7 @@ class Model:
         numbers = sum(each.alignment.size for each in found if each.alignment is not None)
         if _BYTES_OF_A_NUMBER * numbers > self._max_answer_bytes:
             raise answer_too_long(self._max_answer_bytes)
-        return [_row(each, signature.outputs, self.engine.labels) for each in found]
+        return [_row(each, signature.outputs) for each in found]
 
     def warm_up(self, options: ServerOptions) -> int:
         """Runs signatures in each shape that XLA compiles a program for; returns their number.
@@ -172,9 +171,7 @@ def _call(translator, name, rows, signature, options):
     if "glossary" in options:
         options["glossary"] = dict(options["glossary"])
     options["long_input"] = "truncate"
-    if translator.labels is not None:
-        options["n_best"] = len(translator.labels)
-    elif name == "greedy":
+    if name == "greedy":
         options["beam_size"] = 1
     elif name == "beam":
         options["n_best"] = signature.outputs["score"].shape[0]
@@ -200,13 +197,9 @@ def _nearest_sampling(temperature, top_k, top_p):
     }
 
 
-def _row(translation, outputs, labels):
+def _row(translation, outputs):
     """Returns outputs of a sentence from its `Translation`."""
     every = [translation, *translation.alternatives]
-    if labels is not None:
-        by_label = {each.text: each.score for each in every}
-        probabilities = [_float32(by_label.get(label, 0.0)) for label in labels]
-        return {"label": translation.text, "probabilities": probabilities}
     row = {}
     for name, (dtype, shape) in outputs.items():
         if len(shape) == 1 and shape[0]:  # Hypotheses of a beam.

@@ -146,11 +146,14 @@ def test_an_infinite_temperature_is_one_that_sampling_takes(load):
     assert DecodingOptions(temperature=options["temperature"]).temperature > 1e37
 
 
-def test_scores_and_labels_are_rows_too(load):
+def test_a_classifier_is_refused(load):
+    with pytest.raises(InputError, match="a model that writes text. Received: a classifier"):
+        load(Classifier())
+
+
+def test_scores_are_rows_too(load):
     pair = {"source": "a", "target": "b"}
     assert load(Engine()).run("score", [pair]) == [{"score": -0.5, "log_probability": -1.5}]
-    rows = load(Classifier()).run("serving_default", [{"text": "a"}])
-    assert rows == [{"label": "yes", "probabilities": [0.25, 0.75]}]
 
 
 def test_signatures_are_those_that_the_engine_is_capable_of():
