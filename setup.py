@@ -28,7 +28,8 @@ SERVE = [
 PLOTS = ["matplotlib>=3.11.2,<4"]
 # Rules for corpora, and the picture of what they dropped.
 CLEAN = ["ftfy>=6.3.1,<7", "py3langid>=0.4.0,<0.5", *PLOTS]
-# TensorFlow Serving's messages and gRPC stubs, for export/tf_serving/grpc_client.py.
+# TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and
+# export/tf_serving/grpc_client.py.
 SERVING_API = ["tensorflow-serving-api>=2.21.0,<2.22", "grpcio>=1.85.1,<2"]
 DOCS = [
     "sphinx>=9.0.4,<9.1",
@@ -122,7 +123,6 @@ setup(
         "plots": PLOTS,
         "serve": SERVE,
         "serving-api": SERVING_API,
-        "tokenizers": TOKENIZERS,
     },
     entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
 )

@@ -54,7 +54,7 @@ def make(name, run, work):
 def files_of(name, folder):
     """The files that are needed to translate."""
     if name.startswith("LiteRT"):
-        return [folder / "model_ids.tflite", *folder.glob("*tokenizer.model")]
+        return [folder / "model.tflite", *folder.glob("*tokenizer.model")]
     return [path for path in folder.rglob("*") if path.is_file()]
 
 

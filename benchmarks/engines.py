@@ -95,7 +95,7 @@ class LiteRT:
 
         path = f"{self._folder.name}/export"
         if not os.path.exists(path):
-            asked = {"beam_size": beam_size, "length_penalty": length_penalty, "ids_only": True}
+            asked = {"beam_size": beam_size, "length_penalty": length_penalty}
             texts = sentences[:200]
             export_litert(self._text_engine, path, texts, quantize=self.quantize, **asked)
         loaded = [Translator.load(path) for _ in range(interpreters)]

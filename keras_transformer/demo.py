@@ -80,13 +80,12 @@ def _run_demo(folder, overwrite):
 
     say("exporting and verifying the SavedModel")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
-    compared = report.verification["module"]["serving_default"]
     exported = Translator.load(folder / "export").translate(list(_EXAMPLES))
     rows = [
         ("languages and formats", f"{len(LOCALES)} locales"),
         ("training time", f"{minutes:.1f} minutes"),
         ("held-out dates right", f"{right} of {len(targets)} ({right / len(targets):.1%})"),
-        ("export", f"equal to the model on {compared['texts']} texts"),
+        ("export", _equal_texts(report.verification)),
         *((example, each.text) for example, each in zip(_EXAMPLES, exported, strict=True)),
         ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
     ]
@@ -99,6 +98,10 @@ def _run_demo(folder, overwrite):
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _equal_texts(verification):
+    return f"equal to the model on {verification['equal']} of {verification['texts']} texts"
 
 
 def _prepare(folder, overwrite):

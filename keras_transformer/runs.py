@@ -10,7 +10,6 @@ from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.training import RunFolder
 from keras_transformer.training.corpus import Corpus
 
-_VERIFICATION_SENTENCES = 300
 FilePath = str | os.PathLike
 
 
@@ -28,8 +27,8 @@ def export_run(
         run: Path of the run folder.
         output: Path of the folder to make.
         format: A key of `export.FORMATS`.
-        verify_with: Path of a source text to compare with the model on; by default the run's
-            validation text, where it is still at its place.
+        verify_with: Path of source sentences to compare with the model on; by default those of
+            the run's `samples.tsv`, or built-in ones where the run has none.
         overwrite: Whether an earlier export is replaced.
         **options: Options of the format, such as `beam_size`; the recipe's search by default.
 
@@ -46,16 +45,14 @@ def export_run(
     folder = RunFolder.existing(run)
     recipe, exporter = folder.recipe(), exporter_of(format)
     if verify_with is not None:
-        texts: list[str] | None = read_lines(verify_with)
-    else:  # Without a text the export makes some up from the vocabulary.
-        pairs = _validation_pairs(recipe)
-        texts = None if pairs is None else [source for source, _ in pairs]
+        texts = read_lines(verify_with)
+    else:
+        texts = [source for source, _ in folder.sample_pairs()]
     engine = folder.engine()
     search = {}  # A classifier makes none.
     if engine.labels is None:
         names = {each.name for each in dataclasses.fields(FORMATS[format])}
         search = {name: value for name, value in recipe.search.items() if name in names}
-    texts = texts and texts[:_VERIFICATION_SENTENCES]
     return exporter.export(engine, output, texts, overwrite, **{**search, **options})
 
 

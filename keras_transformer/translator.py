@@ -70,7 +70,7 @@ class Translator:
             return cls(engine, folder.recipe().search if engine.labels is None else None)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
-            "(model_ids.tflite) nor a CTranslate2 export (model.bin)."
+            "(model.tflite) nor a CTranslate2 export (model.bin)."
         )
 
     def translate(
@@ -235,7 +235,7 @@ def _exported(path, threads):
     if threads is not None and not is_litert:
         give_tensorflow(threads)
     if export.has_labels(folder):
-        return export.ExportedClassifier(folder, threads or 2)
+        return export.ExportedClassifier(folder)
     return export.LiteRTEngine(path, threads or 2) if is_litert else export.SavedModelEngine(path)
 
 

@@ -27,26 +27,27 @@ def test_heads_are_measured_on_the_pairs_that_were_held_out(tmp_path, monkeypatc
 
 @pytest.fixture
 def texts_of(tmp_path, monkeypatch):
-    """`texts_of(corpus, **options)`: the texts that an export of a run is verified on."""
+    """`texts_of(run, **options)`: the texts that an export of a run is verified with."""
 
-    def texts_of(corpus, **options):
-        seen, engine = [], types.SimpleNamespace(labels=None)
-        recipe = Recipe.from_dict(recipe_values(corpus))
-        run = types.SimpleNamespace(recipe=lambda: recipe, engine=lambda: engine)
+    def texts_of(run, **options):
+        seen = []
         exporter = types.SimpleNamespace(
             export=lambda engine, output, texts, *_, **__: seen.append(texts)
         )
-        monkeypatch.setattr(RunFolder, "existing", lambda path: run)
+        monkeypatch.setattr(RunFolder, "engine", lambda self: types.SimpleNamespace(labels=None))
         monkeypatch.setattr(export, "exporter_of", lambda format: exporter)
-        export_run("run", tmp_path / "new", **options)
+        export_run(run, tmp_path / "new", **options)
         return seen[0]
 
     return texts_of
 
 
-def test_an_export_is_verified_on_the_runs_validation_text(tmp_path, texts_of):
-    corpus = write_corpus(tmp_path / "corpus")
-    assert texts_of(corpus) == [source for source, _ in PAIRS]
+def test_an_export_is_verified_with_the_runs_samples_and_reads_no_corpus(tmp_path, texts_of):
+    tokenizer = Tokenizer.train_from_texts(PAIRS[0], 29)
+    run = RunFolder(tmp_path / "run")
+    run.create(Recipe.from_dict(recipe_values(tmp_path / "missing")), (tokenizer, tokenizer), {})
+    assert texts_of(run.path) == []  # The export takes its built-in sentences.
+    run.write_sample_pairs(PAIRS[:5])
+    assert texts_of(run.path) == [source for source, _ in PAIRS[:5]]
     (tmp_path / "other.en").write_text("A dog.\n", encoding="utf-8")
-    assert texts_of(corpus, verify_with=tmp_path / "other.en") == ["A dog."]
-    assert texts_of(tmp_path / "moved") is None  # The export makes its own.
+    assert texts_of(run.path, verify_with=tmp_path / "other.en") == ["A dog."]

@@ -22,7 +22,7 @@ def load(folder, threads=2):
         sentencepiece.SentencePieceProcessor(str(folder / manifest[name]))
         for name in ("source_tokenizer", "target_tokenizer")
     )
-    interpreter = Interpreter(str(folder / "model_ids.tflite"), num_threads=threads)
+    interpreter = Interpreter(str(folder / "model.tflite"), num_threads=threads)
 
     def encode(lines):
         rows = source.encode(lines)

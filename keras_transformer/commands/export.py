@@ -10,7 +10,7 @@ import sys
 from keras_transformer.commands.arguments import add_declared, add_model, add_options, given
 from keras_transformer.errors import InputError
 
-_VERIFY = "sentences to compare with the model on; default: the run's validation source"
+_VERIFY = "sentences to compare with the model on; default: the run's samples.tsv"
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:

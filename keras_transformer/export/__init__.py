@@ -29,7 +29,6 @@ _EXPORTERS = {
     "litert": "litert.export:LiteRTExporter",
     "web": "web.export:WebExporter",
     "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
-    "tokenizer_json": "tokenizer_json:TokenizerExporter",
 }
 _FUNCTIONS = {f"export_{name}": name for name in ("saved_model", "litert", "ctranslate2", "web")}
 __all__ = [*_MODULES, *_FUNCTIONS, "VerificationError", "exporter_of"]

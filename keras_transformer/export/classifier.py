@@ -1,4 +1,4 @@
-"""Labels of texts with an exported classifier, a SavedModel or a file for LiteRT."""
+"""Labels of texts with a classifier that was exported as a SavedModel."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,7 @@ from keras_transformer.export.exporter import open_export
 
 
 class ExportedClassifier(LabelEngine):
-    """Gives labels with the export of a classifier; no model code is needed.
-
-    Args:
-        threads: Threads of LiteRT.
+    """Labels texts with the SavedModel of a classifier; no model code is needed.
 
     Raises:
         InputError: The folder is incomplete, damaged or no such export.
@@ -22,26 +19,19 @@ class ExportedClassifier(LabelEngine):
 
     long_inputs = ("truncate",)
 
-    def __init__(self, folder: str | os.PathLike, threads: int = 2):
+    def __init__(self, folder: str | os.PathLike):
+        from keras_transformer.export.saved_model.engine import load_saved_model
+
         folder = Path(folder)
-        formats = "saved_model", "litert"
-        self.manifest = open_export(folder, formats, {"labels": list}, "a classifier")
+        self.manifest = open_export(folder, ("saved_model",), {"labels": list}, "a classifier")
         self.labels = self.manifest["labels"]
-        if not (folder / "saved_model.pb").exists():
-            from keras_transformer.export.litert.engine import TEXT_FILE, SharedInterpreter
-
-            self._run = SharedInterpreter(folder / TEXT_FILE, True, threads).run
-        else:
-            from keras_transformer.export.saved_model.engine import load_saved_model
-
-            call = load_saved_model(folder)
-            self._run = lambda text: call("serving_default", {"text": text.tolist()})
+        self._call = load_saved_model(folder)
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
         given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]
         for start in range(0, len(given), batch_size):
-            batch = np.array(given[start : start + batch_size], dtype=object)
-            outputs = self._run(text=batch)
+            batch = given[start : start + batch_size]
+            outputs = self._call("serving_default", {"text": batch})
             self._check_labels(outputs)
             found.append(outputs["probabilities"])
         return np.concatenate(found)

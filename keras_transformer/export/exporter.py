@@ -16,7 +16,6 @@ from typing import Any
 
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError
-from keras_transformer.export.options import NoOptions
 from keras_transformer.files import file_digests
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 from keras_transformer.text import Tokenizer
@@ -51,15 +50,13 @@ class Exporter(abc.ABC):
         template: Path of the README's template in this package, for `string.Template`: the
             manifest's fields and `readme_fields`.
         options: Declared class of the format's options.
-        label_options: Names of the options that go with a classifier.
     """
 
     name: str
     version = 1
     packages: tuple[str, ...] = ()
     template: str
-    options: type = NoOptions
-    label_options: tuple[str, ...] = ()
+    options: type
 
     @abc.abstractmethod
     def resolve_export_options(self, engine: Engine, options: Any) -> dict[str, Any]:
@@ -78,7 +75,12 @@ class Exporter(abc.ABC):
     def verify(
         self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        """Compares the folder with the live engine; raises `VerificationError`."""
+        """Compares the folder with the trained model's engine; raises `VerificationError`.
+
+        Returns:
+            The content of `verification.json`; `texts` and `equal` are the number of texts that
+            were compared and of equal translations.
+        """
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         """Returns what the template names beside the manifest's fields."""
@@ -89,7 +91,6 @@ class Exporter(abc.ABC):
         versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
         fields = {**manifest, "versions": versions}
         if "labels" in manifest:
-            fields["load"] = read_template(f"load_{self.name}.md").template
             fields["labels"] = ", ".join(f"`{label}`" for label in manifest["labels"])
             return read_template("classifier.md").substitute(fields)
         fields |= self.readme_fields(manifest)
@@ -109,8 +110,8 @@ class Exporter(abc.ABC):
         Args:
             engine: Live engine of a run.
             output: Path of the folder to make.
-            verification_texts: Source sentences to verify with, 200 or more to be telling. By
-                default texts of random tokens of the source vocabulary.
+            verification_texts: Source sentences to verify with, such as the run's
+                `samples.tsv`; built-in English ones by default.
             overwrite: Whether an earlier export of that name is replaced.
             **options: Fields of the class `options`.
 
@@ -121,7 +122,7 @@ class Exporter(abc.ABC):
         """
         start = time.perf_counter()
         if engine.labels is not None:
-            for name in options.keys() - {*self.label_options}:
+            for name in options:
                 raise InputError(f"The export of a classifier has no `{name}`.")
         resolved = self.resolve_export_options(engine, self.options(**options))
         with OwnedFolder(output).staged(overwrite) as folder:

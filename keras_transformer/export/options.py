@@ -16,11 +16,6 @@ SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "
 _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 
-@declared
-class NoOptions:
-    """Options of `tokenizer_json`."""
-
-
 @inherited
 class _Search(SearchDefaults):
     @pydantic.field_validator("*", mode="before")
@@ -80,7 +75,6 @@ class LiteRTOptions(_OfLengths):
     n_best: int | None = option(
         None, "Hypotheses that beam search returns; all by default.", ge=1, lt=INT32
     )
-    ids_only: bool = option(False, "Leave out the file that takes text.")
 
 
 @declared
@@ -100,6 +94,5 @@ FORMATS: dict[str, type] = {
     "litert": LiteRTOptions,
     "web": WebOptions,
     "ctranslate2": CTranslate2Options,
-    "tokenizer_json": NoOptions,
 }
 """The formats on the command line with their options; `litert` is another name of `tflite`."""

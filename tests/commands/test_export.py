@@ -2,14 +2,11 @@ import json
 import os
 import re
 import signal
-import sys
-import types
 
 import pytest
 
-from keras_transformer import Tokenizer, runs
+from keras_transformer import runs
 from keras_transformer.cli import run
-from keras_transformer.export import tokenizer_json
 from keras_transformer.export.exporter import ExportReport, log_duration
 from keras_transformer.owned_folder import OwnedFolder
 
@@ -50,8 +47,6 @@ REPORT = ExportReport("new", {"files": {"a": "b"}}, {"beam": {}}, 1.234)
             ["web", "--quantize", "int8", "--npm", "d", "--source-lengths", "7"],
             {"quantize": "int8", "npm": "d", "source_lengths": [7]},
         ),
-        (["tflite", "--ids-only"], {"ids_only": True}),
-        (["tokenizer_json"], {}),
     ],
 )
 def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsys):
@@ -108,65 +103,7 @@ def test_options_that_a_ctranslate2_model_does_not_fix_are_refused(asked, option
     assert asked == []
 
 
-@pytest.mark.parametrize("format", ["saved_model", "tokenizer_json"])
-def test_options_of_other_formats_are_refused(asked, format, capsys):
-    assert run([*EXPORT, "--format", format, "--quantize", "int8"]) == 2
-    assert f"--quantize does not go with --format {format}" in capsys.readouterr().err
+def test_options_of_other_formats_are_refused(asked, capsys):
+    assert run([*EXPORT, "--format", "saved_model", "--quantize", "int8"]) == 2
+    assert "--quantize does not go with --format saved_model" in capsys.readouterr().err
     assert asked == []
-
-
-@pytest.fixture
-def run_of(monkeypatch):
-    """`run_of(source, target)`: a run with these tokenizers takes the place of any."""
-
-    def run_of(source, target):
-        engine = types.SimpleNamespace(
-            source_tokenizer=source,
-            target_tokenizer=target,
-            labels=None,
-            turns=None,
-            max_source_length=7,
-            max_target_length=7,
-            model=types.SimpleNamespace(config=types.SimpleNamespace(kind="transformer")),
-        )
-        recipe = types.SimpleNamespace(search={})
-        folder = types.SimpleNamespace(recipe=lambda: recipe, engine=lambda: engine)
-        monkeypatch.setattr(runs.RunFolder, "existing", lambda path: folder)
-        monkeypatch.setattr(runs, "_validation_pairs", lambda _: [("a man", "")])
-
-    return run_of
-
-
-def test_a_run_gives_its_tokenizers_as_json(run_of, tmp_path, capsys):
-    one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
-    for target, names in ((one, {""}), (other, {"source_", "target_"})):
-        run_of(one, target)
-        output = tmp_path / f"{len(names)}"
-        command = ["export", "--model", "run", "--format", "tokenizer_json"]
-        assert run([*command, "--output", str(output)]) == 0
-        report = json.loads(capsys.readouterr().out)
-        files = sorted(f"{name}tokenizer.json" for name in names)
-        assert sorted(report["files"]) == files
-        assert json.loads((output / "verification.json").read_text()) == report["verification"]
-        assert all(each["texts"] > 200 for each in report["verification"].values())
-        read = json.loads((output / files[-1]).read_text("utf-8"))
-        assert read["model"]["vocab"][-1][0] == target.pieces_of([8])[0]
-        assert files[0] in (output / "README.md").read_text()
-        assert run([*command, "--output", str(output), "--overwrite"]) == 0
-        capsys.readouterr()
-
-
-def test_a_tokenizer_json_that_is_another_tokenizer_is_not_written(
-    run_of, monkeypatch, tmp_path, capsys
-):
-    one, other = (Tokenizer.train_from_texts([text] * 9, 9) for text in ("a man", "a dam"))
-    run_of(one, one)
-    right = tokenizer_json.tokenizer_json
-    monkeypatch.setattr(tokenizer_json, "tokenizer_json", lambda _: right(other))
-    command = ["export", "--model", "run", "--format", "tokenizer_json", "--output"]
-    assert run([*command, str(tmp_path / "new")]) == 1
-    assert "must give the ids and texts of SentencePiece" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert run([*command, str(tmp_path / "new")]) == 2
-    assert 'pip install "keras-transformer-nmt[tokenizers]"' in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import child_process as module
-from keras_transformer.export.child_process import ChildProcess, remote_engine
+from keras_transformer.export.child_process import ChildProcess, engine_process
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def ask(tmp_path, monkeypatch):
         )
         monkeypatch.setattr(module, "FRESH_PROCESS", path)
         with ChildProcess("engine", ("keras",), path="model") as child:
-            return child.ask(seconds, texts=["ä"])
+            child.send(texts=["ä"])
+            return child.receive(seconds)
 
     return ask
 
@@ -98,21 +99,8 @@ def test_a_kill_of_the_parent_ends_the_process(tmp_path):
             os.kill(int(child), signal.SIGKILL)
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow
-def test_the_engine_of_a_litert_file_answers_without_keras_and_tensorflow(litert_report, texts):
-    with remote_engine(litert_report.folder) as engine:
-        found = engine.translate(texts[:3], beam_size=1, long_input="truncate")
-        assert [len(each.ids) > 0 for each in found] == [True] * 3
-
-
-@pytest.mark.tensorflow
-def test_the_engine_of_a_saved_model_answers_without_keras(report, texts):
-    with remote_engine(report.folder, hidden=module.KERAS) as engine:
-        assert len(engine.translate(texts[:1], beam_size=3)) == 1
-
-
 def test_a_folder_that_is_no_export_is_told_in_one_line(tmp_path):
-    with remote_engine(tmp_path) as engine:
+    with engine_process(tmp_path) as child:
+        child.send(texts=["a"])
         with pytest.raises(VerificationError, match=r"Received: exit status 1, .*neither a run"):
-            engine.translate(["a"])
+            child.receive()

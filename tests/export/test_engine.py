@@ -71,20 +71,15 @@ def test_what_one_of_several_calls_raises_is_raised():
         in_batches([1, 2, 3], 1, [call, call])
 
 
-def of_litert(request, file):
-    return LiteRTEngine(request.getfixturevalue("litert_report").folder / file)
-
-
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "load",
     [
         lambda request: request.getfixturevalue("engine"),
         lambda request: request.getfixturevalue("exported"),
-        lambda request: of_litert(request, "model_ids.tflite"),
-        lambda request: of_litert(request, "model.tflite"),
+        lambda request: LiteRTEngine(request.getfixturevalue("litert_report").folder),
     ],
-    ids=["live", "SavedModel", "LiteRT of ids", "LiteRT of text"],
+    ids=["live", "SavedModel", "LiteRT"],
 )
 def test_several_threads_get_what_one_gets(request, texts, load):
     engine = load(request)

@@ -1,14 +1,20 @@
 """`tokenizer.json` for Hugging Face's `tokenizers`, an independent implementation of unigram."""
 
 import json
-import unicodedata
 
+import numpy as np
 import pytest
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as schema
 from small_corpus import PAIRS
 
 from keras_transformer import Tokenizer
-from keras_transformer.errors import VerificationError
-from keras_transformer.export.tokenizer_json import tokenizer_json, verify_tokenizer_json
+from keras_transformer.errors import InputError
+from keras_transformer.export.tokenizer_json import (
+    needed_rules,
+    tokenizer_json,
+    without_needless_rules,
+)
 
 HOSTILE = [
     *["", "  ", "  a   b ", "</s>", "<s> a </s> <unk> <pad>", "Grüße, señor!", "你好，世界 😀"],
@@ -55,40 +61,82 @@ def test_unknown_characters_are_spelled_out_as_bytes():
     assert tokenizer.detokenize(tokenizer.tokenize("😀")) == "😀"
 
 
-@pytest.fixture
-def verified(tmp_path):
-    """`verified(tokenizer, change)`: what the verification says of a file, changed before."""
-    pytest.importorskip("tokenizers", reason="comes with the extra [test]")
-
-    def verified(tokenizer, change=lambda content: None, texts=TEXTS):
-        content = tokenizer_json(tokenizer)
-        change(content)
-        (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-        return verify_tokenizer_json(tmp_path / "tokenizer.json", tokenizer, texts)
-
-    return verified
+@pytest.fixture(scope="module")
+def rules(tokenizer):
+    return sentencepiece.SentencePieceNormalizer(model_proto=tokenizer.model_bytes).Decompile()
 
 
-def test_the_texts_that_the_other_library_reads_otherwise_are_named(verified):
-    tokenizer = Tokenizer.train_from_texts([*TEXTS, "ガ fi カ"], 150)
-    texts = [chr(each) for each in range(1, 0x3000) if not unicodedata.combining(chr(each))]
-    report = verified(tokenizer, texts=[*texts, *TEXTS, "a \ufb01\u0301", "\uff76\uff9e b"])
-    assert {"a \ufb01\u0301", "\uff76\uff9e b"} <= set(report["outside"])
-    assert all(any(ord(c) > 127 for c in text) for text in report["outside"])
-    assert report["texts"] > len(texts) and len(report["outside"]) < 7
+def same_ids(model_bytes, smaller, given):
+    """Whether tensorflow-text's operation gives the same ids of the texts with both models."""
+    import tensorflow_text
+
+    both = (tensorflow_text.FastSentencepieceTokenizer(each) for each in (model_bytes, smaller))
+    one, other = (each.tokenize(given) for each in both)
+    return np.array_equal(one.values, other.values) and np.array_equal(
+        one.row_splits, other.row_splits
+    )
+
+
+@pytest.mark.tensorflow
+def test_all_texts_keep_their_ids_with_a_hundredth_of_the_rules(tokenizer, rules, texts):
+    smaller = without_needless_rules(tokenizer.model_bytes)
+    assert len(rules) > 200_000
+    assert len(tokenizer.model_bytes) - len(smaller) > 200_000
+    sources = [source for source, _ in rules]
+    assert same_ids(tokenizer.model_bytes, smaller, [f"laufe{each}n" for each in sources])
+    characters = [chr(each) for each in range(1, 0x30000) if not 0xD800 <= each < 0xE000]
+    assert same_ids(tokenizer.model_bytes, smaller, characters)
+    # Rules and words in any order, of which some rules for several characters overlap.
+    chance = np.random.default_rng(11)
+    parts = [*sources, *characters[:0x3100], *(" ".join(texts).split() * 50)]
+    mixed = chance.choice(np.array(parts, dtype=object), (20_000, 7)).sum(axis=1)
+    assert same_ids(tokenizer.model_bytes, smaller, mixed.tolist())
+    # Such a comparison does find a rule that is missing.
+    model = schema.ModelProto.FromString(tokenizer.model_bytes)
+    fewer = sentencepiece.SentencePieceNormalizer(norm_map=[("Ａ", "A")])
+    model.normalizer_spec.precompiled_charsmap = schema.NormalizerSpec.FromString(
+        fewer.serialized_normalizer_spec()
+    ).precompiled_charsmap
+    assert not same_ids(tokenizer.model_bytes, model.SerializeToString(), mixed.tolist())
+
+
+def test_it_is_the_same_tokenizer_to_sentencepiece(tokenizer):
+    smaller = Tokenizer(without_needless_rules(tokenizer.model_bytes))
+    text = "Ｚｗｅｉ ﬁne cafe\u0301 \u00ad ½"
+    assert smaller.tokenize(text) == tokenizer.tokenize(text)
+    ids = range(tokenizer.vocabulary_size)
+    assert smaller.pieces_of(ids) == tokenizer.pieces_of(ids)
+
+
+def test_a_tokenizer_without_rules_stays_as_it_is(texts):
+    model_bytes = Tokenizer.train_from_texts(
+        texts, vocabulary_size=53, normalization="identity"
+    ).model_bytes
+    assert without_needless_rules(model_bytes) == model_bytes
+
+
+def test_an_old_sentencepiece_is_named(tokenizer, monkeypatch):
+    monkeypatch.delattr(sentencepiece.SentencePieceNormalizer, "Decompile")
+    with pytest.raises(InputError, match=r"newer SentencePiece.*keras_transformer\[litert\]"):
+        without_needless_rules(tokenizer.model_bytes)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("rule", "needed"),
     [
-        lambda content: content["normalizer"]["normalizers"].pop(0),  # the rules of Unicode
-        lambda content: content["normalizer"]["normalizers"].pop(),  # the space at the beginning
-        lambda content: content["model"]["vocab"].insert(60, content["model"]["vocab"].pop()),
-        lambda content: content["model"].update(unk_id=2),
-        lambda content: content["decoder"]["decoders"].pop(0),
+        (("Ａ", "a"), True),
+        (("b", "ｂ"), True),
+        (("ab\u0308", "x"), True),
+        (("\u00ad", ""), True),  # Gone, instead of a piece for the unknown.
+        (("ｶ", "カ"), False),
+        (("ｶﾞ", "ガ"), False),
     ],
 )
-def test_a_file_that_is_not_the_tokenizer_is_refused(verified, change):
-    tokenizer = Tokenizer.train_from_texts(TEXTS, 150)
-    with pytest.raises(VerificationError, match="must give the ids and texts of SentencePiece"):
-        verified(tokenizer, change)
+def test_a_rule_is_needed_if_a_known_character_or_nothing_is_on_a_side(rule, needed):
+    assert needed_rules([rule], {"a", "b"}) == [rule] * needed
+
+
+def test_a_rule_that_hides_a_needed_one_is_needed():
+    # Without "xy", the "y" would become "a"; without "zxy" the same, from its second character on.
+    rules = [("y", "a"), ("xy", "ξ"), ("zxw", "ζ"), ("qv", "ω"), ("v", "ν")]
+    assert needed_rules(rules, {"a"}) == [("y", "a"), ("xy", "ξ"), ("zxw", "ζ")]

@@ -1,320 +1,168 @@
-"""The verification catches spoiled answers of every kind by the bound of their format."""
+"""The comparison of an export with its model refuses every kind of difference by its tolerance."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
 import pytest
 
-from keras_transformer.engine import Engine
 from keras_transformer.errors import VerificationError
-from keras_transformer.export.ctranslate2.export import BOUND as CTRANSLATE2
-from keras_transformer.export.texts import fitting_texts, sample_texts, text_batches
+from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.verification import (
-    BOUNDS,
-    FLOAT32,
-    LABEL_BOUNDS,
-    SIXTEEN_BIT,
-    LiveAnswers,
-    Search,
-    verify,
+    NUM_TEXTS,
+    SENTENCES,
+    TOLERANCES,
+    Tolerance,
+    chosen_texts,
+    compare,
 )
 from keras_transformer.translation import Translation
 
-TEXTS = [f"text {i}" for i in range(99)]
+TEXTS = [f"text {i}" for i in range(50)]
+EVERY_TOLERANCE = {**TOLERANCES, "ctranslate2": ctranslate2._TOLERANCES["none"]}
+ALIGNMENT = np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]], "float32")
 
 
-class Characters:
-    """A token is a character; EOS has the id 2."""
+def translations(score=-4.0, **fields):
+    """A translation of each text, with a log-probability and an alignment."""
+    fields = {"log_probability": 2 * score, "alignment": ALIGNMENT, **fields}
+    return [Translation(text.upper(), score, **fields) for text in TEXTS]
+
 
-    def tokenize(self, texts, add_eos=False):
-        if isinstance(texts, str):
-            return [*map(ord, texts.strip()), *[2] * add_eos]
-        return [self.tokenize(text, add_eos) for text in texts]
+def compared(received, tolerance=TOLERANCES["none"], expected=None):
+    return compare(TEXTS, expected or translations(), received, tolerance)
 
-    def detokenize(self, rows):
-        return ["".join(chr(id) for id in row if id > 2) for row in rows]
 
+def replaced(place, **fields):
+    """The right translations, but for one of them."""
+    found = translations()
+    found[place] = dataclasses.replace(found[place], **fields)
+    return found
 
-class Live(Engine):
-    """Translates to upper case with the score -2; gives other texts the scores of a dict."""
 
-    source_tokenizer = target_tokenizer = Characters()
-    max_source_length = max_target_length = 64
+def test_equal_translations_pass_and_are_counted():
+    report = compared(translations())
+    assert (report["texts"], report["equal"]) == (50, 50)
+    for name in ("score", "log_probability", "alignment"):
+        assert report[f"mean_{name}_difference"] == 0
+    assert json.loads(json.dumps(report))["tolerance"]["equal"] == 0.95
 
-    def __init__(self, scores=None):
-        self.scores, self.searched, self.forced = scores or {}, [], []
 
-    def translate(self, texts, n_best=1, **_):
-        self.searched += texts
-        return [self.hypothesis(text, n_best) for text in texts]
+def test_what_a_format_does_not_give_is_not_compared():
+    report = compared(translations(log_probability=math.nan, alignment=None))
+    assert set(report) == {"texts", "equal", "mean_score_difference", "tolerance"}
 
-    def hypothesis(self, text, n_best=1, **fields):
-        if not text.strip():
-            return Translation("", 0.0)
-        ids = tuple(self.target_tokenizer.tokenize(text.upper(), add_eos=True))
-        # As many as were asked for, each a little less probable.
-        others = [Translation(f"{text.upper()} {i}", -2.0 - i / 1000) for i in range(1, n_best)]
-        found = Translation(text.upper(), -2.0, -4.0, tuple(others), ids=ids)
-        return dataclasses.replace(found, **fields)
 
-    def score(self, sources, targets, length_penalty):
-        texts = self.target_tokenizer.detokenize(targets)
-        self.forced += texts
-        return [Translation(text, self.scores.get(text, -2.0)) for text in texts]
+@pytest.mark.parametrize("name", EVERY_TOLERANCE)
+def test_each_tolerance_lets_a_little_less_pass_and_nothing_more(name):
+    tolerance = EVERY_TOLERANCE[name]
+    fewest = math.ceil(tolerance.equal * len(TEXTS))
 
+    def others(equal):
+        found = [dataclasses.replace(each, text=f"other {each.text}") for each in translations()]
+        return translations()[:equal] + found[equal:]
 
-class Spoiled(Engine):
-    """The live model's answers but for the `spoiled` ones, by source."""
-
-    def __init__(self, spoiled=None, without_ids=False):
-        self.spoiled, self.without_ids = spoiled or {}, without_ids
+    def aligned(difference):
+        changed = ALIGNMENT + np.array([difference / 2, -difference / 2], "float32")
+        return translations(alignment=changed)
 
-    def translate(self, texts, **options):
-        found = [
-            self.spoiled.get(each, one)
-            for each, one in zip(texts, Live().translate(texts, **options), strict=True)
-        ]
-        return [dataclasses.replace(each, ids=()) if self.without_ids else each for each in found]
-
-    def score(self, sources, targets):
-        return [Translation(text, -2.0) for text in targets]
-
-
-def check(tested, bound=FLOAT32, live=None, batches=None, **options):
-    """The report of one search of an engine."""
-    search = Search([TEXTS, [""]] if batches is None else batches, options)
-    live = LiveAnswers(live or Live(), 0.8)
-    return verify({"file": {"beam": (tested, search)}}, live, bound)["file"]["beam"]
-
-
-def other(text="other", score=-2.0, **fields):
-    return Translation(text, score, **fields)
-
-
-def test_equal_answers_pass_and_are_counted():
-    found = check(Spoiled())
-    assert found["batch_sizes"] == [99, 1] and found["texts"] == 100 and found["others"] == 0
-    for name in ("mean_score_difference", "largest_score_difference", "largest_regret"):
-        assert found[name] == 0
-    assert found["mean_live_score"] == pytest.approx(-1.98)
-
-
-RIGHT = Live().hypothesis("text 7")
-SPOILED = {
-    "another score": (dataclasses.replace(RIGHT, score=-2.1), "scores that are the live model's"),
-    "no number": (dataclasses.replace(RIGHT, score=math.nan), "scores that are the live model's"),
-    "the live model's score of another text": (other("wrong"), "scores that are the live model's"),
-    "a text that the live model scores lower": (other("wrong", -9.0), "as high as its own"),
-    "nothing of something": (Translation("", 0.0), "'TEXT 7'. Received: '' for 'text 7'"),
-    "ids of another text": (other("TEXT 7", ids=(65, 2)), "the text of the ids. Received"),
-    "another sum": (dataclasses.replace(RIGHT, log_probability=-4.1), "`log_probability` -4.0"),
-    "other tokens": (dataclasses.replace(RIGHT, tokens=("T",)), "`tokens`"),
-    "attention": (dataclasses.replace(RIGHT, alignment=np.ones((2, 3))), "`alignment`"),
-}
-
-
-@pytest.mark.parametrize("case", SPOILED)
-def test_one_spoiled_answer_of_a_hundred_is_caught(case):
-    answer, message = SPOILED[case]
-    with pytest.raises(VerificationError, match=f"^file, beam: .*{message}"):
-        check(Spoiled({"text 7": answer}), live=Live({"wrong": -9.0}))
-
-
-def test_a_translation_of_a_blank_text_and_a_missing_one_are_caught():
-    with pytest.raises(VerificationError, match="expected ''. Received: 'other'"):
-        check(Spoiled({"": other()}))
-
-    class Short(Spoiled):
-        def translate(self, texts, **options):
-            return super().translate(texts, **options)[1:]
-
-    with pytest.raises(VerificationError, match="each text. Received: 98 for 99"):
-        check(Short())
-
-
-def test_another_text_that_the_live_model_likes_as_much_is_right_unless_there_are_many():
-    ties = {text: other(f"tie {i}", -2.001) for i, text in enumerate(TEXTS)}
-    live = Live({each.text: each.score for each in ties.values()})
-    two, three = ({text: ties[text] for text in TEXTS[:count]} for count in (2, 3))
-    assert check(Spoiled(two), live=live)["others"] == 2
-    with pytest.raises(
-        VerificationError, match="at most 2% other texts. Received: 3 of 100, first"
-    ):
-        check(Spoiled(three), live=live)
-
-
-def test_hypotheses_after_the_best_count_too():
-    best = Live().hypothesis("text 7", 3)
-    first, second = best.alternatives
-    swapped = dataclasses.replace(best, alternatives=(second, first))
-    live = Live()
-    # The live model's own have its scores: they are not scored again.
-    assert check(Spoiled({"text 7": swapped}), live=live, beam_size=3, n_best=3)["others"] == 2
-    assert live.forced == []
-    wrong = dataclasses.replace(best, alternatives=(first, dataclasses.replace(second, score=-5.0)))
-    with pytest.raises(VerificationError, match="scores that are the live model's"):
-        check(Spoiled({"text 7": wrong}), beam_size=3, n_best=3)
-    fewer = {text: Live().hypothesis(text) for text in TEXTS}
-    with pytest.raises(VerificationError, match="198 of"):
-        check(Spoiled(fewer), beam_size=3, n_best=3)
-
-
-def test_a_text_without_ids_is_scored_by_the_ids_of_another_search(engine, texts):
-    """Random weights spell texts in unusual tokens, and end no hypothesis that the limit cuts."""
-    chosen = [text for text in dict.fromkeys(texts) if text.strip() and len(text) < 12][:20]
-    wide = {"beam_size": 4, "n_best": 4, "length_penalty": 1.2, "long_input": "truncate"}
-    found = engine.translate(chosen, **wide)
-    last = {text: each.alternatives[-1] for text, each in zip(chosen, found, strict=True)}
-    usual = engine.target_tokenizer.tokenize([each.text for each in last.values()], add_eos=True)
-    assert any(tuple(ids) != each.ids for ids, each in zip(usual, last.values(), strict=True))
-
-    class OtherWay(Engine):
-        def __init__(self, without_ids):
-            self.without_ids = without_ids
-
-        def translate(self, texts, **_):
-            ids = {"ids": ()} if self.without_ids else {}
-            return [dataclasses.replace(last[text], tokens=(), **ids) for text in texts]
-
-    search = Search([chosen], {"beam_size": 1, "length_penalty": 1.2})
-    searches = {"text": (OtherWay(True), search), "ids": (OtherWay(False), search)}
-    every = {"regret": 1e6, "worst_regret": 1e6, "others": 1.0}
-    bound = dataclasses.replace(FLOAT32, **every)
-    report = verify({"file": searches}, LiveAnswers(engine, 1.2), bound)["file"]
-    assert report["text"]["others"] > 10
-    assert report["text"]["largest_score_difference"] < 1e-4
-    del searches["ids"]
-    with pytest.raises(VerificationError, match="^file, text: .*scores that are the live model's"):
-        verify({"file": searches}, LiveAnswers(engine, 1.2), bound)
-
-
-@pytest.mark.parametrize("bound", [FLOAT32, SIXTEEN_BIT, *BOUNDS.values(), CTRANSLATE2])
-@pytest.mark.parametrize("limit", ["score", "regret", "worst_regret"])
-def test_each_bound_lets_pass_what_is_under_it_and_nothing_above(bound, limit):
-    bound = dataclasses.replace(bound, others=1.0)
-    size = 2.0  # of the live model's scores
-
-    def answers(nats):
-        if limit == "score":  # every reported score is off
-            spoiled = {text: other(f"o {text}", -size - nats) for text in TEXTS}
-            return Spoiled(spoiled), Live({f"o {text}": -size for text in TEXTS})
-        count = 1 if limit == "worst_regret" else len(TEXTS)
-        spoiled = {text: other(f"o {text}", -size - nats) for text in TEXTS[:count]}
-        return Spoiled(spoiled), Live({each.text: each.score for each in spoiled.values()})
-
-    most = getattr(bound, limit) * size + bound.floor
-    if limit == "worst_regret":
-        bound = dataclasses.replace(bound, regret=1.0)
-    for factor, passes in ((0.9, True), (1.2, False)):
-        tested, live = answers(factor * most)
-        if passes:
-            check(tested, bound, live, [TEXTS])
-        else:
-            with pytest.raises(VerificationError, match="live model"):
-                check(tested, bound, live, [TEXTS])
-
-
-@pytest.mark.parametrize("unsure", [False, True])
-def test_where_the_live_model_is_unsure_another_text_may_cost_more(unsure):
-    bound = BOUNDS["int8"]
-
-    class Unsure(Live):
-        def hypothesis(self, text, n_best=1, **fields):
-            score = -6.0 if unsure and text == TEXTS[0] else -2.0
-            return super().hypothesis(text, n_best, score=score, **fields)
-
-    lost = (bound.worst_regret + 1) * 2.0
-    theirs = other("o", (-6.0 if unsure else -2.0) - lost)
-    tested, live = Spoiled({TEXTS[0]: theirs}), Unsure({"o": theirs.score})
-    if unsure:
-        assert check(tested, bound, live, [TEXTS])["largest_regret"] == lost
-    else:
-        with pytest.raises(VerificationError, match="as high as its own, each"):
-            check(tested, bound, live, [TEXTS])
-
-
-def test_two_samples_of_a_hundred_may_go_another_way_and_three_may_not():
-    for count in (2, 3):
-        tested = Spoiled({text: other(f"o {text}", -50.0) for text in TEXTS[:count]})
-        if count == 2:
-            assert check(tested, sampling=True)["others"] == 2
-        else:
-            with pytest.raises(VerificationError, match="at most 2% other texts. Received: 3"):
-                check(tested, sampling=True)
-
-
-def test_each_text_is_searched_once_and_each_sample_has_a_seed():
-    live = Live()
-    check(Spoiled(), live=live, batches=[TEXTS, TEXTS[:3], []])
-    assert sorted(live.searched) == sorted(TEXTS)
-    assert Search([], {"sampling": True}).options_of("abc")["seed"] == [0, 7919, 15838]
-
-
-def test_given_targets_are_scored():
-    search = Search([["a", "b"]], targets=[["x", "y"]])
-    artifacts = {"file": {"score": (Spoiled(), search)}}
-    assert verify(artifacts, LiveAnswers(Live(), 0.8), FLOAT32)["file"]["score"]["texts"] == 2
-    with pytest.raises(VerificationError, match="^file, score: .*scores"):
-        verify(artifacts, LiveAnswers(Live({"y": -2.2}), 0.8), FLOAT32)
-
-
-def test_batches_hold_what_servers_get_wrong(tokenizer, texts):
-    batches = text_batches(texts, tokenizer, max_source_length=61)
-    assert [len(batches[name]) for name in ("none", "one", "few", "many")] == [0, 1, 32, 224]
-    together = batches["all"]
-    assert set(texts) <= set(together) and len(together) > 200
-    assert "" in together and "\u3000\u00a0" in together
-    assert batches["not_blank"] == [text for text in together if text.strip()]
-    assert any("\U0001f600" in text for text in together)
-    (too_long,) = batches["too_long"]
-    assert len(tokenizer.tokenize(too_long)) > 61
-    without = text_batches([], tokenizer, 61)
-    assert len(without["many"]) == 224 and all(without["one"])
-
-
-def test_sampled_texts_are_the_same_each_time_and_within_the_vocabulary(tokenizer):
-    sampled = sample_texts(tokenizer)
-    assert sampled == sample_texts(tokenizer) and len(set(sampled)) > 150
-    assert not any(3 in ids for ids in tokenizer.tokenize(sampled))
-
-
-def test_fitting_texts_are_the_longest_and_one_fills_the_length(tokenizer, texts):
-    sizes = {text: len(tokenizer.tokenize(text)) + 1 for text in texts}
-    for length in (7, 13, 29):
-        blank, *chosen, filled = fitting_texts(texts, tokenizer, length, count=5)
-        assert blank == "" and len(chosen) == 5
-        fitting = sorted(size for size in sizes.values() if size <= length)
-        assert [sizes[text] for text in chosen] == fitting[-5:]
-        assert length - 6 < len(tokenizer.tokenize(filled)) + 1 <= length
-    assert fitting_texts([], tokenizer, 7) == ["", ""]
-
-
-def test_labels_of_a_classifier_have_the_live_models_probabilities():
-    class Labelling(Engine):
-        labels = ["dog", "other"]
-        source_tokenizer = target_tokenizer = Characters()
-        max_source_length = 64
-
-        def __init__(self, probability):
-            self.probability = probability
-
-        def translate(self, texts, **_):
-            rest = (Translation("other", 1 - self.probability, ids=(1,)),)
-            found = Translation("dog", self.probability, ids=(0,), alternatives=rest)
-            if self.probability < 0.5:
-                (best,) = rest
-                rest = (dataclasses.replace(found, alternatives=()),)
-                found = dataclasses.replace(best, alternatives=rest)
-            return [found] * len(texts)
-
-    bound = LABEL_BOUNDS["int8"]
-    for probability, passes in ((0.6, True), (0.45, True), (0.35, False)):
-        live, tested = Labelling(0.55), Labelling(probability)
-        if passes:
-            check(tested, bound, live, [TEXTS], n_best=2)
-        else:
-            with pytest.raises(VerificationError, match="^file, beam: expected scores"):
-                check(tested, bound, live, [TEXTS], n_best=2)
-    with pytest.raises(VerificationError, match="^file, beam: expected"):
-        check(Labelling(0.55), LABEL_BOUNDS["none"], Labelling(0.6), [TEXTS], n_best=2)
+    nats = tolerance.score * 4.0  # of the mean score
+    cases = [
+        ("translations are equal", others(fewest), others(fewest - 1)),
+        ("`score`", *(translations(-4 - f * nats, log_probability=-8) for f in (0.9, 1.1))),
+        ("`log_probability`", *(translations(log_probability=-8 + f * nats) for f in (1.8, 2.2))),
+        ("`alignment`", *(aligned(f * tolerance.alignment) for f in (0.9, 1.1))),
+    ]
+    for message, passing, refused in cases:
+        compared(passing, tolerance)
+        with pytest.raises(VerificationError, match=message):
+            compared(refused, tolerance)
+
+
+@pytest.mark.parametrize("name", EVERY_TOLERANCE)
+@pytest.mark.parametrize("number", [math.nan, -math.inf])
+def test_scores_that_are_no_numbers_are_refused_however_few(name, number):
+    with pytest.raises(VerificationError, match="`score` differs by (nan|inf) on average"):
+        compared(replaced(7, score=number), EVERY_TOLERANCE[name])
+
+
+def test_a_confident_model_has_a_limit_in_nats():
+    expected = translations(-0.01)
+    near, far = translations(-0.0104), translations(-0.015)
+    assert compared(near, expected=expected)["mean_score_difference"] == pytest.approx(4e-4)
+    with pytest.raises(VerificationError, match=r"by 0\.0050 on average, expected at most 0\.0010"):
+        compared(far, expected=expected)
+
+
+def test_single_odd_texts_of_an_unsure_model_refuse_nothing():
+    odd = replaced(3, text="other", score=-12.0)
+    report = compared(odd, TOLERANCES["int8"])
+    assert report["equal"] == 49 and report["mean_score_difference"] == pytest.approx(8 / 50)
+
+
+def test_alignments_of_other_tokens_are_as_wrong_as_can_be():
+    with pytest.raises(VerificationError, match="`alignment` differs by 2.0000"):
+        compared(translations(alignment=ALIGNMENT[:2]), TOLERANCES["int8"])
+    # Shifted by a token of the translation, or of the source.
+    for axis in (0, 1):
+        with pytest.raises(VerificationError, match="`alignment` differs"):
+            compared(translations(alignment=np.roll(ALIGNMENT, 1, axis)), TOLERANCES["int8"])
+
+
+def test_a_missing_translation_is_refused():
+    with pytest.raises(VerificationError, match="another number of translations on 50 texts"):
+        compared(translations()[1:])
+
+
+def test_a_refusal_says_how_many_shows_one_and_what_to_do():
+    other = [dataclasses.replace(each, text="other") for each in translations()]
+    with pytest.raises(VerificationError) as refused:
+        compared([translations()[0], *other[1:]], TOLERANCES["int8"])
+    assert str(refused.value) == (
+        "The export differs from the trained model: 1 translations are equal, expected at least "
+        "20, on 50 texts. For 'text 1': 'other' instead of 'TEXT 1'. "
+        "Export with `--quantize float16`, or train the model longer."
+    )
+    far = [dataclasses.replace(each, score=-9.0) for each in translations()]
+    far[5] = dataclasses.replace(far[5], score=-10.0)  # the worst one is shown
+    with pytest.raises(VerificationError, match="50 texts. For 'text 5': -10.0 instead of -4.0. E"):
+        compared(far, TOLERANCES["float16"])
+
+
+class Words:
+    """A tokenizer whose tokens are words."""
+
+    max_source_length = 40
+
+    @property
+    def source_tokenizer(self):
+        return self
+
+    def tokenize(self, texts):
+        return [text.split() for text in texts]
+
+
+def test_texts_are_different_not_blank_and_of_one_padded_length():
+    short = [f"{i} a b" for i in range(100)]
+    long = [" ".join("abc" * 8) + f" {i}" for i in range(200)]
+    texts = ["", " \t", *short, *short, *long]
+    found = chosen_texts(texts, Words())
+    assert found == long[:NUM_TEXTS]
+    assert chosen_texts(short, Words())[:NUM_TEXTS] == short[:NUM_TEXTS]
+
+
+def test_without_texts_there_are_built_in_ones_and_too_few_are_filled_up():
+    assert len(set(SENTENCES)) == len(SENTENCES) > NUM_TEXTS
+    assert chosen_texts([], Words()) == list(SENTENCES[:NUM_TEXTS])
+    found = chosen_texts(["one two", "", "one two"], Words())
+    assert found[0] == "one two" and len(found) == NUM_TEXTS and len(set(found)) == NUM_TEXTS
+
+
+def test_tolerances_are_wider_with_fewer_bits():
+    none, half, int8 = (TOLERANCES[name] for name in ("none", "float16", "int8"))
+    assert none.equal > half.equal > int8.equal > 0
+    for name in ("score", "alignment"):
+        values = [getattr(each, name) for each in (none, half, int8)]
+        assert values == sorted(values) and values[-1] < 0.2
+    assert all(isinstance(each, Tolerance) and each.advice for each in EVERY_TOLERANCE.values())

@@ -1,11 +1,8 @@
 """Translating with an exported LiteRT file."""
 
-import ctypes
+import dataclasses
 import functools
-import importlib.util
-import math
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +21,11 @@ from keras_transformer.engine import (
 )
 from keras_transformer.errors import InputError, first_line, require
 from keras_transformer.export.exporter import load_tokenizers, open_export
-from keras_transformer.export.fresh_process import folder_of
 from keras_transformer.inputs import bucket, in_batches, pad, source_ids
 from keras_transformer.translation import Translation
 
-IDS_FILE, TEXT_FILE = "model_ids.tflite", "model.tflite"
+MODEL_FILE = "model.tflite"
 _LEAST_ROWS = 4  # of a part that gets a thread of its own
-_REGISTRAR = "tensorflow_text.core.pybinds.tflite_registrar"
 _FIELDS = {
     "searches": list,
     "beam_size": int,
@@ -48,8 +43,7 @@ class LiteRTEngine(Engine):
     Several threads may call it at once: they share the interpreters, batch by batch.
 
     Args:
-        path: `model.tflite` (text to text), `model_ids.tflite` (ids to ids, with the tokenizers
-            beside it, of a web export too), or their folder, which is the latter.
+        path: `model.tflite`, with the tokenizers beside it, or its directory; also a web export's.
         threads: Threads of `translate` by default.
 
     Attributes:
@@ -64,7 +58,10 @@ class LiteRTEngine(Engine):
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
-        self.path = path / IDS_FILE if path.is_dir() else path
+        # The file from ids to ids had another name in 0.2, beside one that took text.
+        names = ("model_ids.tflite", MODEL_FILE)
+        files = [path / name for name in names if (path / name).is_file()]
+        self.path = (files or [path / MODEL_FILE])[0] if path.is_dir() else path
         check_positive(threads=threads)
         self._threads = threads
         if not self.path.is_file():
@@ -73,6 +70,8 @@ class LiteRTEngine(Engine):
         self.manifest = open_export(
             self.path.parent, ("litert", "web"), _FIELDS, "a LiteRT model", [self.path.name]
         )
+        if "align_lengths" in self.manifest:  # of a web export
+            self.capabilities = frozenset({"translate", "align"})
         self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
         tokenizers = load_tokenizers(self.path.parent, self.manifest)
         self._source_tokenizer, self._target_tokenizer = tokenizers
@@ -88,6 +87,7 @@ class LiteRTEngine(Engine):
         n_best: int = 1,
         batch_size: int = 8,
         threads: int | None = None,
+        alignment: bool = False,
         long_input: Literal["refuse", "split", "truncate"] = "refuse",
         **others,
     ) -> list[Translation]:
@@ -100,35 +100,37 @@ class LiteRTEngine(Engine):
             batch_size: Sentences of a batch: small ones stay in a core's cache.
             threads: Threads in all: of one batch's computation, or, where there are sentences for
                 more, of as many parts that are computed at once.
+            alignment: Whether each translation gets its alignment, which a web export can compute.
             long_input: What happens to a text of more tokens than the export takes: `"refuse"`,
-                `"truncate"` (with a warning), and with ids also `"split"`.
+                `"truncate"` or `"split"`, both with a warning.
             **others: Other options of `ModelEngine.translate`, at their defaults.
 
         Returns:
-            A list of `Translation`, in the order of `texts`. Of text to text, `log_probability`
-            is NaN, except for blank texts.
+            A list of `Translation`, in the order of `texts`.
 
         Raises:
             InputError: An option differs from what the export does, or a text is too long.
         """
         search = self._search(beam_size, length_penalty, n_best)
+        if alignment and "align" not in self.capabilities:
+            raise self.lacks("align", "alignment")
         if others:
             check_fixed_options(others, built_in())
-        given = encoded("texts", texts)
+        encoded("texts", texts)  # Checks them.
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
-        if self._takes_text and long_input == "split":
-            raise InputError(f"long_input='split' needs ids: load {IDS_FILE} for it.")
         longest = self.manifest["source_lengths"][-1]
         sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
-        owner = {place: text for text, places in zip(given, parts, strict=True) for place in places}
         threads = self._threads if threads is None else threads
         check_positive(threads=threads)
 
         def call(interpreter, chosen):
-            ids, batch = [sources[place] for place in chosen], [owner[place] for place in chosen]
-            run = self._run_texts if self._takes_text else self._run_ids
-            return run(interpreter, search, ids, batch, n_best)
+            batch = [sources[place] for place in chosen]
+            found = list(self._run(interpreter, search, batch, n_best))
+            if alignment:
+                pairs = zip(batch, found, strict=True)
+                found = [self._aligned(interpreter, *pair) for pair in pairs]
+            return found
 
         # Two halves of a batch, each on a thread of its own, are done before one on two threads.
         parts_at_once = max(1, min(threads, len(sources) // _LEAST_ROWS))
@@ -137,10 +139,6 @@ class LiteRTEngine(Engine):
         calls = [functools.partial(call, each) for each in interpreters]
         found = in_batches([len(each) for each in sources], batch_size, calls)
         return [Translation.joined([found[place] for place in places]) for places in parts]
-
-    @property
-    def _takes_text(self):
-        return self.path.name == TEXT_FILE
 
     def _search(self, beam_size, length_penalty, n_best):
         manifest = self.manifest
@@ -160,7 +158,7 @@ class LiteRTEngine(Engine):
             )
         return "greedy" if beam_size == 1 else "beam"
 
-    def _run_ids(self, interpreter, search, sources, texts, n_best):
+    def _run(self, interpreter, search, sources, n_best):
         columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
         rows, shape = len(sources), f"{columns}"
         if self._batch_sizes:
@@ -192,27 +190,22 @@ class LiteRTEngine(Engine):
                 ]
             )
 
-    def _run_texts(self, interpreter, search, sources, texts, n_best):
-        # An array of objects: one of bytes would drop what ends in a NUL byte.
-        found = interpreter.run(search, text=np.array(texts, dtype=object))
-        columns = (
-            found[name].reshape(len(texts), -1)[:, :n_best].tolist()
-            for name in ("translation", "score")
-        )
-        for source, *pairs in zip(sources, *columns, strict=True):
-            tokens = tuple(self._source_tokenizer.pieces_of(source))
-            yield with_alternatives(
-                [
-                    Translation(text.decode("utf-8"), score, math.nan, source_tokens=tokens)
-                    for text, score in zip(*pairs, strict=True)
-                ]
-            )
+    def _aligned(self, interpreter, source, translation):
+        columns = bucket(len(source), self.manifest["source_lengths"])
+        steps = self.manifest["align_lengths"][str(columns)]
+        ids = {
+            "source_ids": pad([source], 1, columns),
+            "target_ids": pad([translation.ids], 1, steps),
+        }
+        alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
+        alignment = alignment[: len(translation.ids), : len(source)]
+        return dataclasses.replace(translation, alignment=alignment)
 
     def _interpreters_of(self, count, threads):
         with self._loading:
             kept = self._interpreters.setdefault(threads, [])
             while len(kept) < count:
-                kept.append(SharedInterpreter(self.path, self._takes_text, threads))
+                kept.append(SharedInterpreter(self.path, threads))
             return kept[:count]
 
 
@@ -222,15 +215,14 @@ class SharedInterpreter:
     Inputs and outputs lie in the interpreter's own memory, where another call would overwrite them.
 
     Args:
-        takes_text: Whether the file needs tensorflow-text's operations.
         threads: Threads of one call's computation.
 
     Raises:
         InputError: LiteRT is not installed, or cannot load the file.
     """
 
-    def __init__(self, path: Path, takes_text: bool, threads: int):
-        self._interpreter = _load(path, takes_text, threads)
+    def __init__(self, path: Path, threads: int):
+        self._interpreter = _load(path, threads)
         self._lock = threading.Lock()
 
     def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
@@ -239,34 +231,10 @@ class SharedInterpreter:
             return self._interpreter.get_signature_runner(signature)(**inputs)
 
 
-def _load(path, takes_text, threads):
+def _load(path, threads):
     interpreter = require("ai_edge_litert.interpreter", "LiteRT", "litert")
-    operations = {"custom_op_registerers": tokenizer_operations()} if takes_text else {}
-    make = interpreter.InterpreterWithCustomOps if takes_text else interpreter.Interpreter
     try:
-        return make(model_path=os.fspath(path), num_threads=threads, **operations)
+        return interpreter.Interpreter(model_path=os.fspath(path), num_threads=threads)
     except (RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.300}"
         raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error
-
-
-def tokenizer_operations() -> list:
-    """Returns functions that register tensorflow-text's SentencePiece operations.
-
-    They are taken from its shared object: importing the package would import TensorFlow, which
-    computes nothing here. Raises `InputError` where it is not installed.
-    """
-    registrar = sys.modules.get(_REGISTRAR)  # Of the package, where that is imported already.
-    if registrar is None:
-        framework, text = (folder_of(name) for name in ("tensorflow", "tensorflow_text"))
-        if framework is None or text is None:
-            raise InputError("A text model needs the operations of tensorflow-text.")
-        # The registrar finds it by its name. Not for all to see: LiteRT has functions of these
-        # names.
-        ctypes.CDLL(os.path.join(framework, "libtensorflow_framework.so.2"))
-        path = os.path.join(text, "core", "pybinds", "tflite_registrar.so")
-        spec = importlib.util.spec_from_file_location(_REGISTRAR, path)
-        assert spec is not None and spec.loader is not None
-        registrar = sys.modules[_REGISTRAR] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(registrar)
-    return [registrar.AddFastSentencepieceTokenize, registrar.AddFastSentencepieceDetokenize]

@@ -1,9 +1,6 @@
-"""Export for LiteRT: text to text, and ids to ids without any custom operation."""
+"""Export for LiteRT: one file from ids to ids, with the tokenizers beside it."""
 
-import contextlib
-import hashlib
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,73 +8,47 @@ from typing import Any
 from keras_transformer.config import check_portable, check_transformer
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, require
-from keras_transformer.export.child_process import remote_engine
-from keras_transformer.export.exporter import (
-    Exporter,
-    check_tensorflow,
-    log_duration,
-    write_tokenizers,
-)
-from keras_transformer.export.litert.engine import IDS_FILE, TEXT_FILE
+from keras_transformer.export.child_process import engine_process
+from keras_transformer.export.exporter import Exporter, check_tensorflow
+from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.options import LiteRTOptions
-from keras_transformer.export.texts import fitting_texts, sample_texts, text_batches
-from keras_transformer.export.verification import (
-    BOUNDS,
-    LABEL_BOUNDS,
-    LiveAnswers,
-    Search,
-    verify,
-)
+from keras_transformer.export.tokenizer_json import write_all_tokenizers
+from keras_transformer.export.verification import TOLERANCES, verify
+from keras_transformer.files import file_digests
 from keras_transformer.options import DecodingOptions
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
 
-_TEXT_OPERATIONS = ["TFText>FastSentencepieceDetokenize", "TFText>FastSentencepieceTokenize"]
-
 
 class LiteRTExporter(Exporter):
-    """The format `tflite`; a classifier has `model.tflite` alone.
+    """The format `tflite`: `model.tflite` and the tokenizers.
 
-    `model.tflite` takes `text` and gives `translation` and `score` by the signatures `greedy` and
-    `beam`. `model_ids.tflite` takes `source_ids` and gives `ids`, `score` and `log_probability`
-    by signatures such as `greedy_16` and `beam_32`, one for each length of a source, and has no
-    custom operation. Both take any number of sentences. A beam size of 1 leaves out `beam`.
+    The file takes `source_ids` and gives `ids`, `score` and `log_probability` by signatures such as
+    `greedy_32` and `beam_64`, one per length of a source, for any number of sentences. It has no
+    custom operation. A beam size of 1 leaves out `beam`.
     """
 
     name = "litert"
-    packages = ("ai-edge-litert", "tensorflow", "tensorflow-text", "keras")
+    packages = ("ai-edge-litert", "tensorflow", "keras")
     template = "litert.md"
     options = LiteRTOptions
-    label_options = ("quantize",)
 
     def resolve_export_options(self, engine: Engine, options: LiteRTOptions) -> dict[str, Any]:
-        if engine.labels is not None:
-            check_exportable(engine)
-            return {"quantize": options.quantize}
-        resolved = resolve_search_options(engine, options, SOURCE_LENGTHS, options.n_best)
-        return {**resolved, "ids_only": options.ids_only}
+        return resolve_search_options(engine, options, SOURCE_LENGTHS, options.n_best)
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        options = dict(options)
-        if engine.labels is not None:
-            from keras_transformer.export.litert.text import litert_function
-
-            with log_duration("signature traced and saved"):
-                functions = [("serving_default", litert_function(engine))]
-                parts = convert(functions, custom_operations=True)
-                contents = {TEXT_FILE: join(parts, options["quantize"])}
-        else:
-            engine = with_limits(engine, options)
-            contents = _contents(engine, options, options.pop("ids_only"))
-        for name, content in contents.items():
-            (folder / name).write_bytes(content)
-        fields = {**options, "files": {name: description(each) for name, each in contents.items()}}
-        if engine.labels is not None:
-            return fields
-        limit = {"max_source_length": engine.max_source_length}
-        return {**fields, **limit, **write_tokenizers(engine, folder)}
+        engine = with_limits(engine, options)
+        content = join(convert(ids_to_ids(engine, options)), options["quantize"])
+        check_custom_ops(content)
+        (folder / MODEL_FILE).write_bytes(content)
+        return {
+            **options,
+            "max_source_length": engine.max_source_length,
+            **write_all_tokenizers(engine, folder),
+            "files": described_files(folder),
+        }
 
     def verify(
         self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
@@ -85,12 +56,8 @@ class LiteRTExporter(Exporter):
         return verify_litert(folder, engine, manifest, texts)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
-        files = [
-            f"| `{name}` | {each['bytes']:,} | {', '.join(each['custom_operations']) or 'none'} |"
-            for name, each in manifest["files"].items()
-        ]
         return {
-            "files": "\n".join(files),
+            "bytes": f"{manifest['files'][MODEL_FILE]['bytes']:,}",
             "lengths": ", ".join(map(str, manifest["source_lengths"])),
             "length": manifest["source_lengths"][-1],
             "all_searches": " and ".join(f"`{name}`" for name in manifest["searches"]),
@@ -108,7 +75,6 @@ def resolve_search_options(
         source_lengths: Lengths of the signatures where the options have none: the ones that fit.
         n_best: Hypotheses that beam search returns; all for None.
     """
-    check_transformer(engine.model.config, "A LiteRT model")
     check_exportable(engine)
     most = engine.max_source_length
     lengths = sorted(
@@ -144,7 +110,8 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
 
 
 def check_exportable(engine: Any) -> None:
-    """Raises `InputError` for a model of any kind that LiteRT cannot have."""
+    """Raises `InputError` for a model that LiteRT cannot have."""
+    check_transformer(engine.model.config, "A LiteRT model")
     check_portable(engine.model.config, "A LiteRT model")
     require("ai_edge_litert", "LiteRT", "litert")
     check_tensorflow("LiteRT model")
@@ -153,24 +120,6 @@ def check_exportable(engine: Any) -> None:
             "A LiteRT model computes in float32. "
             f"Received: a model that computes in {engine.model.compute_dtype}."
         )
-
-
-def _contents(engine, options, ids_only):
-    """The content of each file, by its name."""
-    functions = ids_to_ids(engine, options)
-    searches, quantize = options["searches"], options["quantize"]
-    if not ids_only:
-        functions = itertools.chain(functions, _text_to_text(engine, options))
-    parts = convert(functions, custom_operations=not ids_only)
-    ids = [part for part in parts if part.name not in searches]
-    with log_duration("files written"):
-        contents = {IDS_FILE: join(ids, quantize)}
-        check_custom_ops(contents[IDS_FILE], [])
-        if not ids_only:
-            text = [part for part in parts if part.name in searches]
-            contents[TEXT_FILE] = join(text, quantize)
-            check_custom_ops(contents[TEXT_FILE], _TEXT_OPERATIONS)
-    return contents
 
 
 def _searches(engine, options):
@@ -201,77 +150,30 @@ def ids_to_ids(
             yield f"{name}_{shape}", traced(search.__call__, spec)
 
 
-def _text_to_text(engine, options):
-    """`(name, concrete function)` of each signature from text to text."""
-    import tensorflow as tf
-
-    from keras_transformer.export.litert.text import text_to_text
-
-    tokenizers = engine.source_tokenizer, engine.target_tokenizer
-    for name, search in _searches(engine, options):
-        function = text_to_text(search, *tokenizers, engine.max_source_length)
-        yield name, traced(function, tf.TensorSpec((None,), tf.string, name="text"))
-
-
-def description(content: bytes) -> dict[str, Any]:
-    """Returns a manifest's entry about a LiteRT file."""
-    return {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "custom_operations": custom_operations(content),
+def described_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns the manifest's entries about the files of an export with a LiteRT model."""
+    described = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": digest}
+        for name, digest in file_digests(folder).items()
     }
+    described[MODEL_FILE]["custom_operations"] = []  # as `check_custom_ops` has checked
+    return described
 
 
-def check_custom_ops(content: bytes, allowed: list[str]) -> None:
+def check_custom_ops(content: bytes) -> None:
     """Raises `RuntimeError` for operations (Flex for one) that LiteRT does not bring."""
-    found = custom_operations(content)
-    if found != allowed:
-        raise RuntimeError(f"The custom operations must be {allowed}. Received: {found}.")
+    if names := custom_operations(content):
+        raise RuntimeError(f"LiteRT's own operations must be enough. Received: {names}.")
 
 
 def verify_litert(
-    folder: str | os.PathLike,
-    engine: Any,
-    manifest: dict,
-    texts: Sequence[str] | None = None,
-) -> dict:
-    """Translates with the exported files in fresh processes, and with the live model.
-
-    Every signature is run, of ids at every length of a source. Without `texts` they are of random
-    tokens.
-
-    Raises:
-        VerificationError: A file does not load or run on its own, takes too long, or translates
-            differently.
-    """
-    texts = sample_texts(engine.source_tokenizer) if texts is None else list(texts)
-    if engine.labels is None:
-        engine = with_limits(engine, manifest)
-        bound, searches = BOUNDS[manifest["quantize"]], _verified_searches(engine, manifest, texts)
-    else:
-        bound = LABEL_BOUNDS[manifest["quantize"]]
-        batches = text_batches(texts, engine.source_tokenizer, engine.max_source_length)
-        every = [batch for batch in batches.values() if batch]
-        searches = {"labels": Search(every, {"n_best": len(engine.labels)})}
-    live = LiveAnswers(engine, manifest.get("length_penalty", 0.0))
-    with contextlib.ExitStack() as stack:
-        artifacts: dict[str, dict[str, tuple[Engine, Search]]] = {}
-        for name in (IDS_FILE, TEXT_FILE):
-            if (file := Path(folder) / name).exists():
-                tested = stack.enter_context(remote_engine(file))
-                artifacts[name] = {key: (tested, each) for key, each in searches.items()}
-        return verify(artifacts, live, bound)
-
-
-def _verified_searches(engine, manifest, texts):
-    batches = text_batches(texts, engine.source_tokenizer, engine.max_source_length)
-    every = [batches[name] for name in ("all", "too_long", "one", "none")]
-    every += [
-        fitting_texts(texts, engine.source_tokenizer, length)
-        for length in manifest["source_lengths"]
-    ]
-    common = {"length_penalty": manifest["length_penalty"]}
-    sizes = {"greedy": 1, "beam": manifest["beam_size"]}
-    return {
-        name: Search(every, {**common, "beam_size": sizes[name]}) for name in manifest["searches"]
-    }
+    folder: Path, engine: Any, manifest: dict, texts: Sequence[str] | None
+) -> dict[str, Any]:
+    """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
+    names = "beam_size", "length_penalty"
+    options = {name: manifest[name] for name in names}
+    if "align_lengths" in manifest:
+        options["alignment"] = True
+    with engine_process(folder) as child:
+        engine, tolerance = with_limits(engine, manifest), TOLERANCES[manifest["quantize"]]
+        return verify(child, engine, texts, tolerance, **options)

@@ -41,12 +41,11 @@ def traced(function: Callable, *specs):
     return tf.function(function, specs, autograph=False).get_concrete_function()
 
 
-def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list[Part]:
+def convert(functions: Iterable[tuple]) -> list[Part]:
     """Converts TensorFlow functions in a process of its own; returns `Part`s in float32.
 
     `functions` are pairs of a signature's name and a concrete function that gives a dict and holds
-    its weights as constants; one is held at a time. With `custom_operations` they may hold
-    operations that LiteRT does not bring.
+    its weights as constants; one is traced while the one before is converted.
 
     Raises:
         VerificationError: TensorFlow's converter failed or took too long.
@@ -54,22 +53,32 @@ def convert(functions: Iterable[tuple], custom_operations: bool = False) -> list
     parts = []
     with (
         log_duration("functions traced and converted"),
-        ChildProcess("conversion", with_operations=custom_operations) as child,
+        ChildProcess("conversion") as child,
     ):
-        for name, function in functions:
-            inputs = tuple(each.name.split(":")[0] for each in function.inputs)
-            if len(inputs) != len(function.structured_input_signature[0]):
-                raise ValueError(
-                    f"{name}: a function to convert must hold what it needs as constants."
-                )
-            content = child.ask(
-                graph=function.graph.as_graph_def().SerializeToString(),
-                inputs=[each.name for each in function.inputs],
-                outputs=[each.name for each in function.outputs],
-            )
-            outputs = tuple(sorted(function.structured_outputs))
-            parts.append(Part(name, inputs, outputs, bytes(content)))
+        traced_functions = iter(functions)
+        function = next(traced_functions, None)
+        while function is not None:
+            child.send(**_request(*function))
+            converted, function = function, next(traced_functions, None)
+            parts.append(_part(*converted, child.receive()))
     return parts
+
+
+def _request(name, function):
+    inputs = [each.name for each in function.inputs]
+    if len(inputs) != len(function.structured_input_signature[0]):
+        raise ValueError(f"{name}: a function to convert must hold what it needs as constants.")
+    graph = function.graph.as_graph_def().SerializeToString()
+    return {
+        "graph": graph,
+        "inputs": inputs,
+        "outputs": [each.name for each in function.outputs],
+    }
+
+
+def _part(name, function, content):
+    inputs = tuple(each.name.split(":")[0] for each in function.inputs)
+    return Part(name, inputs, tuple(sorted(function.structured_outputs)), bytes(content))
 
 
 def join(parts: Iterable[Part], quantize: str = "none") -> bytes:

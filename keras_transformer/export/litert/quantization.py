@@ -1,7 +1,7 @@
 """Weights of a LiteRT graph in float16, or in int8 with a scale for each row.
 
 By hand, because `ai-edge-quantizer` 0.10 makes 58.7 MB of the 9.7 MB of Multi30k's float32
-`model_ids.tflite`, where this makes 2.7 MB: it leaves `GATHER`'s table in float32 and writes the
+`model.tflite`, where this makes 2.7 MB: it leaves `GATHER`'s table in float32 and writes the
 weights once for each graph. Given `EMBEDDING_LOOKUP` and a name for each tensor it shares one int8
 table, but the file still has 4.9 MB without the packing of `file.py`; it brings SciPy, 150 MB, and
 pins `ai-edge-litert`.

@@ -1,6 +1,7 @@
 """Export as a SavedModel that takes text and gives text, or a label."""
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
     Exporter,
     check_tensorflow,
@@ -17,6 +19,7 @@ from keras_transformer.export.exporter import (
     write_tokenizers,
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.inputs import length_buckets
 
 CHUNK_SIZE = 32
@@ -27,7 +30,7 @@ IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
 
 SAMPLING = {"temperature": 0.75, "top_k": 7, "top_p": 0.875}
-"""Options of the samples in warm-up requests and in the verification."""
+"""Options of the samples in warm-up requests."""
 
 _TEXT = {"text": ("string", 1)}
 INPUTS = {
@@ -111,9 +114,20 @@ class SavedModelExporter(Exporter):
     def verify(
         self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        from keras_transformer.export.saved_model.verification import verify_saved_model
+        from keras_transformer.export.saved_model.engine import read_translations
 
-        return verify_saved_model(folder, engine, manifest, texts)
+        # In a process with TensorFlow and tensorflow-text's operations, as a user may have them.
+        hidden = (*KERAS, "keras_transformer")
+        dtype = engine.model.compute_dtype
+        tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
+        options = {}  # of a classifier
+        if engine.labels is None:
+            names = "beam_size", "length_penalty"
+            options = {name: manifest[name] for name in names}
+            options["alignment"] = "align" in manifest["signatures"]
+        with ChildProcess("saved_model", hidden, folder=os.fspath(folder)) as child:
+            read = functools.partial(read_translations, labels=engine.labels)
+            return verify(child, engine, texts, tolerance, read, **options)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         signatures, shapes = manifest["signatures"], manifest["shapes"]

@@ -1,9 +1,8 @@
 """Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes.
 
-A server compiles a program for each padded shape when it first occurs, which takes seconds:
+A server compiles a function for each padded shape when it first occurs, which takes seconds:
 TensorFlow Serving replays the requests of `write_warmup` when it loads a SavedModel, before it
-answers anybody. They are a TFRecord of `tensorflow.serving.PredictionLog`, whose few fields are
-written here as they are on the wire, so that TensorFlow Serving's Python package is not needed.
+answers anybody.
 """
 
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ import tensorflow as tf
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
 from keras_transformer.export.saved_model import CHUNK_SIZE, signature_inputs
-from keras_transformer.export.texts import sample_texts
+from keras_transformer.export.verification import SENTENCES
 from keras_transformer.inputs import length_buckets
 
 ROWS = tuple(2**i for i in range(CHUNK_SIZE.bit_length()))
@@ -130,11 +129,18 @@ def labelled(labels, probabilities, present):
 
 
 def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -> dict[str, list]:
-    """Writes the requests into an export.
+    """Writes the requests into an export, if TensorFlow Serving's messages are installed.
+
+    They come with the extra `serving-api`.
 
     Returns:
-        A dict from each signature to its requests' shapes, lists of rows and padded length.
+        A dict from each signature to its requests' shapes, lists of rows and padded length; empty
+        without the package.
     """
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        return {}
     path = folder / WARMUP_FILE
     path.parent.mkdir()
     texts = _texts_of_lengths(engine)
@@ -143,39 +149,26 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, each in shapes.items():
             for rows, length in each:
+                record = prediction_log_pb2.PredictionLog()
+                request = record.predict_log.request
+                request.model_spec.signature_name = name
                 inputs = signature_inputs(name, [texts[length]] * rows, engine.source_tokenizer)
-                writer.write(warmup_record(name, inputs))
+                for argument, values in inputs.items():
+                    request.inputs[argument].CopyFrom(tf.make_tensor_proto(values))
+                writer.write(record.SerializeToString())
     return shapes
-
-
-def warmup_record(signature: str, inputs: dict) -> bytes:
-    """One request as a serialized `PredictionLog`; `inputs` are arrays or lists."""
-    # Numbers as in tensorflow_serving/apis/{model,predict,prediction_log}.proto.
-    request = _field(1, _field(3, signature.encode()))  # model_spec.signature_name
-    for name, values in inputs.items():
-        tensor = tf.make_tensor_proto(values).SerializeToString()
-        request += _field(2, _field(1, name.encode()) + _field(2, tensor))  # inputs[name]
-    return _field(6, _field(1, request))  # predict_log.request
-
-
-def _field(number, content):
-    """A field of bytes on protobuf's wire: its number and kind, its length, its content."""
-    size, length = len(content), []
-    while size > 127:
-        length.append(size & 127 | 128)
-        size >>= 7
-    return bytes([number << 3 | 2, *length, size]) + content
 
 
 def _texts_of_lengths(engine):
     """For each of the first padded lengths a text that needs it."""
-    words = sample_texts(engine.source_tokenizer, 48)
     buckets = length_buckets(engine.max_source_length)
     texts, text = {}, ""
-    for word in words:
-        text = f"{text} {word.split()[0]}".strip() if word.split() else text
+    for word in " ".join(SENTENCES).split():
+        text = f"{text} {word}".strip()
         length = len(engine.source_tokenizer.tokenize(text)) + 1
         bucket = next((each for each in buckets if length <= each), None)
-        if text and bucket is not None and (bucket in LENGTHS or bucket == buckets[0]):
+        if bucket is None:
+            break
+        if bucket in LENGTHS or bucket == buckets[0]:
             texts.setdefault(bucket, text)
     return texts

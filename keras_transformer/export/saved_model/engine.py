@@ -1,5 +1,6 @@
 """Translating with an exported SavedModel."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -24,7 +25,7 @@ from keras_transformer.engine import (
 )
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.export.exporter import open_export
-from keras_transformer.export.fresh_process import load_in_session, load_operations
+from keras_transformer.export.fresh_process import load_operations
 from keras_transformer.export.saved_model import IDS, operations_in
 from keras_transformer.inputs import in_batches, one_for_each
 from keras_transformer.options import DecodingOptions
@@ -34,11 +35,13 @@ from keras_transformer.translation import CONTINUATION, Translation
 _BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
 _FIELDS = {
+    "kind": str,
     "beam_size": int,
     "length_penalty": (int, float),
     "n_best": int,
     "largest_chunk": int,
     "max_source_length": int,
+    "max_target_length": int,
     "signatures": dict,
 }
 
@@ -59,9 +62,9 @@ class SavedModelEngine(Engine):
         self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
         turns = self.manifest.get("turns")
         self.turns = None if turns is None else Turns(*turns)
-        self.continues_source = self.manifest.get("kind") == "language_model"
+        self.continues_source = self.manifest["kind"] == "language_model"
         self.max_source_length = self.manifest["max_source_length"]
-        self.max_target_length = self.manifest.get("max_target_length", math.inf)
+        self.max_target_length = self.manifest["max_target_length"]
         self._folder = Path(folder)
         self._run = load_saved_model(folder)
         self._signatures = tuple(self.manifest["signatures"])
@@ -243,18 +246,42 @@ def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = No
     return Translation(text.decode("utf-8"), float(row["score"]), log_probability, **more)
 
 
+def read_translations(
+    answers: Sequence[dict[str, np.ndarray]], labels: Sequence[str] | None = None
+) -> list[Translation]:
+    """Returns the translations of `serving_default`, with the alignments of `align` if given.
+
+    Args:
+        answers: Outputs of `serving_default`, and of `align` for the same texts.
+        labels: Labels of a classifier.
+    """
+    translations, *aligned = (
+        [
+            to_translation(row, labels=labels)
+            for row in rows_of(each, len(min(each.values(), key=len)))
+        ]
+        for each in answers
+    )
+    if not aligned:
+        return translations
+    return [
+        dataclasses.replace(one, alignment=other.alignment, log_probability=other.log_probability)
+        for one, other in zip(translations, aligned[0], strict=True)
+    ]
+
+
 def load_saved_model(folder: str | os.PathLike):
     """Returns `call(signature, inputs)` of a SavedModel with tensorflow-text's operations.
 
     Raises:
         InputError: The folder is incomplete or damaged.
     """
-    load_operations("sentencepiece_tokenizer")
+    load_operations()
     unknown = []
     try:
         unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]
         if not unknown:
-            return load_in_session(os.fspath(folder))
+            return _load_in_session(os.fspath(folder))
         reason = f"unknown operations: {', '.join(unknown)}"
     # The loader names no exceptions: a damaged file ends in exceptions of protobuf, of the graph
     # importer, of the checkpoint reader or of Python.
@@ -263,3 +290,41 @@ def load_saved_model(folder: str | os.PathLike):
     raise InputError(
         f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
     )
+
+
+def _load_in_session(folder):
+    """Loads a SavedModel by the TensorFlow 1 loader: tensors by name.
+
+    It takes a fraction of the time of `tf.saved_model.load`, which makes Python objects of all
+    operations of all functions. Returns `call(signature, inputs)`, which gives a dict of arrays.
+    """
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with session.graph.as_default(), _quiet(tf.get_logger()):
+        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], folder)
+
+    def call(name, inputs):
+        signature = meta.signature_def[name]
+        given = {}
+        for argument, values in inputs.items():
+            info = signature.inputs[argument]
+            shape = None if values else [0] * len(info.tensor_shape.dim)
+            tensor = tf.make_tensor_proto(values, info.dtype, shape)
+            given[info.name] = tf.make_ndarray(tensor)
+        return session.run({key: each.name for key, each in signature.outputs.items()}, given)
+
+    return call
+
+
+@contextlib.contextmanager
+def _quiet(logger):
+    """Keeps warnings back: TensorFlow calls its first loader deprecated."""
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

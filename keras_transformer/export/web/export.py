@@ -8,18 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export.exporter import (
-    Exporter,
-    log_duration,
-    write_tokenizers,
-)
-from keras_transformer.export.litert.engine import IDS_FILE
+from keras_transformer.errors import InputError
+from keras_transformer.export.exporter import Exporter
+from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.export.litert.export import (
     check_custom_ops,
-    description,
+    described_files,
     ids_to_ids,
     resolve_search_options,
     verify_litert,
@@ -27,9 +21,8 @@ from keras_transformer.export.litert.export import (
 )
 from keras_transformer.export.litert.file import convert, join, traced
 from keras_transformer.export.options import WebOptions
-from keras_transformer.export.texts import fitting_texts, sample_texts
+from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.files import file_digests
-from keras_transformer.inputs import pad
 
 SOURCE_LENGTHS = (32, 96)
 """Tokens of a source that signatures are made for, where nothing else is asked for.
@@ -52,10 +45,6 @@ _LIBRARIES = {
     "tokenizers.js": "@huggingface/tokenizers/dist/tokenizers.min.mjs",
     "LICENSE.txt": "@huggingface/tokenizers/LICENSE",
 }
-# Sum of a row's differences, mean and largest: a row's weights sum to 1, so that another row
-# differs by up to 2, however long it is. Int8 moves 0.0003 a weight of Multi30k's run, in rows of
-# about 16.
-_MOST = {"none": (1e-3, 1e-2), "float16": (1e-2, 1e-1), "int8": (5e-2, 1.0)}
 _BUILDS = [  # With relaxed SIMD and without.
     f"litert_wasm_{build}internal.{end}" for build in ("", "compat_") for end in ("js", "wasm")
 ]
@@ -65,7 +54,7 @@ class WebExporter(Exporter):
     """The format `web`: a folder that any static file server serves.
 
     `index.html` translates what is typed, `translator.js` is an ES module for other pages; both run
-    `model_ids.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere. A text of more
+    `model.tflite` by LiteRT.js in a worker and fetch nothing from elsewhere. A text of more
     tokens than the largest of `source_lengths` is split.
     """
 
@@ -84,9 +73,8 @@ class WebExporter(Exporter):
         modules = options.pop("modules")
         engine = with_limits(engine, options)
         content, steps = _model(engine, options)
-        (folder / IDS_FILE).write_bytes(content)
-        tokenizers = write_tokenizers(engine, folder)
-        _write_tokenizers_for_javascript(folder, tokenizers)
+        (folder / MODEL_FILE).write_bytes(content)
+        tokenizers = write_all_tokenizers(engine, folder)
         _copy_files(folder, modules)
         return {
             "max_source_length": engine.max_source_length,
@@ -94,16 +82,13 @@ class WebExporter(Exporter):
             "batch_sizes": list(BATCH_SIZES),
             "align_lengths": steps,
             **tokenizers,
-            "files": _described(folder),
+            "files": described_files(folder),
         }
 
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        texts = texts or sample_texts(engine.source_tokenizer)
-        report = verify_litert(folder, engine, manifest, texts)
-        with log_duration("alignments verified"):
-            return {**report, **verify_alignment(folder, engine, manifest, texts)}
+        return verify_litert(folder, engine, manifest, texts)
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
         files = sorted(manifest["files"].items(), key=lambda item: -item[1]["bytes"])
@@ -162,19 +147,8 @@ def _model(engine, options):
 
     parts = convert(itertools.chain(ids_to_ids(engine, options, BATCH_SIZES), alignments()))
     content = join(parts, options["quantize"])
-    check_custom_ops(content, [])
+    check_custom_ops(content)
     return content, steps
-
-
-def _write_tokenizers_for_javascript(folder, manifest):
-    from keras_transformer.export.litert.text import without_needless_rules
-    from keras_transformer.export.tokenizer_json import tokenizer_json
-    from keras_transformer.text import Tokenizer
-
-    for name in {manifest["source_tokenizer"], manifest["target_tokenizer"]}:
-        smaller = without_needless_rules(Tokenizer.load(folder / name).model_bytes)
-        content = json.dumps(tokenizer_json(Tokenizer(smaller)), ensure_ascii=False)
-        (folder / name).with_suffix(".json").write_text(content, encoding="utf-8")
 
 
 def _copy_files(folder, modules):
@@ -200,43 +174,3 @@ def _copy_files(folder, modules):
     del wanted[worker.name]
     head = f"const VERSION = {json.dumps(version)};\nconst FILES = {json.dumps(wanted)};\n"
     worker.write_text(head + worker.read_text("utf-8"), "utf-8")
-
-
-def _described(folder):
-    described = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": digest}
-        for name, digest in file_digests(folder).items()
-    }
-    return {**described, IDS_FILE: description((folder / IDS_FILE).read_bytes())}
-
-
-def verify_alignment(folder: Path, engine: Any, manifest: dict, texts: Sequence[str]) -> dict:
-    """Compares each signature with the live model on a few texts; raises as others do."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    from keras_transformer.decoding.search import score_targets
-
-    interpreter = Interpreter(str(folder / IDS_FILE))
-    report, most = {}, _MOST[manifest["quantize"]]
-    for columns, steps in manifest["align_lengths"].items():
-        chosen = fitting_texts(texts, engine.source_tokenizer, columns, 4)[1:]
-        sources = engine.source_tokenizer.tokenize(chosen, add_eos=True)
-        # Any target will do: the texts themselves.
-        targets = engine.target_tokenizer.tokenize(chosen, add_eos=True)
-        align, differences = interpreter.get_signature_runner(f"align_1x{columns}"), []
-        for source, target in zip(sources, targets, strict=True):
-            ids = [pad([source], 1, columns), pad([target[:steps]], 1, steps)]
-            found = align(source_ids=ids[0], target_ids=ids[1])["alignment"]
-            expected = np.asarray(score_targets(engine.model, *ids)[1])
-            real = np.s_[0, : len(target), : len(source)]
-            differences += np.abs(found - expected)[real].sum(axis=1).tolist()  # of each row
-        sizes = [float(each(differences or [0.0])) for each in (np.mean, np.max)]
-        if not (sizes[0] <= most[0] and sizes[1] <= most[1]):
-            raise VerificationError(
-                f"align_1x{columns}: a token's weights may differ from the live model's by "
-                f"{most[0]} in all on average, and by {most[1]} at most. "
-                f"Received: {sizes[0]:.6f} and {sizes[1]:.6f}."
-            )
-        names = "texts", "mean_difference", "largest_difference"
-        report[f"align_1x{columns}"] = dict(zip(names, (len(chosen), *sizes), strict=True))
-    return report

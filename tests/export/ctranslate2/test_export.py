@@ -117,7 +117,7 @@ def test_each_unknown_word_is_one_token_there(tmp_path, randomize, engine_of_the
     texts = ["two dogsled dogs", "a gnu gnus sits", "sit"]
     report = export_ctranslate2(engine, tmp_path / "new", verification_texts=texts)
     assert report.manifest["whole_words"] is True
-    assert report.verification["ctranslate2"]["greedy"]["texts"] >= len(texts)
+    assert report.verification["equal"] >= 0.5 * report.verification["texts"] > 0
 
 
 # At most 13 and 17 tokens, in either vocabulary.
@@ -172,7 +172,7 @@ def test_the_folder_scores_texts_as_the_run_does_and_needs_nothing_else(
 def test_an_earlier_export_is_replaced_only_when_that_is_asked_for(
     tmp_path, engine, engine_of_theirs, monkeypatch
 ):
-    monkeypatch.setattr(ctranslate2, "verify_ctranslate2", lambda *_, **__: {})
+    monkeypatch.setattr(ctranslate2.CTranslate2Exporter, "verify", lambda *_: {})
     output = tmp_path / "new"
     export_ctranslate2(engine, output)
     with pytest.raises(ValueError, match="exists already"):

@@ -7,10 +7,10 @@ from small_corpus import recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.cli import run
-from keras_transformer.decoding import ModelEngine
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_litert
 from keras_transformer.export.litert import export as litert
+from keras_transformer.export.litert.file import custom_operations
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run_folder import save_model
 
@@ -22,7 +22,7 @@ def test_the_folder_holds_what_it_says(litert_report):
     found = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(found) == {
         "model.tflite",
-        "model_ids.tflite",
+        "tokenizer.json",
         "tokenizer.model",
         "export.json",
         "README.md",
@@ -36,23 +36,23 @@ def test_the_folder_holds_what_it_says(litert_report):
     assert manifest["source_lengths"] == [7, 13]
 
 
-def test_ids_need_nothing_but_litert_and_text_two_operations(litert_report):
-    operations = {
-        name: each["custom_operations"] for name, each in litert_report.manifest["files"].items()
-    }
-    assert operations == {
-        "model_ids.tflite": [],
-        "model.tflite": [
-            "TFText>FastSentencepieceDetokenize",
-            "TFText>FastSentencepieceTokenize",
-        ],
-    }
+def test_the_file_needs_no_operation_but_litert_s(litert_report):
+    content = (litert_report.folder / "model.tflite").read_bytes()
+    assert custom_operations(content) == []
+    assert litert_report.manifest["files"]["model.tflite"]["custom_operations"] == []
+
+
+def test_the_tokenizer_is_beside_it_for_two_libraries(litert_report, texts):
+    tokenizers = pytest.importorskip("tokenizers", reason="comes with the extra [test]")
+    theirs = tokenizers.Tokenizer.from_file(str(litert_report.folder / "tokenizer.json"))
+    ours = Tokenizer.load(litert_report.folder / "tokenizer.model")
+    assert [each.ids for each in theirs.encode_batch(texts)] == ours.tokenize(texts)
 
 
 def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(str(litert_report.folder / "model_ids.tflite"))
+    interpreter = Interpreter(str(litert_report.folder / "model.tflite"))
     outputs = ["ids", "log_probability", "score"]
     assert interpreter.get_signature_list() == {
         name: {"inputs": ["source_ids"], "outputs": outputs}
@@ -69,7 +69,7 @@ def test_signatures_have_the_names_and_shapes_of_the_contract(litert_report):
 def test_embeddings_are_stored_once(litert_report, engine):
     from ai_edge_litert import schema_py_generated as schema
 
-    content = (litert_report.folder / "model_ids.tflite").read_bytes()
+    content = (litert_report.folder / "model.tflite").read_bytes()
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     table = np.asarray(engine.model.target_embedding.embeddings, "float32").tobytes()
     arrays = [b"" if each.data is None else bytes(each.data) for each in model.buffers]
@@ -90,10 +90,10 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch):
     def fail(*args):
         raise VerificationError("no")
 
-    monkeypatch.setattr(litert, "_contents", lambda *args: {})
+    monkeypatch.setattr(litert, "convert", lambda functions: [])
     monkeypatch.setattr(litert, "verify_litert", fail)
     with pytest.raises(VerificationError):
-        export_litert(engine, tmp_path / "new", ids_only=True)
+        export_litert(engine, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,21 +124,6 @@ def test_another_precision_is_refused(make_engine, tmp_path):
         export_litert(make_engine(dtype="mixed_bfloat16"), tmp_path / "new")
 
 
-def test_byte_fallback_is_refused_for_text(make_engine, tmp_path, monkeypatch, texts):
-    tokenizer = Tokenizer.train_from_texts(
-        ["a man runs in the park.", *texts], vocabulary_size=300, byte_fallback=True
-    )
-    engine = make_engine(normalize_first=True)
-    monkeypatch.setattr(litert, "ids_to_ids", lambda *args: ())
-    for name in ("source_tokenizer", "target_tokenizer"):
-        monkeypatch.setattr(engine, name, tokenizer)
-    monkeypatch.setattr(litert, "with_limits", lambda *_: engine)
-    with pytest.raises(InputError, match="no byte fallback.*--ids-only"):
-        export_litert(engine, tmp_path / "new")
-    assert isinstance(engine, ModelEngine)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def run_folder(tmp_path, tokenizer, other_tokenizer, rng):
     """A run with two vocabularies, large enough for its weights to be quantized."""
@@ -167,15 +152,13 @@ def test_the_command_makes_int8_files_that_the_translator_reads(
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     (tmp_path / "sources").write_text("\n".join(texts) + "\n", encoding="utf-8")
     arguments = ["--model", str(run_folder.path), "--output", str(tmp_path / "new")]
-    options = ["--quantize", "int8", "--source-lengths", "48", "--ids-only", "--beam-size", "1"]
+    options = ["--quantize", "int8", "--source-lengths", "48", "--beam-size", "1"]
     verify = ["--verify-with", str(tmp_path / "sources")]
     assert run(["export", "--format", "litert", *arguments, *options, *verify]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert set(report["files"]) == {"model_ids.tflite"}
-    compared = report["verification"]["model_ids.tflite"]["greedy"]
-    assert compared["texts"] > len(texts)
+    compared = report["verification"]
+    assert 0 < compared["equal"] <= compared["texts"] <= 64
     assert 0 < compared["mean_score_difference"]
-    assert not (tmp_path / "new" / "model.tflite").exists()
     names = {path.name for path in (tmp_path / "new").glob("*tokenizer.model")}
     assert names == {"source_tokenizer.model", "target_tokenizer.model"}
     live = Translator(run_folder.engine()).translate(texts[:32], beam_size=1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from litert_examples import ROWS, WIDTH, constants, run
 
+from keras_transformer.errors import VerificationError
 from keras_transformer.export.litert import quantization
 from keras_transformer.export.litert.file import (
     IDENTIFIER,
@@ -30,16 +31,16 @@ def test_signatures_share_their_arrays(litert_parts, litert_table):
         )
 
 
-def test_operations_that_litert_does_not_bring_are_named(litert_parts):
+def test_operations_that_litert_does_not_bring_are_not_converted(litert_parts):
     import tensorflow as tf
 
     function = traced(
         lambda text: {"number": tf.strings.to_hash_bucket_fast(text, 7)},
         tf.TensorSpec((None,), tf.string, name="text"),
     )
-    foreign = convert([("hash", function)], custom_operations=True)
     assert custom_operations(join(litert_parts)) == []
-    assert custom_operations(join([*litert_parts, *foreign])) == ["StringToHashBucketFast"]
+    with pytest.raises(VerificationError, match="exit status 1"):
+        convert([("hash", function)])
 
 
 def test_a_function_with_variables_is_not_converted():

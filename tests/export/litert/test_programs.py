@@ -78,4 +78,4 @@ def test_the_table_measures_the_translations_of_the_artifact(litert_report, engi
 
 def test_the_table_counts_the_files_that_translate(litert_report):
     names = {path.name for path in artifact_table.files_of("LiteRT int8", litert_report.folder)}
-    assert names == {"model_ids.tflite", "tokenizer.model"}
+    assert names == {"model.tflite", "tokenizer.model"}

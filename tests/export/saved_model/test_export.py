@@ -11,9 +11,7 @@ from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from keras_transformer.errors import InputError
 from keras_transformer.export import SavedModelEngine, VerificationError, export_saved_model
-from keras_transformer.export import saved_model as module
 from keras_transformer.export.saved_model import SavedModelExporter
-from keras_transformer.export.saved_model.verification import verify_saved_model
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 
@@ -140,11 +138,7 @@ def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_token
     )
     sizes = report.manifest["source_vocabulary_size"], report.manifest["target_vocabulary_size"]
     assert sizes == (53, 47)
-    assert report.verification["bound"]["worst_score"] == 5e-2
-    # Nothing rearranged: XLA gets the live engine's program, so that bfloat16 rounds alike.
-    for loader in ("session", "module"):
-        for compared in report.verification[loader].values():
-            assert compared["largest_score_difference"] < 1e-3
+    assert report.verification["tolerance"]["score"] == 0.05
     assert os.listdir(tmp_path) == ["m"]
     files = {path.name for path in (tmp_path / "m" / "ids").iterdir()}
     assert {"source_tokenizer.model", "target_tokenizer.model"} <= files
@@ -159,30 +153,6 @@ def test_a_failed_verification_leaves_nothing(engine, tmp_path, monkeypatch, err
     monkeypatch.setattr(SavedModelExporter, "verify", fail)
     with pytest.raises(error):
         export_saved_model(engine, tmp_path / "model", beam_size=1, signatures=())
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_weights_that_change_after_saving_are_found(engine, report):
-    def change():
-        for weight in engine.model.trainable_weights:
-            weight.assign(-weight)
-
-    manifest = {**report.manifest, "signatures": ["serving_default"]}
-    change()
-    try:
-        with pytest.raises(VerificationError, match="serving_default: expected"):
-            verify_saved_model(report.folder, engine, manifest, [])
-    finally:
-        change()  # back to what they were, for the other tests
-
-
-@pytest.mark.slow
-def test_variables_that_sessions_do_not_initialize_are_found(make_engine, tmp_path, monkeypatch):
-    # The model itself instead of its variables: the Python loader would not mind.
-    monkeypatch.setattr(module, "trackable_variables", lambda model: [model])
-    with pytest.raises(VerificationError, match="session: .* uninitialized"):
-        export_saved_model(make_engine(), tmp_path / "model", [], beam_size=1, signatures=())
     assert os.listdir(tmp_path) == []
 
 

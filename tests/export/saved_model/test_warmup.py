@@ -1,6 +1,8 @@
+import sys
+
 import pytest
 
-from keras_transformer.export.saved_model.batches import ROWS, WARMUP_FILE, warmup_record
+from keras_transformer.export.saved_model.batches import ROWS, WARMUP_FILE, write_warmup
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
@@ -18,17 +20,10 @@ def records(report):
     return [each.numpy() for each in tf.data.TFRecordDataset(f"{report.folder}/{WARMUP_FILE}")]
 
 
-def test_a_record_is_tensorflow_servings_own_on_the_wire(api):
-    inputs = {"text": ["a" * 300, "b"], "seed": [3, 5]}  # A length of two bytes, too.
-    record = api.PredictionLog.FromString(warmup_record("sample", inputs))
-    assert record.WhichOneof("log_type") == "predict_log"
-    request = record.predict_log.request
-    assert (request.model_spec.signature_name, request.model_spec.name) == ("sample", "")
-    assert tf.make_ndarray(request.inputs["text"]).tolist() == [b"a" * 300, b"b"]
-    assert tf.make_ndarray(request.inputs["seed"]).tolist() == [3, 5]
-    assert set(request.inputs) == {"text", "seed"}
-    # Nothing besides, in whatever order.
-    assert record.ByteSize() == len(warmup_record("sample", inputs))
+def test_without_tensorflow_servings_package_there_are_no_requests(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
+    assert write_warmup(tmp_path, engine, ["serving_default"]) == {}
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -4,28 +4,32 @@ import hashlib
 import json
 import re
 
+import numpy as np
 import pytest
 
 from keras_transformer import Translator
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_web
-from keras_transformer.export.verification import FLOAT32, LiveAnswers, Search, verify
-from keras_transformer.export.web.export import PACKAGES, find_packages, verify_alignment
+from keras_transformer.export.litert.model import LiteRTAlignment
+from keras_transformer.export.web.export import PACKAGES, find_packages
 
+tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tokens and were cut")
-def test_the_folder_translates_as_the_live_model_in_batches_of_one_and_four(
-    web_report, engine, texts
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_folder_translates_and_aligns_as_the_trained_model(
+    web_report, engine, texts, beam_size
 ):
-    translator, texts = Translator.load(web_report.folder), texts[:20]  # Those of its verification.
-    searches = {
-        f"{size}": (translator, Search([texts], {"beam_size": size, "length_penalty": 0.8}))
-        for size in (1, 3)
-    }
-    verify({"folder": searches}, LiveAnswers(engine, 0.8), FLOAT32)
+    options = {"beam_size": beam_size, "length_penalty": 0.8, "long_input": "truncate"}
+    found = Translator.load(web_report.folder).translate(texts[:20], alignment=True, **options)
+    expected = engine.translate(texts[:20], alignment=True, **options)
+    for ours, theirs in zip(expected, found, strict=True):
+        assert (theirs.text, theirs.ids) == (ours.text, ours.ids)
+        assert theirs.score == pytest.approx(ours.score, rel=1e-4)
+        np.testing.assert_allclose(theirs.alignment, ours.alignment, atol=1e-4)
 
 
 def test_every_file_is_listed_and_no_operation_is_foreign(web_report):
@@ -34,7 +38,7 @@ def test_every_file_is_listed_and_no_operation_is_foreign(web_report):
     assert found == {*files, "export.json", "verification.json", "README.md"}
     for name in files:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == files[name]["sha256"]
-    assert files["model_ids.tflite"]["custom_operations"] == []
+    assert files["model.tflite"]["custom_operations"] == []
 
 
 def test_nothing_names_another_place(web_report):
@@ -49,17 +53,24 @@ def test_the_service_worker_keeps_what_exists_and_changes_with_the_files(web_rep
     head = (web_report.folder / "service-worker.js").read_text("utf-8").splitlines()[:2]
     version, digests = (json.loads(re.search(r"= (.*);", line)[1]) for line in head)
     assert re.fullmatch("[0-9a-f]{16}", version)
-    assert {"index.html", "model_ids.tflite", "translator.js", "tokenizer.json"} <= set(digests)
+    assert {"index.html", "model.tflite", "translator.js", "tokenizer.json"} <= set(digests)
     listed = {name: each["sha256"] for name, each in web_report.manifest["files"].items()}
     assert digests == {name: listed[name] for name in digests}
 
 
-def test_alignments_of_another_model_are_refused(web_report, make_engine, engine, texts):
-    folder, manifest = web_report.folder, web_report.manifest
-    found = verify_alignment(folder, engine, manifest, texts)["align_1x13"]
-    assert found["texts"] > 2 and found["mean_difference"] < 1e-5
-    with pytest.raises(VerificationError, match="align_1x13: a token's weights may differ"):
-        verify_alignment(folder, make_engine(normalize_first=True, seed=2), manifest, texts)
+def test_shifted_alignments_are_refused(engine, npm, texts, tmp_path, monkeypatch):
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    right = LiteRTAlignment.__call__
+
+    def shifted(self, source_ids, target_ids):
+        weights = right(self, source_ids, target_ids)["alignment"]
+        return {"alignment": tf.concat([weights[:, :, 1:], weights[:, :, :1]], axis=2)}
+
+    monkeypatch.setattr(LiteRTAlignment, "__call__", shifted)
+    options = {"quantize": "int8", "beam_size": 1, "source_lengths": [13]}
+    with pytest.raises(VerificationError, match="`alignment` differs by"):
+        export_web(engine, tmp_path / "new", texts[:20], npm=npm, **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_and_other_packages_are_named(tmp_path, engine, monkeypatch):

@@ -15,7 +15,7 @@ export class Engine {
       const name = about[`${side}_tokenizer`].replace(/model$/, "json");
       engine[side] = new SentencePiece(JSON.parse(await text(new URL(name, base))));
     }
-    const name = "model_ids.tflite";
+    const name = "model.tflite";
     const content = bytes(new URL(name, base), about.files[name].bytes, progress);
     self.Module = {
       locateFile: (file) => new URL(`litert/${file}`, base).href,

@@ -137,11 +137,11 @@ async function begin() {
   try {
     translator = await load(undefined, { onProgress: (loaded, total) => (loading.value = loaded / total) });
     const { about } = translator;
-    const names = ["model_ids.tflite", "tokenizers.js", ...about.runtime];
+    const names = ["model.tflite", "tokenizers.js", ...about.runtime];
     for (const side of ["source", "target"]) names.push(about[`${side}_tokenizer`].replace(/model$/, "json"));
     const total = [...new Set(names)].reduce((sum, name) => sum + about.files[name].bytes, 0);
     at("name").textContent = about.name;
-    at("size").textContent = `Model ${megabytes(about.files["model_ids.tflite"].bytes)}, in all ${megabytes(total)}.`;
+    at("size").textContent = `Model ${megabytes(about.files["model.tflite"].bytes)}, in all ${megabytes(total)}.`;
     if (about.beam_size > 1) search.append(element("option", `beam ${about.beam_size}`, { value: about.beam_size }));
     search.append(element("option", "greedy", { value: 1 }));
     loading.hidden = true;
