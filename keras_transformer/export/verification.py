@@ -93,8 +93,9 @@ def _trained_translations(engine, texts, alignment=False, **options):
     model, turns, most = engine.model, engine.turns, engine.max_source_length
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
     limits = most, engine.max_target_length
-    graph = ModelEngine(model, *tokenizers, *limits, frozen=True, turns=turns, with_xla=False)
-    found = graph.translate(texts, batch_size=NUM_TEXTS, **options)
+    with_xla = model.compute_dtype != "float32"  # XLA rounds bfloat16 differently from a graph.
+    trained = ModelEngine(model, *tokenizers, *limits, frozen=True, turns=turns, with_xla=with_xla)
+    found = trained.translate(texts, batch_size=NUM_TEXTS, **options)
     if not alignment:
         return found
     if turns is not None:
