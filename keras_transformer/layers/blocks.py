@@ -125,8 +125,8 @@ class Block(LayerOfProjections):
         outputs = inputs + self._dropout_layer(outputs, training=training)
         return outputs if self.normalize_first else normalization(outputs)
 
-    def compute_output_shape(self, inputs_shape, *other_shapes):
-        return tuple(inputs_shape)
+    def compute_output_shape(self, input_shape, *other_shapes):
+        return tuple(input_shape)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -274,6 +274,9 @@ class DecoderBlock(Block):
             )
             self.cross_attention_norm = self._normalization("cross_attention_norm", shape)
         self._build_feed_forward(shape)
+
+    def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
+        return tuple(decoder_sequence_shape)
 
     def call(
         self,

@@ -68,6 +68,9 @@ class FeedForward(LayerOfProjections):
         inner = self._dropout_layer(self._inner_dense(inputs), training=training)
         return self._outer_dense(inner)
 
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
     @property
     def projections(self):
         """The inner and the outer projection."""

@@ -77,5 +77,8 @@ class MaskedPooling(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask):
         return None
 
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[2])
+
     def get_config(self):
         return {**super().get_config(), "mode": self.mode}

@@ -70,6 +70,9 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         encoding = ops.reshape(interleaved, (-1, 2 * ((width + 1) // 2)))[:, :width]
         return inputs + ops.cast(encoding, inputs.dtype)
 
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
     def get_config(self):
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
@@ -132,6 +135,9 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
             embedding = ops.where(inside, embedding, float("nan"))
         return inputs + ops.cast(embedding, inputs.dtype)
 
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
     def get_config(self):
         return {**super().get_config(), "max_length": self.max_length}
 
@@ -176,6 +182,9 @@ class ConcatenatedPositions(keras.layers.Layer):
     ) -> keras.KerasTensor:
         positions = self.positions(ops.zeros_like(inputs), start_index=start_index)
         return self.projection(ops.concatenate([inputs, positions], axis=-1))
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
 
     def get_config(self):
         # Twice: in the file of a model, Keras marks what it serializes again as shared.

@@ -64,6 +64,9 @@ class TokenEmbedding(keras.layers.Layer):
         table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
         return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
 
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.model_dim)
+
     def get_config(self):
         sizes = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
         return {**super().get_config(), **sizes}

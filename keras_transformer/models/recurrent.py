@@ -9,7 +9,7 @@ from keras_transformer import masks
 from keras_transformer.config import RecurrentConfig
 from keras_transformer.layers import Attention
 from keras_transformer.layers.projection import Projection
-from keras_transformer.models.sequence_model import SequenceModel, two_sequences
+from keras_transformer.models.sequence_model import SequenceModel
 
 
 class Memory(NamedTuple):
@@ -110,18 +110,20 @@ class RecurrentTranslator(SequenceModel):
         if config.score is not None:
             self.attention = Attention(config.score, width, dtype=policy, name="attention")
         self.output_layer = Projection("btd,du->btu", (None, width), dtype=policy, name="readout")
-        self.dropout = keras.layers.Dropout(config.dropout, dtype=policy)
+        self.dropout = self._dropout()
 
     def build(self, input_shape=None):
         if self.built:
             return
         config, width = self.config, self.config.model_dim
         self._build_for_width(self.source_embedding, self.target_embedding, self.output_projection)
+        self._build_for_width(self.dropout)
         for layer in self.encoder_layers:
             layer.build((None, None, width))
         read = 1 + (config.attention == "bahdanau") + config.input_feeding
         for number, cell in enumerate(self.cells):
             cell.build((None, width if number else read * width))
+            cell.output_shape = (None, width)  # Keras' cells compute none for `summary`.
         self.start.build((None, width))
         if self.attention is not None:
             self.attention.build((None, None, width), (None, None, width))
@@ -129,7 +131,7 @@ class RecurrentTranslator(SequenceModel):
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
-        source_ids, target_ids = two_sequences(inputs)
+        source_ids, target_ids = self._sequences(inputs)
         states, memory = self._encode(source_ids, 1, training)
         outputs, _ = self._read(target_ids, states, memory, training)
         return self._logits(self.dropout(outputs, training=training))

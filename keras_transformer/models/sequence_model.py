@@ -1,5 +1,6 @@
 """The base of all models, and the source and the target side of a Transformer, from ids on."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +25,13 @@ class SequenceModel(keras.Model):
 
     Args:
         config: Of the subclass' `config_class`.
+
+    Attributes:
+        input_names: Names of the sequences of ids that a call takes, in this order.
     """
 
     config_class: type[ModelConfig]
+    input_names: tuple[str, ...] = ("source_ids", "target_ids")
     embedding_dropout: keras.layers.Dropout
 
     def __init__(self, config: ModelConfig, **kwargs: Any):
@@ -83,15 +88,67 @@ class SequenceModel(keras.Model):
         return embedding(ids)
 
     def _build_for_width(self, *layers):
-        """Builds layers over vectors of the model's width; None and built ones are left out."""
+        """Builds layers to or over vectors of the model's width; skips None and shared layers."""
         for layer in layers:
-            if layer is not None and not layer.built:
-                layer.build((None, None, self.config.model_dim))
+            # A layer without weights is built, too: `summary` shows the shape.
+            if layer is not None and not (layer.built and layer.weights):
+                width = () if isinstance(layer, TokenEmbedding) else (self.config.model_dim,)
+                layer.build((None, None, *width))
 
     def _logits(self, hidden):
         if self.output_projection is not None:
             return self.output_projection(hidden)
         return self.target_embedding.project(hidden)
+
+    def _sequences(self, inputs):
+        """Returns the ids of each of `input_names`, from a tuple in this order or a dict by name.
+
+        Ids alone are a model's only sequence.
+        """
+        names = self.input_names
+        if isinstance(inputs, dict):
+            if set(names) - set(inputs):
+                wanted = " and ".join(f'"{name}"' for name in names)
+                raise ValueError(f"The inputs must hold {wanted}. Received: keys {sorted(inputs)}.")
+            return tuple(inputs[name] for name in names)
+        sequences = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+        if len(sequences) != len(names):
+            raise ValueError(
+                f"The inputs must be ({', '.join(names)}). Received: {_description(inputs)}."
+            )
+        return sequences
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Shape of the logits for the shapes of the ids, given as `call` takes the ids."""
+        ids = keras.tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, "int32"), input_shape
+        )
+        return self.compute_output_spec(ids).shape
+
+    def compute_output_spec(self, *args, **kwargs):
+        # Keras would make it of `compute_output_shape`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Exports the call from ids to logits, as `keras.Model.export` does.
+
+        By default the artifact takes int32 ids `(batch, length)` of any batch size and length,
+        under the names of `input_names`.
+        """
+        if input_signature is None:
+            ids = {
+                name: keras.InputSpec(shape=(None, None), dtype="int32", name=name)
+                for name in self.input_names
+            }
+            input_signature = [ids if len(ids) > 1 else ids[self.input_names[0]]]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""
@@ -260,31 +317,6 @@ class TargetSide(SequenceModel):
             return ops.cast(logits, "float32"), cache
 
         return step
-
-
-def two_sequences(inputs: Any) -> Any:
-    """Returns `source_ids` and `target_ids` of a pair or a dict with these keys."""
-    if isinstance(inputs, dict):
-        if {"source_ids", "target_ids"} - set(inputs):
-            raise ValueError(
-                'The inputs must hold "source_ids" and "target_ids". '
-                f"Received: keys {sorted(inputs)}."
-            )
-        return inputs["source_ids"], inputs["target_ids"]
-    if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
-        raise ValueError(
-            f"The inputs must be (source_ids, target_ids). Received: {_description(inputs)}."
-        )
-    return inputs
-
-
-def one_sequence(inputs: Any) -> Any:
-    """Returns the ids of `ids` or `(ids,)`."""
-    if isinstance(inputs, (tuple, list)):
-        if len(inputs) != 1:
-            raise ValueError(f"The inputs must be ids. Received: {_description(inputs)}.")
-        return inputs[0]
-    return inputs
 
 
 def _description(inputs):

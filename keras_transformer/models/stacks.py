@@ -95,6 +95,9 @@ class Encoder(Stack):
     def build(self, input_shape):
         self._build(input_shape)
 
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
     def call(
         self,
         inputs: keras.KerasTensor,
@@ -134,6 +137,13 @@ class Decoder(Stack):
 
     def build(self, inputs_shape, encoder_sequence_shape=None):
         self._build(inputs_shape, encoder_sequence_shape)
+
+    def compute_output_shape(self, inputs_shape, encoder_sequence_shape=None):
+        return tuple(inputs_shape)
+
+    def compute_output_spec(self, *args, **kwargs):
+        # It may return attention scores, too.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def call(
         self,
@@ -248,6 +258,9 @@ class TurnEncoder(LayerOfConfig):
 
     def build(self, input_shape):
         self.encoder.build(input_shape)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
 
     def call(
         self,

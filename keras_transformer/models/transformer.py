@@ -8,12 +8,7 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.config import ClassifierConfig, LanguageModelConfig, TransformerConfig
 from keras_transformer.layers import MaskedPooling
-from keras_transformer.models.sequence_model import (
-    SourceSide,
-    TargetSide,
-    one_sequence,
-    two_sequences,
-)
+from keras_transformer.models.sequence_model import SourceSide, TargetSide
 from keras_transformer.models.stacks import Decoder, Encoder, TurnEncoder
 
 
@@ -69,13 +64,13 @@ class Transformer(SourceSide, TargetSide):
             return
         self._build_for_width(self.source_embedding, self.target_embedding, self.output_projection)
         self._build_for_width(self.source_positions, self.encoder, self.turns)
-        self._build_for_width(self.target_positions)
+        self._build_for_width(self.target_positions, self.embedding_dropout)
         shape = (None, None, self.config.model_dim)
         self.decoder.build(shape, shape)
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
-        source_ids, target_ids = two_sequences(inputs)
+        source_ids, target_ids = self._sequences(inputs)
         encoded, source_mask = self.encode(source_ids, training=training)
         hidden = self.decoder(
             self._embed(target_ids, self.target_embedding, self.target_positions, training),
@@ -124,7 +119,8 @@ class LanguageModel(TargetSide):
         config: `LanguageModelConfig`.
 
     Call arguments:
-        inputs: `target_ids` or `(target_ids,)`: integers `(batch, target)`, padded with 0.
+        inputs: `target_ids`, `(target_ids,)` or `{"target_ids": …}`: integers `(batch, target)`,
+            padded with 0.
         training: Whether dropout is active.
 
     Returns:
@@ -140,6 +136,7 @@ class LanguageModel(TargetSide):
     """
 
     config_class = LanguageModelConfig
+    input_names = ("target_ids",)
 
     def _make_layers(self):
         config = self.config
@@ -155,11 +152,11 @@ class LanguageModel(TargetSide):
     def build(self, input_shape=None):
         if not self.built:
             self._build_for_width(self.target_embedding, self.output_projection)
-            self._build_for_width(self.target_positions, self.decoder)
+            self._build_for_width(self.target_positions, self.embedding_dropout, self.decoder)
             self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
-        ids = one_sequence(inputs)
+        (ids,) = self._sequences(inputs)
         hidden = self._embed(ids, self.target_embedding, self.target_positions, training)
         mask = masks.padding_mask(ids)
         return self._logits(self.decoder(hidden, decoder_padding_mask=mask, training=training))
@@ -182,7 +179,8 @@ class Classifier(SourceSide):
         config: `ClassifierConfig`.
 
     Call arguments:
-        inputs: `source_ids`, or `(source_ids,)`: integers `(batch, source)`, padded with 0.
+        inputs: `source_ids`, `(source_ids,)` or `{"source_ids": …}`: integers `(batch, source)`,
+            padded with 0.
         training: Whether dropout is active.
 
     Returns:
@@ -196,6 +194,7 @@ class Classifier(SourceSide):
     """
 
     config_class = ClassifierConfig
+    input_names = ("source_ids",)
 
     def _make_layers(self):
         config, policy = self.config, self.dtype_policy
@@ -211,12 +210,15 @@ class Classifier(SourceSide):
 
     def build(self, input_shape=None):
         if not self.built:
-            self._build_for_width(self.source_embedding, self.output_projection)
-            self._build_for_width(self.source_positions, self.encoder, self.pooling)
+            self._build_for_width(self.source_embedding, self.word_dropout, self.source_positions)
+            self._build_for_width(self.encoder, self.pooling)
+            for layer in (self.embedding_dropout, self.output_projection):
+                layer.build((None, self.config.model_dim))
             self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> keras.KerasTensor:
-        encoded, mask = self.encode(one_sequence(inputs), training=training)
+        (source_ids,) = self._sequences(inputs)
+        encoded, mask = self.encode(source_ids, training=training)
         pooled = self.embedding_dropout(self.pooling(encoded, mask), training=training)
         return ops.expand_dims(self.output_projection(pooled), 1)
 

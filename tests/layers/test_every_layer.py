@@ -71,6 +71,23 @@ def test_keras_own_layer_checks_pass(name):
     )
 
 
+class OneLayer(keras.Model):
+    """What a user writes who subclasses Keras' model and builds the layer by shapes."""
+
+    def __init__(self, layer, shapes):
+        super().__init__()
+        self.layer = layer
+        layer.build(**shapes) if isinstance(shapes, dict) else layer.build(shapes)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_summary_of_a_subclassed_model_shows_the_shape_of_the_layer(name):
+    layer, arguments, shapes, _ = LAYERS[name]
+    lines = []
+    OneLayer(layer(**arguments), shapes).summary(print_fn=lines.append)
+    assert str(ONE) in "\n".join(lines)
+
+
 CONFIGURED = [
     (
         MultiHeadAttention,

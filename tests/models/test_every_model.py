@@ -1,0 +1,174 @@
+"""Every kind of model does what a Keras user tries first: summary, predict, save, export."""
+
+import keras
+import numpy as np
+import pytest
+from reference import float64
+
+from keras_transformer import SmoothedCrossEntropy
+from keras_transformer.config import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
+from keras_transformer.models import model_of
+
+VOCABULARY, WIDTH, LABELS = 23, 12, 3
+SIZES = dict(model_dim=WIDTH, num_heads=3, intermediate_dim=13)
+CONFIGURATIONS = {
+    "transformer": TransformerConfig(
+        VOCABULARY, **SIZES, num_encoder_layers=1, num_decoder_layers=2
+    ),
+    "turns": TransformerConfig(
+        VOCABULARY,
+        **SIZES,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        turn_layers=1,
+        turn_id=4,
+        combine_positions="concatenate",
+        tie_embeddings="none",
+    ),
+    "recurrent": RecurrentConfig(VOCABULARY, WIDTH, attention="luong", num_decoder_layers=2),
+    "classifier": ClassifierConfig(
+        VOCABULARY, **SIZES, target_vocabulary_size=LABELS, word_dropout=0.1
+    ),
+    "language_model": LanguageModelConfig(VOCABULARY, **SIZES, num_decoder_layers=1),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", CONFIGURATIONS)
+NAMES = {"classifier": ["source_ids"], "language_model": ["target_ids"]}
+SOURCE_IDS = np.array([[3, 5, 4, 7, 2, 0, 0], [11, 2, 0, 0, 0, 0, 0]], "int32")
+TARGET_IDS = np.array([[1, 13, 17, 19, 5], [1, 21, 0, 0, 0]], "int32")
+
+
+@pytest.fixture
+def make(randomize):
+    """`make(kind)`: a model with random weights."""
+    return lambda kind: randomize(model_of(CONFIGURATIONS[kind]))
+
+
+def inputs_of(kind):
+    """The inputs by their names, at two other batch sizes and lengths, too."""
+    ids = {"source_ids": SOURCE_IDS, "target_ids": TARGET_IDS}
+    whole = {name: ids[name] for name in NAMES.get(kind, ids)}
+    return whole, {name: ids[:1, :2] for name, ids in whole.items()}
+
+
+def outputs(model, inputs):
+    return float64(model(inputs))
+
+
+def check_saved_model(path, kind, model):
+    import tensorflow as tf
+
+    artifact = tf.saved_model.load(str(path))
+    signature = artifact.signatures["serving_default"]
+    for inputs in inputs_of(kind):
+        expected = outputs(model, inputs)
+        given = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+        np.testing.assert_allclose(float64(artifact.serve(given)), expected, atol=1e-5)
+        by_name = signature(**{name: tf.constant(ids) for name, ids in inputs.items()})
+        np.testing.assert_allclose(float64(by_name["output_0"]), expected, atol=1e-5)
+
+
+@pytest.mark.tensorflow
+@EVERY_KIND
+def test_keras_exports_a_model_that_was_never_called_and_one_that_was_loaded(make, kind, tmp_path):
+    model = make(kind)
+    model.save(tmp_path / "model.keras")
+    model.export(tmp_path / "never_called", verbose=False)
+    check_saved_model(tmp_path / "never_called", kind, model)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded.export(tmp_path / "loaded", verbose=False)
+    check_saved_model(tmp_path / "loaded", kind, model)
+
+
+@pytest.mark.tensorflow
+def test_keras_exports_a_trained_model(make, tmp_path):
+    model = make("transformer")
+    model.compile("sgd", SmoothedCrossEntropy())
+    model.fit((SOURCE_IDS, TARGET_IDS), TARGET_IDS, verbose=0)
+    model.export(tmp_path / "trained", verbose=False)
+    check_saved_model(tmp_path / "trained", "transformer", model)
+
+
+@pytest.mark.tensorflow
+@EVERY_KIND
+def test_keras_exports_to_litert(make, kind, tmp_path):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    model, examples, options = make(kind), inputs_of(kind), {}
+    if kind == "recurrent":
+        # LiteRT has the loop over time of Keras' recurrent layers for fixed shapes only.
+        examples = examples[:1]
+        options["input_signature"] = [
+            {
+                name: keras.InputSpec(shape=ids.shape, dtype="int32", name=name)
+                for name, ids in examples[0].items()
+            }
+        ]
+    model.export(tmp_path / "model.tflite", format="litert", verbose=False, **options)
+    run = litert.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
+    assert sorted(run.get_input_details()) == NAMES.get(kind, ["source_ids", "target_ids"])
+    for inputs in examples:
+        (found,) = run(**inputs).values()
+        np.testing.assert_allclose(found, outputs(model, inputs), atol=1e-5)
+
+
+@pytest.mark.tensorflow
+def test_a_signature_of_ones_own_replaces_the_default(make, tmp_path):
+    import tensorflow as tf
+
+    model, ids = make("language_model"), keras.InputSpec(shape=(2, 5), dtype="int32", name="ids")
+    model.export(tmp_path / "own", verbose=False, input_signature=[ids])
+    signature = tf.saved_model.load(str(tmp_path / "own")).signatures["serving_default"]
+    (found,) = signature(ids=tf.constant(TARGET_IDS)).values()
+    np.testing.assert_allclose(float64(found), outputs(model, TARGET_IDS), atol=1e-5)
+
+
+@EVERY_KIND
+def test_the_summary_shows_the_shape_of_every_layer(make, kind):
+    lines = []
+    make(kind).summary(print_fn=lines.append)
+    text = "\n".join(lines)
+    assert "?" not in text
+    assert text.count(f"(None, None, {WIDTH})") >= 3  # an embedding, dropout, a stack
+
+
+@EVERY_KIND
+def test_the_output_shape_is_that_of_the_logits(make, kind):
+    model, (inputs, _) = make(kind), inputs_of(kind)
+    by_name = {name: ids.shape for name, ids in inputs.items()}
+    expected = outputs(model, inputs).shape
+    assert model.compute_output_shape(by_name) == expected
+    assert model.compute_output_shape(tuple(by_name.values())) == expected
+    unknown = model.compute_output_shape({name: (None, None) for name in inputs})
+    assert unknown == (None, *((1, LABELS) if kind == "classifier" else (None, VOCABULARY)))
+
+
+@EVERY_KIND
+def test_inputs_go_by_name_or_in_order(make, kind):
+    model, (inputs, _) = make(kind), inputs_of(kind)
+    in_order = tuple(inputs.values())
+    expected = outputs(model, in_order)
+    np.testing.assert_array_equal(outputs(model, inputs), expected)
+    for given in (inputs, in_order, list(in_order)):
+        np.testing.assert_allclose(model.predict(given, verbose=0), expected, atol=1e-5)
+
+
+@EVERY_KIND
+def test_wrong_inputs_are_named(make, kind):
+    model, names = make(kind), NAMES.get(kind, ["source_ids", "target_ids"])
+    wanted = f"must be \\({', '.join(names)}\\). Received: tuple of 3"
+    with pytest.raises(ValueError, match=wanted):
+        model((SOURCE_IDS,) * 3)
+    with pytest.raises(ValueError, match=f'must hold "{names[0]}".*Received: keys .*ids'):
+        model({"ids": SOURCE_IDS})
+
+
+@EVERY_KIND
+def test_a_clone_computes_what_the_model_computes(make, kind):
+    model, (inputs, _) = make(kind), inputs_of(kind)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(outputs(clone, inputs), outputs(model, inputs))
