@@ -1,8 +1,11 @@
 """Vocabularies: options, the trainer of SentencePiece, and the model that it writes."""
 
+import collections
 import io
+import itertools
 import re
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import pydantic
@@ -14,9 +17,15 @@ from keras_transformer.errors import InputError
 # The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
 # of the model file. More threads than cores do no harm.
 _THREADS = 4
-# Longer lines are passed over by the trainer. Its own limit of 4,192 bytes drops ordinary
+# The trainer skips longer lines, so they are cut. Its own limit of 4,192 bytes would cut ordinary
 # paragraphs in scripts of three bytes a character.
 _LONGEST_LINE_BYTES = 65_536
+# The trainer writes this character in place of unknown ones, and skips lines that have it.
+_RESERVED = "\u2585"
+# Characters that it refuses as tokens.
+_NEVER_TOKENS = {_RESERVED, "\0"}
+# Texts encoded in one call, to bound the memory for their ids.
+_AT_ONCE = 10_000
 SPACE = "\u2581"
 """Stands for a space in a token."""
 # The only control symbol of a vocabulary of words, by which one is known. No text has such a piece:
@@ -83,13 +92,36 @@ def parsed(model_bytes: bytes) -> Any:
 
 
 def train_model(texts: Iterable[str], **options: Any) -> bytes:
-    """Returns a serialized model; `options` are those of SentencePiece's trainer."""
+    """Returns a serialized model; `options` are those of SentencePiece's trainer.
+
+    With pieces of words and a coverage of 1, each character of the texts is a token or is spelled
+    in bytes. A warning counts and names the characters that SentencePiece cannot hold.
+    """
+    texts = list(texts)
+    model = _train(texts, **options)
+    wants_all = options["model_type"] == "unigram" and options["character_coverage"] == 1
+    if not wants_all or options["byte_fallback"]:
+        return model
+    # The trainer cuts the names of special tokens, such as `</s>`, out of the text.
+    if lost := set(_unknown_characters(model, texts)) - _NEVER_TOKENS:
+        model = _train(texts, required_chars="".join(sorted(lost)), **options)
+    if unknown := _unknown_characters(model, texts):
+        names = ", ".join(f"U+{ord(each):04X} ({count})" for each, count in unknown.most_common(10))
+        warnings.warn(
+            f"{len(unknown)} characters of the text cannot be tokens and become <unk> (times): "
+            f"{names}. `byte_fallback` spells them in bytes.",
+            stacklevel=4,
+        )
+    return model
+
+
+def _train(texts, **options):
     import sentencepiece
 
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
+            sentence_iterator=itertools.chain.from_iterable(map(_readable, texts)),
             model_writer=model,
             pad_id=PAD_ID,
             bos_id=BOS_ID,
@@ -112,6 +144,36 @@ def train_model(texts: Iterable[str], **options: Any) -> bytes:
     return trained.SerializeToString()
 
 
+def _readable(text: str) -> Iterator[str]:
+    """Yields the parts of a text that the trainer does not skip, cut at spaces where possible."""
+    line, start = text.replace(_RESERVED, " ").encode(), 0
+    while len(line) - start > _LONGEST_LINE_BYTES:
+        end = line.rfind(b" ", start, start + _LONGEST_LINE_BYTES) + 1
+        if not end:
+            end = start + _LONGEST_LINE_BYTES
+            while line[end] & 0xC0 == 0x80:  # in the middle of a character
+                end -= 1
+        yield line[start:end].decode()
+        start = end
+    yield line[start:].decode()
+
+
+def _unknown_characters(model: bytes, texts: list[str]) -> collections.Counter[str]:
+    """Counts the characters of the texts, after normalization, that the model has no token for."""
+    import sentencepiece
+
+    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+    unknown: collections.Counter[str] = collections.Counter()
+    for start in range(0, len(texts), _AT_ONCE):
+        batch = texts[start : start + _AT_ONCE]
+        for text, ids in zip(batch, processor.encode(batch), strict=True):
+            if UNK_ID in ids:
+                pieces = processor.encode(text, out_type=str)
+                for piece, id in zip(pieces, ids, strict=True):
+                    unknown.update(piece if id == UNK_ID else "")
+    return unknown
+
+
 def _explain(message, vocabulary_size):
     """One line for a trainer's error, whose own text starts with a C++ condition."""
     received = f"Received: vocabulary_size={vocabulary_size}."
@@ -126,5 +188,5 @@ def _explain(message, vocabulary_size):
             f"{found[1]}, or a lower `character_coverage`. " + received
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
-        return f"A vocabulary needs some text in lines of at most {_LONGEST_LINE_BYTES} bytes."
+        return "A vocabulary needs some text. Received: only characters that cannot be tokens."
     return f"SentencePiece cannot train on this text: {' '.join(message.split())}"

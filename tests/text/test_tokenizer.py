@@ -2,8 +2,11 @@ import collections
 import copy
 import gzip
 import io
+import itertools
 import os
 import pickle
+import unicodedata
+import warnings
 
 import numpy as np
 import pytest
@@ -232,10 +235,51 @@ def test_no_text_is_refused(texts):
         Tokenizer.train_from_texts(texts, 50)
 
 
-def test_a_long_line_is_used_up_to_the_limit():
-    assert Tokenizer.train_from_texts(["ab " * 20_000], 7).tokenize("ab")
-    with pytest.raises(InputError, match="lines of at most 65536 bytes"):
-        Tokenizer.train_from_texts(["ab " * 30_000], 7)
+# Names of the special tokens, plain and in the wide characters that normalization makes plain.
+@pytest.mark.parametrize("literal", ["<unk>", "<s>", "</s>", "<pad>", "＜ｐａｄ＞"])
+def test_every_character_of_the_name_of_a_special_token_has_a_token(sentences, literal):
+    texts = [*sentences, f"two {literal} dogs"]
+    tokenizer = Tokenizer.train_from_texts(texts, 53)
+    assert UNK_ID not in itertools.chain(*tokenizer.tokenize([literal, *literal, *texts]))
+    plain = unicodedata.normalize("NFKC", texts[-1])
+    assert tokenizer.detokenize(tokenizer.tokenize(texts[-1])) == plain
+
+
+def test_the_characters_that_a_name_needs_count_for_the_size():
+    # Four special tokens, the space and a to d fit in 9; then come the characters of the name.
+    with pytest.raises(InputError, match="too small .* needs at least 13"):
+        Tokenizer.train_from_texts(["abcd"] * 9 + ["</s>"], 9)
+
+
+def size_of_characters(texts):
+    """The size of a vocabulary of the special tokens, the space and single characters."""
+    return 5 + len(set("".join(texts)) - set(" ▅\0"))
+
+
+@pytest.mark.parametrize("end", [" ", "", " é", "é"])
+def test_the_whole_of_a_long_line_is_used(end):
+    lines = ["ab " * 30_000 + "xy" + end, "c" * 65_535 + "ü" * 40_000 + "ö" + end]
+    for line in lines:
+        tokenizer = Tokenizer.train_from_texts([line], size_of_characters([line]))
+        assert UNK_ID not in tokenizer.tokenize(line)
+
+
+def test_a_line_with_a_character_that_cannot_be_a_token_is_used_and_the_character_named():
+    texts = ["zzz zz"] * 9 + ["x ▅ y▅", "w\0v"]
+    size = size_of_characters(texts)
+    message = r"^2 characters of the text cannot be tokens .*: U\+2585 \(2\), U\+0000 \(1\)\."
+    with pytest.warns(UserWarning, match=message):
+        tokenizer = Tokenizer.train_from_texts(texts, size)
+    assert UNK_ID not in tokenizer.tokenize("xywv")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_bytes = Tokenizer.train_from_texts(texts, size + 256, byte_fallback=True)
+    assert UNK_ID not in itertools.chain(*in_bytes.tokenize(texts))
+
+
+def test_text_of_such_characters_alone_is_refused():
+    with pytest.raises(InputError, match="only characters that cannot be tokens"):
+        Tokenizer.train_from_texts(["▅ ▅"], 14)
 
 
 @pytest.mark.parametrize(
