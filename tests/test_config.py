@@ -154,10 +154,11 @@ def test_heads_are_given_for_each_block(heads):
         TransformerConfig(23, model_dim=77, num_heads=7, num_encoder_layers=2, encoder_heads=heads)
 
 
-@pytest.mark.parametrize("value", [7, 0, None, "none"])
-def test_an_unknown_field_of_a_dict_is_named(value):
-    with pytest.raises(ValueError, match="modeldim"):
-        TransformerConfig.from_dict({"vocabulary_size": 23, "modeldim": value})
+@pytest.mark.parametrize("kind", list(CONFIGURATIONS.values()))
+@pytest.mark.parametrize("value", [7, 0, None, False, 0.0, "", "none"])
+def test_an_unknown_field_of_a_dict_is_named(kind, value):
+    with pytest.raises(ValueError, match="There is no option `modeldim`. Did you mean `model_dim`"):
+        kind.from_dict({"vocabulary_size": 23, "modeldim": value})
 
 
 def test_sizes_are_positional_in_the_papers_order():
