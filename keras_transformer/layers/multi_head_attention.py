@@ -199,9 +199,6 @@ class MultiHeadAttention(LayerOfProjections):
         if use_causal_mask:
             lengths = ops.shape(query)[1], ops.shape(value)[1]
             mask = masks.combine(mask, masks.causal_mask(*lengths))
-        is_dropping = self.dropout > 0 and training
-        if not is_dropping and not return_attention_scores and self._has_a_fused_kernel():
-            return self.project_output(self._fused_attention(query, value, key, mask))
         queries, key_value = self.project_query(query), self.project_key_value(value, key)
         heads, weights = self.attend(queries, key_value, mask, training)
         output = self.project_output(heads)
@@ -305,28 +302,6 @@ class MultiHeadAttention(LayerOfProjections):
         grouped = ops.reshape(rows, (batch, self.num_kv_heads, group * length, width))
         products = ops.matmul(grouped, shared)  # --> [batch, kv_heads, group * query, y]
         return ops.reshape(products, (batch, self.num_heads, length, ops.shape(products)[3]))
-
-    def _has_a_fused_kernel(self):
-        # Keras' TensorFlow backend has no kernel of its own for attention, and its scores
-        # overflow in float16. On a TPU Keras' JAX backend takes the first row's mask for all.
-        return (
-            keras.backend.backend() == "jax"
-            and self.value_dim in (None, self.key_dim)
-            and self.num_kv_heads == self.num_heads
-            and self.sliding_window is self.positions is None
-            and any(name.startswith("gpu") for name in keras.distribution.list_devices())
-        )
-
-    def _fused_attention(self, query, value, key, mask):
-        """Computes the heads of `attend` by the backend's kernel, which returns no weights."""
-        heads = ops.dot_product_attention(
-            self._query_dense(query), self._key_dense(key), self._value_dense(value), mask=mask
-        )
-        if mask is None:
-            return heads
-        # A row that is masked throughout attends to all: here it becomes zeros.
-        seen = ops.transpose(ops.any(mask, axis=-1, keepdims=True), (0, 2, 1, 3))
-        return ops.where(seen, heads, ops.zeros_like(heads))
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:2], *(self._output_shape or query_shape[2:]))

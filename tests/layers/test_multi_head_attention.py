@@ -477,35 +477,6 @@ def test_the_projections_are_made_as_keras_makes_its_own():
     assert losses[0] == pytest.approx(losses[1]) and losses[0] > 1
 
 
-@pairwise(policy=POLICIES, masked=[False, True], causal=[False, True])
-def test_the_kernel_for_accelerators_gives_the_same(
-    rng, randomize, monkeypatch, policy, masked, causal
-):
-    inputs = sequences(rng, "key_given")
-    shapes = [x.shape for x in inputs]
-    layer = attention(randomize, *shapes, value_dim=None, dtype=policy, dropout=0.1)
-    mask = random_mask(rng, 3, KEY) if masked else None
-    if masked:
-        mask[1, 2:4] = False
-    call = dict(attention_mask=mask, use_causal_mask=causal)
-    ours = float64(layer(*inputs, **call))
-    used, kernel = [], ops.dot_product_attention
-    monkeypatch.setattr(
-        ops, "dot_product_attention", lambda *a, **k: used.append(1) or kernel(*a, **k)
-    )
-    monkeypatch.setattr(layer, "_has_a_fused_kernel", lambda: True)
-    found = float64(layer(*inputs, **call))
-    scale = np.abs(ours).max()
-    np.testing.assert_allclose(found / scale, ours / scale, atol=2 * TOLERANCE[policy])
-    if masked:  # Nothing but the bias where nothing is seen.
-        np.testing.assert_array_equal(found[1, 2:4], ours[1, 2:4])
-    assert used == [1]
-    # It gives no scores, and drops none of them.
-    layer(*inputs, return_attention_scores=True, **call)
-    layer(*inputs, training=True, **call)
-    assert used == [1]
-
-
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
