@@ -70,8 +70,6 @@ class DecodingCache(NamedTuple):
         cross_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
         position: Integer scalar, the number of steps taken.
-        attention: Float32 `(batch, beams, source)`, the last step's attention to the source, or
-            `()` where it is not recorded.
     """
 
     layers: tuple[KeyValue, ...]
@@ -79,7 +77,6 @@ class DecodingCache(NamedTuple):
     cross_mask: keras.KerasTensor
     lineage: keras.KerasTensor
     position: keras.KerasTensor
-    attention: keras.KerasTensor | tuple[()] = ()
 
     def extended(self, max_length: int) -> "DecodingCache":
         """Returns a copy with capacity for `max_length` steps."""
@@ -98,13 +95,3 @@ class DecodingCache(NamedTuple):
         """
         lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
         return self._replace(lineage=lineage)
-
-
-def mean_of_heads(
-    attention: keras.KerasTensor, heads: tuple[int, ...] | None = None
-) -> keras.KerasTensor:
-    """Averages `(batch, heads, query, key)` over some heads or all, in float32."""
-    attention = ops.cast(attention, "float32")
-    if heads is None:
-        return ops.mean(attention, axis=1)
-    return sum(attention[:, head] for head in heads) / len(heads)

@@ -1,6 +1,6 @@
 """Options of decoding, declared once with range, meaning and default; imports no Keras."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -42,11 +42,6 @@ class DecodingOptions(SearchDefaults):
         InputError: A value is out of range, two contradict each other, or a name is unknown.
     """
 
-    coverage_penalty: float = _number(0.0, "Weight of the GNMT coverage penalty; 0 for none.")
-    num_groups: int = _count(1, "Groups of a diverse beam search; must divide the beam size.", 1)
-    diversity_penalty: float = _number(
-        0.5, "Price of a token that an earlier group just chose, in nats."
-    )
     n_best: int = _count(
         1, "Translations of each sentence: at most the beam size, or any number of samples.", 1
     )
@@ -60,9 +55,6 @@ class DecodingOptions(SearchDefaults):
         "Sample from the smallest set of most probable tokens with this probability.",
         ge=1e-9,
         le=1,
-    )
-    min_p: float = option(
-        0.0, "Sample from tokens at least this many times as probable as the best one.", ge=0, le=1
     )
     seed: Int32 | tuple[Int32, ...] = option(
         0,
@@ -90,14 +82,6 @@ class DecodingOptions(SearchDefaults):
         "a dict from ids to numbers",
     )
     no_repeat_ngram_size: int = _count(0, "No n-gram of this many tokens occurs twice; 0 = off.")
-    attention_layer: Int32 = option(
-        -1,
-        "Decoder block whose attention to the source is the alignment and feeds the coverage "
-        "penalty; negative counts from the last.",
-    )
-    attention_heads: tuple[Int32, ...] | None = option(
-        None, "Heads whose mean is taken; all by default.", "a list of integers, or null"
-    )
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -117,10 +101,6 @@ class DecodingOptions(SearchDefaults):
             rule = "`n_best` must be at most `beam_size`."
             received = f"n_best={self.n_best}, beam_size={self.beam_size}"
             raise InputError(f"{rule} Received: {received}.")
-        if self.beam_size % self.num_groups:
-            rule = "`num_groups` must divide `beam_size`."
-            received = f"beam_size={self.beam_size}, num_groups={self.num_groups}"
-            raise InputError(f"{rule} Received: {received}.")
         # Infinity is a value of its own; a number beyond float32 would become infinity unseen.
         if FLOAT32 <= self.max_length_ratio < float("inf"):
             rule = "`max_length_ratio` must be below 2**127, or infinity."
@@ -132,11 +112,6 @@ class DecodingOptions(SearchDefaults):
         """Hypotheses that go on at once for each sentence."""
         return self.n_best if self.sampling else self.beam_size
 
-    @property
-    def with_coverage(self) -> bool:
-        """True if the search needs the attention of each step."""
-        return self.coverage_penalty > 0 and self.beam_size > 1 and not self.sampling
-
     def resolve_max_length(self, max_length: int) -> int:
         """Most tokens of a translation; `max_length` where the options name none."""
         return max_length if self.max_length is None else self.max_length
@@ -144,9 +119,7 @@ class DecodingOptions(SearchDefaults):
     @property
     def program_key(self) -> tuple:
         """Equal for options that share a compiled program; the others are arguments of it."""
-        attention = (self.attention_layer, self.attention_heads) if self.with_coverage else ()
-        sizes = self.beams, self.n_best, self.num_groups, self.no_repeat_ngram_size
-        return self.sampling, *sizes, *attention
+        return self.sampling, self.beams, self.n_best, self.no_repeat_ngram_size
 
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""
@@ -156,20 +129,3 @@ class DecodingOptions(SearchDefaults):
                 if not 0 <= each < vocabulary_size:
                     rule = f"must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
                     raise InputError(f"`{name}` {rule}. Received: {each!r}.")
-
-    def check_attention(self, heads_of_layers: Sequence[int]) -> None:
-        """Raises `InputError` for a layer or heads that a decoder of these heads does not have."""
-        layer, heads = self.attention_layer, self.attention_heads
-        num_layers = len(heads_of_layers)
-        if not num_layers:
-            if self.with_coverage or (layer, heads) != (-1, None):
-                rule = "`coverage_penalty`, `attention_layer` and `attention_heads` need attention"
-                raise InputError(f"{rule}, which the model has none of.")
-            return
-        if not -num_layers <= layer < num_layers:
-            rule = f"must be one of the {num_layers} decoder blocks, counted from 0"
-            raise InputError(f"`attention_layer` {rule}. Received: attention_layer={layer}.")
-        num_heads = heads_of_layers[layer]
-        if heads is not None and not (heads and all(0 <= head < num_heads for head in heads)):
-            rule = f"must be some of the {num_heads} heads, counted from 0"
-            raise InputError(f"`attention_heads` {rule}. Received: attention_heads={heads!r}.")

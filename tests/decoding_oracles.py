@@ -1,7 +1,6 @@
 """Models whose probabilities are known, and checks against the searches in `naive_search`."""
 
 import copy
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +102,6 @@ def many_seeds(check):
 class _State(NamedTuple):
     node: object  # int32 [batch, beams]
     position: object
-    attention: object = ()  # float32 [batch, beams, source]
 
 
 class HistoryModel:
@@ -115,36 +113,19 @@ class HistoryModel:
     Args:
         logits: `(sentences, histories, vocabulary)`. A batch of more sentences than that has
             them over and over.
-        attention: `(sentences, histories, source)`: what the step after each history attends to,
-            by default nothing.
-        source_mask: Bool `(sentences, source)`, for `coverage`.
     """
 
-    def __init__(self, logits, attention=None, source_mask=None):
+    def __init__(self, logits):
         self.logits = np.asarray(logits, "float32")
-        self.attention, self.source_mask = attention, source_mask
-        tables = [self.logits] if attention is None else [self.logits, attention]
-        self.tables = tuple(
-            ops.convert_to_tensor(each.reshape(-1, each.shape[-1]), "float32") for each in tables
-        )
+        self.table = ops.convert_to_tensor(self.logits.reshape(-1, self.logits.shape[-1]))
         self.calls = 0
 
     @classmethod
-    def random(
-        cls, rng, sentences, vocabulary, histories=1009, scale=2.0, end=0.0, source_mask=None
-    ):
-        """Normal logits; `end` is added to those of the end of the sentence.
-
-        With a source mask there is attention: a random share of 1 for each token of the source.
-        """
+    def random(cls, rng, sentences, vocabulary, histories=1009, scale=2.0, end=0.0):
+        """Normal logits; `end` is added to those of the end of the sentence."""
         logits = scale * rng.normal(size=(sentences, histories, vocabulary))
         logits[..., EOS] += end
-        if source_mask is None:
-            return cls(logits)
-        shares = rng.gamma(0.3, size=(sentences, histories, source_mask.shape[1]))
-        shares = np.where(source_mask[:, None], shares + 1e-3, 0.0)
-        attention = shares / np.maximum(shares.sum(axis=2, keepdims=True), 1e-9)
-        return cls(logits, attention, source_mask)
+        return cls(logits)
 
     @classmethod
     def of_probabilities(cls, *sentences, vocabulary, histories=1009):
@@ -170,28 +151,15 @@ class HistoryModel:
         nodes = [self._node(prefix) for prefix in prefixes]
         return log_softmax(self.logits[rows, nodes])
 
-    def coverage(self, weight):
-        """From a sentence and ids to the coverage penalty, equation 14 of Wu et al. 2016."""
-
-        def coverage(row, ids):
-            nodes = [self._node(ids[:i]) for i in range(len(ids))]
-            summed = self.attention[row, nodes].sum(axis=0)[self.source_mask[row]]
-            return weight * sum(math.log(min(max(each, 1e-6), 1.0)) for each in summed)
-
-        return coverage
-
-    def with_tables(self, tables):
-        """The same model with other numbers, which may be the arguments of a program."""
+    def with_table(self, table):
+        """The same model with other numbers, which may be the argument of a program."""
         other = copy.copy(self)
-        other.tables = tables
+        other.table = table
         return other
 
     def start(self, beams, sentences=None):
         shape = (sentences or len(self.logits), beams)
-        attention = ()
-        if self.attention is not None:
-            attention = ops.zeros((*shape, self.attention.shape[2]), "float32")
-        return _State(ops.zeros(shape, "int32"), ops.zeros((), "int32"), attention)
+        return _State(ops.zeros(shape, "int32"), ops.zeros((), "int32"))
 
     def step(self, ids, state):
         self.calls += 1
@@ -199,11 +167,8 @@ class HistoryModel:
         following = (state.node * vocabulary + ids + 1) % histories
         node = ops.where(state.position == 0, 0, following)
         row = ops.arange(ids.shape[0], dtype="int32") % sentences
-        taken = [
-            ops.take(each, ops.expand_dims(row, 1) * histories + node, axis=0)
-            for each in self.tables
-        ]
-        return taken[0], _State(node, state.position + 1, *taken[1:])
+        logits = ops.take(self.table, ops.expand_dims(row, 1) * histories + node, axis=0)
+        return logits, _State(node, state.position + 1)
 
     def reorder(self, state, parents):
         return state._replace(node=ops.take_along_axis(state.node, parents, axis=1))
@@ -217,7 +182,7 @@ def search_program(
     Args:
         compiled: The fixture.
         model: `HistoryModel`.
-        strategy: From keyword arguments, which are traced, to `Greedy`, `Sampling` or `Beam`.
+        strategy: From keyword arguments, which are traced, to a strategy.
         capacity: As in `loop.start`.
         ngram_size: As in `Constraints`.
         columns: Columns of the prefixes.
@@ -229,8 +194,8 @@ def search_program(
         `Hypotheses` and the number of steps taken.
     """
 
-    def traced(tables, arrays, numbers):
-        chosen, ours = strategy(**numbers), model.with_tables(tables)
+    def traced(table, arrays, numbers):
+        chosen, ours = strategy(**numbers), model.with_table(table)
         *arrays, last = arrays
         constraints = Constraints(*arrays, no_repeat_ngram_size=ngram_size, phrases=last)
         state = loop.start(chosen, ours.start(chosen.beams, sentences), constraints, capacity)
@@ -247,7 +212,7 @@ def search_program(
             name: np.asarray(value, "float32" if isinstance(value, float) else None)
             for name, value in numbers.items()
         }
-        found, steps = program(model.tables, arrays, numbers)
+        found, steps = program(model.table, arrays, numbers)
         return Hypotheses(*found), int(steps)
 
     return run

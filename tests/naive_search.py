@@ -147,7 +147,6 @@ class _Partial(NamedTuple):
 class _Ranking(NamedTuple):
     length_penalty: float
     rules: Rules
-    coverage: object  # from a sentence and ids to what is added to the score, or None
 
     def total(self, row, each):
         return each.following + self.rules.bonus(row, each.ids)
@@ -155,8 +154,6 @@ class _Ranking(NamedTuple):
     def hypothesis(self, row, each):
         length = max(len(each.ids) - len(self.rules.prefix(row)), 0)
         score = self.total(row, each) / penalty(length, self.length_penalty)
-        if self.coverage is not None:
-            score += self.coverage(row, each.ids)
         return Hypothesis(each.ids, each.total, score)
 
     def in_order(self, row, partials):
@@ -183,7 +180,7 @@ def _extensions(scorer, alive, rules):
 
 def naive_greedy(scorer, limits, rules=ANYTHING):
     """The most probable token again and again, every prefix scored from scratch."""
-    ranking = _Ranking(0.0, rules, None)
+    ranking = _Ranking(0.0, rules)
     found = [_Partial() for _ in limits]
     for length in range(max(limits)):
         going = {(r,): [found[r]] for r, limit in enumerate(limits) if length < limit}
@@ -195,60 +192,38 @@ def naive_greedy(scorer, limits, rules=ANYTHING):
     return [[Hypothesis(each.ids, each.total, each.following)] for each in found]
 
 
-def naive_beam(
-    scorer,
-    limits,
-    beam_size,
-    length_penalty,
-    n_best,
-    rules=ANYTHING,
-    coverage=None,
-    num_groups=1,
-    diversity=0.0,
-):
+def naive_beam(scorer, limits, beam_size, length_penalty, n_best, rules=ANYTHING):
     """Beam search that never stops before the limit, every prefix scored from scratch.
 
-    Of the `width` best extensions of a group's hypotheses, those that end are finished, but for
-    what has just ended in an earlier group of the sentence, and the best `width` that do not end go
-    on. Each of these takes `diversity` off its token's rank in the later groups of the sentence,
-    which decides what is among the best and nothing else.
+    Of the `beam_size` best extensions of a sentence's hypotheses, those that end are finished, and
+    the best `beam_size` that do not end go on.
     """
-    ranking, width = _Ranking(length_penalty, rules, coverage), beam_size // num_groups
-    keys = [(row, group) for row in range(len(limits)) for group in range(num_groups)]
-    alive, finished = {key: [_Partial()] for key in keys}, {key: [] for key in keys}
+    ranking = _Ranking(length_penalty, rules)
+    alive, finished = [[_Partial()] for _ in limits], [[] for _ in limits]
     for length in range(1, max(limits) + 1):
-        going = {key: alive[key] for key in keys if length <= limits[key[0]]}
+        going = {(row,): alive[row] for row, limit in enumerate(limits) if length <= limit}
         # A hypothesis may be shorter than that where nothing could follow.
         going = {k: a for k, a in going.items() if a and len(a[0].ids) == length - 1}
-        times, ended = collections.Counter(), set()
-        for key, extended in _extensions(scorer, going, rules).items():
+        for (row,), extended in _extensions(scorer, going, rules).items():
             if not extended:
                 continue
-            taken = [diversity * times[key[0], each.ids[-1]] for each in extended]
-            ranks = [ranking.total(key[0], e) - t for e, t in zip(extended, taken, strict=True)]
+            ranks = [ranking.total(row, each) for each in extended]
             best = [extended[i] for i in np.argsort(ranks)[::-1]]
             if rules.phrases:
-                best = _by_bank(best, rules.phrases[key[0]], 2 * width)
-            new = [e for e in best[:width] if e.ends() and (key[0], e.ids) not in ended]
-            ended.update((key[0], each.ids) for each in new)
-            finished[key] += new
-            alive[key] = [each for each in best if not each.ends()][:width]
-            times.update((key[0], each.ids[-1]) for each in alive[key])
+                best = _by_bank(best, rules.phrases[row], 2 * beam_size)
+            finished[row] += [each for each in best[:beam_size] if each.ends()]
+            alive[row] = [each for each in best if not each.ends()][:beam_size]
     results = []
     for row in range(len(limits)):
-        mine = [key for key in keys if key[0] == row]
-        ended = [each for key in mine for each in ranking.in_order(row, finished[key])[:width]]
-        ended = sorted(ended, key=lambda each: -each.score)
-        unfinished = {each.ids: each for key in mine for each in alive[key]}
-        unfinished = rules.with_most_phrases(row, list(unfinished.values()), bool(ended))
-        rest = ranking.in_order(row, unfinished)
-        results.append((ended + rest)[:n_best])
+        ended = ranking.in_order(row, finished[row])
+        unfinished = rules.with_most_phrases(row, alive[row], bool(ended))
+        results.append((ended + ranking.in_order(row, unfinished))[:n_best])
     return results
 
 
-def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING, coverage=None):
+def exhaustive_search(scorer, limits, length_penalty, n_best, rules=ANYTHING):
     """Looks at every sequence that there is: what ended, best first, then what did not."""
-    ranking, results = _Ranking(length_penalty, rules, coverage), []
+    ranking, results = _Ranking(length_penalty, rules), []
     for row, limit in enumerate(limits):
         finished, level = [], [_Partial()]
         for _ in range(limit):
@@ -277,7 +252,7 @@ def _by_bank(best, phrases, count):
     return [each for turn in turns for each in turn if each is not None]
 
 
-def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+def filtered(logits, temperature=1.0, top_k=0, top_p=1.0):
     """The probabilities that sampling draws with, one row."""
     shares = np.exp(log_softmax(np.asarray(logits) / temperature))
     falling = np.argsort(-shares)
@@ -286,7 +261,6 @@ def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
     if top_p < 1.0:
         so_far = np.cumsum(shares[falling]) / shares.sum()
         shares[falling[np.argmax(so_far >= top_p) + 1 :]] = 0.0
-    shares[shares < min_p * shares.max()] = 0.0
     return shares / shares.sum()
 
 

@@ -15,7 +15,6 @@ from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Translator
 from keras_transformer.cli import run
-from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_saved_model
@@ -99,10 +98,7 @@ def test_a_model_without_attention_has_no_alignment(tmp_path):
     assert (config.heads_of("cross"), config.score) == ((), None)
     scheduler = Scheduler(model_of(config), (16, 16))
     with pytest.raises(InputError, match="`alignment` needs attention, which the model has none"):
-        scheduler.scorer(DecodingOptions(), alignment=True)
-    with pytest.raises(InputError, match="`coverage_penalty`, .* need attention"):
-        DecodingOptions(coverage_penalty=0.2).check_attention(())
-    DecodingOptions().check_attention(())
+        scheduler.scorer(alignment=True)
     engine = types.SimpleNamespace(labels=None, model=model_of(config))
     resolve = functools.partial(SavedModelExporter().resolve_export_options, engine)
     assert resolve(SavedModelOptions())["signatures"] == [n for n in SIGNATURES if n != "align"]

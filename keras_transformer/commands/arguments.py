@@ -94,14 +94,12 @@ _KINDS: dict[str, tuple[Kind, str]] = {
     "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),
     "logit_bias": ([_bias], "ID=X"),
-    "attention_heads": ([int], "I"),
 }
 _GROUPS = {
     "beam_size": "search",
     "sampling": "sampling",
     "min_length": "lengths",
     "banned_ids": "constraints",
-    "attention_layer": "attention, for --alignment and the coverage penalty",
 }
 _BATCH_SIZE = ("batch_size", int, "N", "sentences that are decoded together; default: 32")
 _TOO_LONG = "what happens to a line of too many tokens (a conversation is not split; it loses its "
@@ -146,7 +144,7 @@ def add_sampling(command: Any, *names: str, **defaults: str) -> None:
 
 def add_scoring(command: Any) -> None:
     """Adds every option of `Translator.score`."""
-    add_sampling(command, "length_penalty", "attention_layer", "attention_heads")
+    add_sampling(command, "length_penalty")
     add_options(command, _BATCH_SIZE, ALIGNMENT)
 
 

@@ -1,10 +1,11 @@
 """Decoding: one compiled loop on `keras.ops`, its strategies and constraints."""
 
 from keras_transformer.decoding.beam import Beam
+from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints
 from keras_transformer.decoding.engine import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.decoding.loop import decode
-from keras_transformer.decoding.results import Hypotheses, coverage_penalty, length_penalty
+from keras_transformer.decoding.results import Hypotheses, length_penalty
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.decoding.search import search
 from keras_transformer.options import DecodingOptions
@@ -13,6 +14,7 @@ from keras_transformer.translation import Translation
 __all__ = [
     "Beam",
     "ClassifierEngine",
+    "ConstrainedBeam",
     "Constraints",
     "DecodingOptions",
     "Greedy",
@@ -20,7 +22,6 @@ __all__ = [
     "ModelEngine",
     "Sampling",
     "Translation",
-    "coverage_penalty",
     "decode",
     "engine_of",
     "length_penalty",

@@ -24,7 +24,7 @@ class Constraints(NamedTuple):
         forbidden_ids: A tuple of ids that are never chosen.
         end_id: Id that ends a hypothesis; a negative one ends none.
         phrases: Int32 `(batch, phrases, length)`: ids that must stand in a row in each hypothesis
-            before it may end, padded with 0. For `Beam` alone: see there and `Phrases`.
+            before it may end, padded with 0. Only for `ConstrainedBeam`.
     """
 
     max_lengths: KerasTensor
@@ -42,15 +42,6 @@ class Constraints(NamedTuple):
         if self.prefixes is None:
             return ops.zeros_like(self.max_lengths)
         return ops.sum(ops.cast(masks.padding_mask(self.prefixes), "int32"), axis=1)
-
-    def of_groups(self, count: int) -> "Constraints":
-        """With `count` rows for each sentence."""
-        if count == 1:
-            return self
-        names = ("max_lengths", "min_lengths", "prefixes")
-        given = {name: getattr(self, name) for name in names}
-        rows = {n: ops.repeat(each, count, axis=0) for n, each in given.items() if each is not None}
-        return self._replace(**rows)
 
 
 def length_limits(lengths, ratio, margin, max_length):

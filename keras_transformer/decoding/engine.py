@@ -134,11 +134,11 @@ class ModelEngine(Engine):
         jobs = self._jobs(sources, parts, target_prefixes, asked, phrases)
         found = self._scheduler.search(jobs, asked, batch_size)
         translations = [
-            best_translation(hypotheses, source, self._tokenizers, asked.num_groups > 1)
+            best_translation(hypotheses, source, self._tokenizers)
             for hypotheses, source in zip(found, sources, strict=True)
         ]
         if alignment:
-            translations = self._aligned(translations, sources, asked, batch_size)
+            translations = self._aligned(translations, sources, batch_size)
         return [
             Translation.joined([translations[place] for place in places], asked.sampling)
             for places in parts
@@ -151,8 +151,6 @@ class ModelEngine(Engine):
         length_penalty: float = DecodingOptions.length_penalty,
         batch_size: int = 32,
         alignment: bool = False,
-        attention_layer: int = DecodingOptions.attention_layer,
-        attention_heads: Sequence[int] | None = DecodingOptions.attention_heads,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing: a `Translation` for each target.
 
@@ -160,12 +158,11 @@ class ModelEngine(Engine):
             sources: Strings. To a language model they are what the targets go on with: the
                 probabilities are those of a target after its source, "" for a whole text.
             targets: As many strings, their translations; or lists of ids, including EOS.
-            length_penalty: As in `DecodingOptions`, like `attention_layer` and `attention_heads`.
+            length_penalty: As in `DecodingOptions`.
             batch_size: Most pairs in one call of the compiled model.
             alignment: Whether each gets its alignment.
         """
-        attention = {"attention_layer": attention_layer, "attention_heads": attention_heads}
-        options = self._options(length_penalty=length_penalty, **attention)
+        self._options(length_penalty=length_penalty)  # Checks it.
         check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
             given = f"{len(sources)} sources and {len(targets)} targets"
@@ -176,7 +173,7 @@ class ModelEngine(Engine):
         pairs = list(zip(ids, target_ids, strict=True))
         if self.continues_source:
             self._check_lengths_together(pairs)
-        scored = self._scheduler.score(pairs, options, batch_size, alignment)
+        scored = self._scheduler.score(pairs, batch_size, alignment)
         lengths = np.array([len(each) for each in target_ids], "int32")
         penalties = np.asarray(penalty_of(lengths, length_penalty)).tolist()
         results = []
@@ -264,7 +261,7 @@ class ModelEngine(Engine):
             self._scheduler.search(jobs, short, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
-                self._scheduler.score(pairs, asked, batch_size, alignment=True)
+                self._scheduler.score(pairs, batch_size, alignment=True)
         return self.compilations - before
 
     def _reading(self, texts, options) -> tuple[Any, Any, int]:
@@ -303,7 +300,6 @@ class ModelEngine(Engine):
         options = {"max_length_ratio": self.max_length_ratio, **options}
         options = DecodingOptions(**options)
         options.check_ids(self.target_tokenizer.vocabulary_size)
-        options.check_attention(self.model.config.heads_of("cross"))
         longest = self.max_target_length
         if options.resolve_max_length(longest) > longest:
             rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
@@ -319,14 +315,14 @@ class ModelEngine(Engine):
         limit = options.resolve_max_length(self.max_target_length)
         return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
 
-    def _aligned(self, translations, sources, options, batch_size):
+    def _aligned(self, translations, sources, batch_size):
         """Adds alignments to translations, by one pass of teacher forcing."""
         pairs = [
             (source, list(each.ids))
             for source, best in zip(sources, translations, strict=True)
             for each in (best, *best.alternatives)
         ]
-        scored = iter(self._scheduler.score(pairs, options, batch_size, alignment=True))
+        scored = iter(self._scheduler.score(pairs, batch_size, alignment=True))
 
         def aligned(translation):
             return dataclasses.replace(translation, alignment=next(scored)[1])

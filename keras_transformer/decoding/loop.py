@@ -20,13 +20,13 @@ Turn = Callable[..., tuple]
 
 
 class DecodingState(NamedTuple):
-    """A search under way. Every shape is fixed; rows = batch · groups, beams = groups · width."""
+    """A search under way. Every shape is fixed."""
 
     position: KerasTensor  # int32 []: tokens written so far
-    newest: KerasTensor  # int32 [rows, width]: the last token of each hypothesis
-    ids: KerasTensor  # int32 [rows, width, capacity], padded with 0
-    token_log_probabilities: KerasTensor  # float32 [rows, width, capacity]
-    running: KerasTensor  # bool [rows, width]: whether a hypothesis goes on
+    newest: KerasTensor  # int32 [batch, beams]: the last token of each hypothesis
+    ids: KerasTensor  # int32 [batch, beams, capacity], padded with 0
+    token_log_probabilities: KerasTensor  # float32 [batch, beams, capacity]
+    running: KerasTensor  # bool [batch, beams]: whether a hypothesis goes on
     strategy_state: Any
     cache: Any  # the model's
 
@@ -40,17 +40,15 @@ class DecodingState(NamedTuple):
 
 
 class Strategy(Protocol):
-    """Chooses the next token of each hypothesis: `Greedy`, `Sampling` or `Beam`.
+    """Chooses the next token of each hypothesis: `Greedy`, `Sampling`, `Beam`, `ConstrainedBeam`.
 
-    `beams` hypotheses are extended at once for each sentence, in `num_groups` rows. `start` gives
-    its own state, `()` or a NamedTuple with `extended(more)` for more capacity. `choose` is given
-    logits before and after the constraints, `(rows, width, vocabulary)`, and the constraints of
-    each row; it gives the next state, and for each hypothesis the one of the same sentence that it
-    continues, `(batch, beams)` (`None`: each itself).
+    `beams` hypotheses are extended at once for each sentence. `start` gives its own state, `()` or
+    a NamedTuple with `extended(more)` for more capacity. `choose` is given logits before and after
+    the constraints, `(batch, beams, vocabulary)`; it gives the next state, and for each hypothesis
+    the one of the same sentence that it continues, `(batch, beams)` (`None`: each itself).
     """
 
     beams: int
-    num_groups: int
 
     def start(self, constraints: Constraints, capacity: int) -> Any: ...
 
@@ -63,20 +61,19 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
     """The state before the first token.
 
     Args:
-        strategy: `Greedy`, `Sampling` or `Beam`.
+        strategy: A `Strategy`.
         cache: What `step` needs for the first token of `strategy.beams` hypotheses.
         constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
         capacity: Tokens that the state has room for; `DecodingState.extended` gives more.
     """
-    constraints = constraints.of_groups(strategy.num_groups)
-    limits = constraints.max_lengths  # --> [rows]
-    rows, width = ops.shape(limits)[0], strategy.beams // strategy.num_groups
+    limits, beams = constraints.max_lengths, strategy.beams  # limits: [batch]
+    batch = ops.shape(limits)[0]
     return DecodingState(
         position=ops.zeros((), "int32"),
-        newest=ops.full((rows, width), BOS_ID, "int32"),
-        ids=ops.full((rows, width, capacity), PAD_ID, "int32"),
-        token_log_probabilities=ops.zeros((rows, width, capacity), "float32"),
-        running=ops.broadcast_to(ops.expand_dims(limits > 0, 1), (rows, width)),
+        newest=ops.full((batch, beams), BOS_ID, "int32"),
+        ids=ops.full((batch, beams, capacity), PAD_ID, "int32"),
+        token_log_probabilities=ops.zeros((batch, beams, capacity), "float32"),
+        running=ops.broadcast_to(ops.expand_dims(limits > 0, 1), (batch, beams)),
         strategy_state=strategy.start(constraints, capacity),
         cache=cache,
     )
@@ -90,14 +87,12 @@ def turn(
     `reorder(cache, parents) -> cache` is for a beam search, whose hypotheses go on from one
     another; parents int32 `(batch, beams)`.
     """
-    constraints = constraints.of_groups(strategy.num_groups)
-    width = strategy.beams // strategy.num_groups
 
     def body(*fields):
         state = DecodingState(*fields)
-        newest = ops.reshape(state.newest, (-1, strategy.beams))  # --> [batch, beams]
-        logits, cache = step(newest, state.cache)
-        logits = ops.reshape(logits, (-1, width, logits.shape[-1]))  # --> [rows, width, vocabulary]
+        logits, cache = step(state.newest, state.cache)
+        # A model may have lost the static size of an axis. --> [batch, beams, vocabulary]
+        logits = ops.reshape(logits, (-1, strategy.beams, logits.shape[-1]))
         allowed = constrain(logits, state.ids, state.position, constraints)
         state, parents = strategy.choose(state._replace(cache=cache), logits, allowed, constraints)
         if parents is not None:
@@ -133,7 +128,7 @@ def decode(
     Args:
         step: The model.
         cache: What `step` needs for the first token of `strategy.beams` hypotheses.
-        strategy: `Greedy`, `Sampling` or `Beam`.
+        strategy: A `Strategy`.
         constraints: Each sentence has a limit of its own: batch-mates cannot change its result.
         max_length: Tokens that the result has capacity for; no limit may be larger.
         reorder: `reorder(cache, parents) -> cache` for a beam search, whose hypotheses go on from

@@ -22,8 +22,8 @@ class Hypotheses(NamedTuple):
         log_probabilities: Float32 `(batch, n_best)`, the model's own, summed over all tokens, in
             nats: neither constraints nor a temperature change them.
         scores: Float32 `(batch, n_best)`, what the strategy ranks by: the log-probability of what
-            follows the forced tokens over the length penalty of their number, with what else the
-            strategy adds.
+            follows the forced tokens over the length penalty of their number; in a beam search a
+            logit bias is part of it.
         token_log_probabilities: Float32 `(batch, n_best, max_length)`, 0 after the end.
         continuation_log_probabilities: Float32 `(batch, n_best)`, of the tokens that follow the
             forced ones: of a prefix, or of a language model's prompt.
@@ -57,25 +57,8 @@ def length_penalty(length: int | np.ndarray | KerasTensor, exponent: float) -> K
     return translation.length_penalty(ops.cast(length, "float32"), exponent)
 
 
-def coverage_penalty(coverage: np.ndarray | KerasTensor, source_mask: np.ndarray | KerasTensor):
-    """`Σ log(min(coverage, 1))` over the source: 0 where all was attended to, else below.
-
-    From float32 `(…, source)`, the attention to each source token summed over the target, and a
-    bool mask that broadcasts to it, True = a real token, to float32 `(…)`.
-    Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
-    """
-    # A token that was never attended to would give -inf with any weight.
-    terms = ops.log(ops.clip(coverage, 1e-6, 1.0))
-    return ops.sum(ops.where(source_mask, terms, 0.0), axis=-1)
-
-
-def best_translation(
-    hypotheses: Hypotheses, source: Sequence[int], tokenizers, distinct: bool = False
-) -> Translation:
-    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others.
-
-    Where they are to be `distinct`, the best of equal texts in other tokens stays.
-    """
+def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
+    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others."""
     # Without the padding behind.
     ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
     texts = tokenizers[1].detokenize(ids)
@@ -94,9 +77,4 @@ def best_translation(
     best, *others = found
     # Where fewer hypotheses exist than were asked for, the last places are empty.
     others = [each for each in others if each.score > NEG_INF / 2]
-    if distinct:
-        of_texts: dict[str, Translation] = {}
-        for each in (best, *others):
-            of_texts.setdefault(each.text, each)
-        best, *others = of_texts.values()
     return dataclasses.replace(best, alternatives=tuple(others))

@@ -23,7 +23,7 @@ _PARITY = 0x1BD11BDA
 class Greedy:
     """Extends each sentence by its most probable token; the penalty changes the score alone."""
 
-    beams = num_groups = 1
+    beams = 1
 
     def __init__(self, length_penalty: float | KerasTensor = 0.0):
         self.length_penalty = length_penalty
@@ -62,16 +62,15 @@ class Sampling(Greedy):
     """Draws each token at random, `num_samples` times independently for each sentence.
 
     A sentence's samples depend on its own seed and nothing else: not on its batch-mates, their
-    number, or the padding. All options but `num_samples` may be traced tensors; temperature, top-k,
-    top-p and min-p may be `(batch,)`, a value for each sentence.
+    number, or the padding. All options but `num_samples` may be traced tensors; temperature, top-k
+    and top-p may be `(batch,)`, a value for each sentence.
 
     Args:
         seeds: Int32 `(batch,)`.
         num_samples: Samples of each sentence.
-        temperature: As in `DecodingOptions`, like `top_k`, `top_p` and `min_p`.
+        temperature: As in `DecodingOptions`, like `top_k` and `top_p`.
 
-    References: Holtzman et al. 2020 (arXiv:1904.09751) for top-p; Nguyen et al. 2024
-    (arXiv:2407.01082) for min-p.
+    Reference: Holtzman et al. 2020 (arXiv:1904.09751), top-p.
     """
 
     def __init__(
@@ -81,12 +80,11 @@ class Sampling(Greedy):
         temperature: float | KerasTensor = DecodingOptions.temperature,
         top_k: int | KerasTensor = DecodingOptions.top_k,
         top_p: float | KerasTensor = DecodingOptions.top_p,
-        min_p: float | KerasTensor = DecodingOptions.min_p,
         length_penalty: float | KerasTensor = 0.0,
     ):
         super().__init__(length_penalty)
         self.seeds, self.beams = seeds, num_samples
-        filters = temperature, top_k, top_p, min_p
+        filters = temperature, top_k, top_p
         # A value for each sentence broadcasts over its samples and the vocabulary.
         self.filters = [ops.reshape(x, (-1, 1, 1)) if np.ndim(x) == 1 else x for x in filters]
 
@@ -102,7 +100,7 @@ def _write(values, column, position):
     return ops.slice_update(values, (0, 0, position), ops.expand_dims(column, 2))
 
 
-def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0):
     """Draws a token for each row of `(batch, samples, vocabulary)`, int32 `(batch, samples)`.
 
     The largest sum of a filtered logit and Gumbel noise, which comes from `uniform`: the same seed,
@@ -110,21 +108,20 @@ def sample(logits, seeds, position, temperature=1.0, top_k=0, top_p=1.0, min_p=0
     drawn unless nothing is allowed.
     """
     # --> [batch, samples, vocabulary]
-    gaps = filter_logits(logits, temperature, top_k, top_p, min_p)
+    gaps = filter_logits(logits, temperature, top_k, top_p)
     noise = -ops.log(-ops.log(uniform(seeds, logits.shape[1], position, logits.shape[2])))
     return first_argmax(noise - gaps)
 
 
-def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0):
     """Filters logits; returns the distance of each log-probability below the largest.
 
     Divides by the temperature, then takes the less probable tokens out of the choice: top-k keeps
     the k most probable ones; top-p the smallest set that holds this share of what top-k kept, up
-    to float32's rounding of the sum; min-p what is at least that many times as probable as the
-    best. The most probable token always stays, and equally probable ones stay or go together. The
-    options may be tensors that broadcast to `logits`: other values then need no new compilation,
-    and neutral ones cost next to nothing. Float32 `(…, vocabulary)`, `-NEG_INF` for what was
-    `NEG_INF` in `logits` or is taken out.
+    to float32's rounding of the sum. The most probable token always stays, and equally probable
+    ones stay or go together. The options may be tensors that broadcast to `logits`: other values
+    then need no new compilation, and neutral ones cost next to nothing. Float32
+    `(…, vocabulary)`, `-NEG_INF` for what was `NEG_INF` in `logits` or is taken out.
     """
     gaps = (ops.max(logits, axis=-1, keepdims=True) - logits) / temperature
     gaps = ops.where(logits > NEG_INF, gaps, -NEG_INF)
@@ -135,8 +132,6 @@ def filter_logits(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
         probabilities = ops.exp(-gaps)  # Relative to the largest; 0 for what was taken out.
         wanted = top_p * ops.sum(probabilities, axis=-1, keepdims=True)
         gaps = _keep_nearest(gaps, probabilities, wanted, top_p >= 1)
-    if not isinstance(min_p, int | float) or min_p != 0:
-        gaps = ops.where(gaps <= -ops.log(ops.cast(min_p, "float32")), gaps, -NEG_INF)
     return gaps
 
 

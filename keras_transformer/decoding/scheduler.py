@@ -102,7 +102,6 @@ class Scheduler:
     def score(
         self,
         pairs: Sequence[tuple[list, list]],
-        options: DecodingOptions,
         batch_size: int,
         alignment: bool = False,
     ) -> list[tuple]:
@@ -111,7 +110,7 @@ class Scheduler:
         For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
         A language model reads a source and its target as one text, and gives the target's.
         """
-        compiled, rows = self.scorer(options, alignment), row_count(min(len(pairs), batch_size))
+        compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
         starts = [0] * len(pairs)
         if self._continues_source:
             prompts = [[id for id in source if id != EOS_ID] for source, _ in pairs]
@@ -183,17 +182,16 @@ class Scheduler:
 
         return self._one_of_few(options.program_key, function, kept)
 
-    def scorer(self, options: DecodingOptions, alignment: bool) -> Compiled:
-        """The compiled scoring with these options, with or without alignments."""
+    def scorer(self, alignment: bool) -> Compiled:
+        """The compiled scoring, with or without alignments."""
         if alignment and not self._model.config.heads_of("cross"):
             raise InputError("`alignment` needs attention, which the model has none of.")
-        layer, heads = options.attention_layer, options.attention_heads
 
         def function(source_ids, target_ids):
-            scored = score_targets(self._model, source_ids, target_ids, layer, heads)
+            scored = score_targets(self._model, source_ids, target_ids)
             return scored if alignment else scored[:1]
 
-        return self._one_of_few((layer, heads, alignment), function)
+        return self._one_of_few(("score", alignment), function)
 
     def _one_of_few(self, key, function, kept=None):
         frees = keras.backend.backend() == "jax"

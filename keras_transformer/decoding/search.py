@@ -8,10 +8,10 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer import masks
-from keras_transformer.cache import mean_of_heads
 from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
+from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits
 from keras_transformer.decoding.loop import DecodingState, Turn, pad_tokens
 from keras_transformer.decoding.results import Hypotheses
@@ -29,7 +29,7 @@ Share: TypeAlias = Callable[[Turn], Turn]
 class SearchArguments(NamedTuple):
     """The sources of a batch, and the options of `DecodingOptions` that are no part of the program.
 
-    In sampling, temperature, top-k, top-p and min-p may also be `(batch,)`.
+    In sampling, temperature, top-k and top-p may also be `(batch,)`.
     """
 
     source_ids: Tensor  # int32 [batch, source], padded with 0
@@ -37,12 +37,9 @@ class SearchArguments(NamedTuple):
     prefixes: Tensor | None  # int32 [batch, prefix]: what each translation begins with, padded
     logit_bias: Tensor | None  # float32 [vocabulary]
     phrases: Tensor | None  # int32 [batch, phrases, length]: what each translation has, padded
-    length_penalty: Tensor  # float32 [], like the next eight
-    coverage_penalty: Tensor
-    diversity_penalty: Tensor
+    length_penalty: Tensor  # float32 [], like the next five
     temperature: Tensor
     top_p: Tensor
-    min_p: Tensor
     min_length_ratio: Tensor
     max_length_ratio: Tensor  # most tokens as a multiple of the source's, and the margin more
     max_length_margin: Tensor
@@ -83,12 +80,11 @@ class SearchModel(Protocol):
 
     Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to begin with a
     small cache; `step_weights(one_row, kept)` to lay weights out before the loop, and
-    `step_function(attention_layer, attention_heads, weights)` that uses them; `cache.attention`,
-    float32 `(batch, beams, source)`, for coverage; `config`, a `ModelConfig`, for the limit of its
+    `step_function(weights)` that uses them; `config`, a `ModelConfig`, for the limit of its
     positions, the id between turns and `continues_source`.
     """
 
-    def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False) -> Any: ...
+    def start_decoding(self, source_ids, capacity, num_beams=1) -> Any: ...
 
     def step(self, ids, cache) -> tuple[KerasTensor, Any]: ...
 
@@ -119,8 +115,7 @@ class Search:
             weights = step_weights(model, arguments.source_ids.shape[0] == options.beams == 1)
         step = model.step
         if weights is not None:
-            attention = options.attention_layer, options.attention_heads
-            step = model.step_function(*attention, weights)
+            step = model.step_function(weights)
         reorder = getattr(model, "reorder", None)
         turn = loop.turn(self._strategy, step, self._constraints, reorder)
         self._turn = turn if share is None else share(turn)
@@ -148,7 +143,7 @@ class Search:
     def begin(self, capacity: int | KerasTensor) -> DecodingState:
         """Encodes, and makes the state before the first token."""
         ids, options = self._arguments.source_ids, self._options  # ids: [batch, source]
-        cache = self._model.start_decoding(ids, capacity, options.beams, options.with_coverage)
+        cache = self._model.start_decoding(ids, capacity, options.beams)
         return loop.start(self._strategy, cache, self._constraints, capacity)
 
     def proceed(
@@ -252,24 +247,24 @@ def result_capacity(source_columns, ratio: float, max_length: int, forced_column
     return _smaller(capacity + forced_columns, max_length)
 
 
-def score_targets(model, source_ids, target_ids, layer=-1, heads=None):
+def score_targets(model, source_ids, target_ids):
     """Scores targets by teacher forcing, in one pass; of a language model whole texts.
 
     Args:
         model: A model of `keras_transformer.models`.
         source_ids: Int32 `(batch, source)`, padded with 0.
         target_ids: Int32 `(batch, target)`: no beginning-of-sentence id; EOS, then padding.
-        layer: As `attention_layer` in `DecodingOptions`, like `heads`.
 
     Returns:
         Log-probabilities of the target's tokens, float32 `(batch, target)`, not masked; and the
-        alignment, float32 `(batch, target, source)`, of a model without attention `None`.
+        alignment, float32 `(batch, target, source)`: the mean of the last block's heads, `None` of
+        a model without attention.
     """
     begin = ops.full((ops.shape(target_ids)[0], 1), BOS_ID, "int32")
     read = ops.concatenate([begin, target_ids[:, :-1]], axis=1)  # --> [batch, target]
     logits, attention = model.call_with_attention(source_ids, read)
     chosen = ops.take_along_axis(logits, ops.expand_dims(target_ids, 2), axis=2)[..., 0]
-    alignment = mean_of_heads(attention[layer], heads) if attention else None
+    alignment = ops.mean(ops.cast(attention[-1], "float32"), axis=1) if attention else None
     return chosen - ops.logsumexp(logits, axis=2), alignment
 
 
@@ -289,24 +284,15 @@ def _config(model):
 
 def _strategy(options, arguments):
     has_phrases = arguments.phrases is not None
-    if has_phrases and (options.sampling or options.num_groups > 1):
-        given = f"sampling={options.sampling}, num_groups={options.num_groups}"
-        raise InputError(f"`phrases` are for a beam search in one group. Received: {given}.")
+    if has_phrases and options.sampling:
+        raise InputError("`phrases` are only for a beam search. Received: sampling=True.")
     if options.sampling:
-        filters = arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p
+        filters = arguments.temperature, arguments.top_k, arguments.top_p
         return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty)
     if options.beam_size == 1 and not has_phrases:
         return Greedy(length_penalty=arguments.length_penalty)
-    return Beam(
-        options.beam_size,
-        arguments.length_penalty,
-        options.n_best,
-        arguments.coverage_penalty,
-        attention=(lambda cache: cache.attention) if options.with_coverage else None,
-        source_mask=masks.padding_mask(arguments.source_ids),  # --> [batch, source]
-        num_groups=options.num_groups,
-        diversity_penalty=arguments.diversity_penalty,
-    )
+    kind = ConstrainedBeam if has_phrases else Beam
+    return kind(options.beam_size, arguments.length_penalty, options.n_best)
 
 
 def _constraints(model, options, arguments):

@@ -33,12 +33,10 @@ class RecurrentCache(NamedTuple):
         states: Float `(batch, beams, model_dim)` each: the cells' states, and the last output with
             input feeding.
         memory: `Memory`, held once a sentence, or `()`.
-        attention: Float32 `(batch, beams, source)`, what the last step attended to, or `()`.
     """
 
     states: tuple[keras.KerasTensor, ...]
     memory: Memory | tuple[()]
-    attention: keras.KerasTensor | tuple[()] = ()
 
     def extended(self, capacity: int) -> "RecurrentCache":
         """Returns itself: a state has no length."""
@@ -224,14 +222,10 @@ class RecurrentTranslator(SequenceModel):
         source_ids: keras.KerasTensor,
         max_length: int | keras.KerasTensor,
         num_beams: int = 1,
-        with_attention: bool = False,
     ) -> RecurrentCache:
         """Encodes once and makes the cache of the first `step`; see `TargetSide.start_decoding`."""
         states, memory = self._encode(source_ids, num_beams)
-        attention = ()
-        if with_attention:
-            attention = ops.zeros((*ops.shape(states[0])[:2], ops.shape(source_ids)[1]), "float32")
-        return RecurrentCache(states, memory, attention)
+        return RecurrentCache(states, memory)
 
     def step(
         self, ids: keras.KerasTensor, cache: RecurrentCache
@@ -247,7 +241,5 @@ class RecurrentTranslator(SequenceModel):
         if isinstance(memory, Memory):
             memory = memory._replace(key=of_width(memory.key), value=of_width(memory.value))
         states = tuple(map(of_width, cache.states))
-        output, attention, states = self._step(self.target_embedding(ids), states, memory)
-        if not isinstance(cache.attention, tuple):
-            cache = cache._replace(attention=ops.cast(attention, "float32"))
+        output, _, states = self._step(self.target_embedding(ids), states, memory)
         return ops.cast(self._logits(output), "float32"), cache._replace(states=states)

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_transformer import masks
-from keras_transformer.cache import DecodingCache, KeyValue, mean_of_heads
+from keras_transformer.cache import DecodingCache, KeyValue
 from keras_transformer.config import ModelConfig
 from keras_transformer.layers import (
     ConcatenatedPositions,
@@ -212,7 +212,6 @@ class TargetSide(SequenceModel):
         source_ids: keras.KerasTensor,
         max_length: int | keras.KerasTensor,
         num_beams: int = 1,
-        with_attention: bool = False,
     ) -> DecodingCache:
         """Encodes the source once and makes the cache of the first `step`.
 
@@ -220,7 +219,6 @@ class TargetSide(SequenceModel):
             source_ids: Integer `(batch, source)`.
             max_length: Steps that the cache has capacity for.
             num_beams: Hypotheses for each sentence.
-            with_attention: Whether each step leaves its attention to the source in the cache.
         """
         config = self.config
         limit = config.position_limit
@@ -236,16 +234,12 @@ class TargetSide(SequenceModel):
             KeyValue.empty(batch, config.num_kv_heads or heads, *widths, self.compute_dtype)
             for heads in config.heads_of("decoder")
         )
-        attention = ()
-        if with_attention:
-            attention = ops.zeros((batch, num_beams, ops.shape(source_ids)[1]), "float32")
         return DecodingCache(
             layers=layers,
             cross_key_values=cross_key_values,
             cross_mask=cross_mask,
             lineage=ops.zeros((batch, num_beams, slots), "bool"),
             position=ops.zeros((), "int32"),
-            attention=attention,
         )
 
     def step(
@@ -267,17 +261,11 @@ class TargetSide(SequenceModel):
         return lay_out(self, one_row, kept)
 
     def step_function(
-        self,
-        attention_layer: int = -1,
-        attention_heads: tuple[int, ...] | None = None,
-        weights: StepWeights | None = None,
+        self, weights: StepWeights | None = None
     ) -> Callable[[keras.KerasTensor, DecodingCache], tuple[keras.KerasTensor, DecodingCache]]:
         """Returns `step` for a loop.
 
         Args:
-            attention_layer: Block whose attention to the source is left in a cache that was made
-                for it; counted from 0, negative from the last.
-            attention_heads: Heads whose mean is taken; all by default.
             weights: Weights from `step_weights`, laid out before the loop; by default the layers'.
         """
         sublayers, project = (None, self._logits) if weights is None else bind(self, weights)
@@ -298,7 +286,7 @@ class TargetSide(SequenceModel):
                 ops.repeat(ops.expand_dims(cache.position, 0), beams),
                 ops.arange(ops.shape(lineage)[2]) // beams,
             )
-            hidden, layers, attention = self.decoder.step(
+            hidden, layers = self.decoder.step(
                 ops.reshape(embedded, (-1, beams, width)),
                 cache.layers,
                 slot,
@@ -308,10 +296,6 @@ class TargetSide(SequenceModel):
                 sublayers,
                 positions,
             )
-            if not isinstance(cache.attention, tuple):
-                cache = cache._replace(
-                    attention=mean_of_heads(attention[attention_layer], attention_heads)
-                )
             logits = project(hidden)
             cache = cache._replace(layers=layers, lineage=lineage, position=cache.position + 1)
             return ops.cast(logits, "float32"), cache

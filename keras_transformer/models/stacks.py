@@ -190,20 +190,18 @@ class Decoder(Stack):
         """Calls `DecoderBlock.step` of every block, with tuples of the blocks' arguments.
 
         Returns:
-            Float `(batch, new, model_dim)`, the tuple of written caches, and the tuple of each
-            block's attention to the encoder.
+            Float `(batch, new, model_dim)`, and the tuple of written caches.
         """
-        hidden, written, scores = inputs, [], []
+        hidden, written = inputs, []
         sublayers = self.blocks if sublayers is None else sublayers
         crosses = cross_key_values or (None,) * len(self.blocks)
         parts = zip(self.blocks, caches, crosses, sublayers, strict=True)
         for block, cache, cross_key_value, own in parts:
-            hidden, cache, weights = block.step(
+            hidden, cache, _ = block.step(
                 hidden, cache, position, mask, cross_key_value, cross_mask, own, positions
             )
             written.append(cache)
-            scores.append(weights)
-        return self._finish(hidden), tuple(written), tuple(scores)
+        return self._finish(hidden), tuple(written)
 
 
 def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:

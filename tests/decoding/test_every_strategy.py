@@ -1,6 +1,4 @@
-"""Sampling and a diverse beam with every constraint on a real Transformer; see test_search.py."""
-
-import math
+"""Sampling and a beam with every constraint on a real Transformer; see test_search.py."""
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from decoding_oracles import (
     check_tokens,
     varied_sources,
 )
-from naive_search import BOS, EOS, PAD, Rules, penalty
+from naive_search import EOS, Rules, penalty
 
 from keras_transformer.decoding.search import Search, search_arguments
 from keras_transformer.options import DecodingOptions
@@ -26,16 +24,7 @@ STRATEGIES = {
     "sampling": DecodingOptions(
         sampling=True, n_best=3, temperature=1.2, top_p=0.95, no_repeat_ngram_size=3, **LENGTHS
     ),
-    "groups": DecodingOptions(
-        beam_size=4,
-        n_best=4,
-        num_groups=2,
-        diversity_penalty=0.7,
-        coverage_penalty=0.1,
-        attention_heads=(0, 2),
-        no_repeat_ngram_size=2,
-        **LENGTHS,
-    ),
+    "beam": DecodingOptions(beam_size=4, n_best=4, no_repeat_ngram_size=2, **LENGTHS),
 }
 PREFIXES = [(), (7, 9), (4,), (), (11, 4, 13), (), (), (8, 8, 8), (), (), (6,), (), (15, 3)]
 RUNS = {}
@@ -46,10 +35,6 @@ def bias():
     values[EOS] = 1.0
     values[list(BANNED)] = -np.inf
     return values
-
-
-def lengths_of(source):
-    return [int(np.sum(row != PAD)) for row in source]
 
 
 def inputs_of(source, prefixes=None):
@@ -82,38 +67,22 @@ def strategy(request, varied):
     return name, *RUNS[name]
 
 
-def coverage_penalties(model, source, best, options):
-    """Coverage penalties of one hypothesis of each sentence, from one full pass over all."""
-    target = np.full((len(best), LONGEST), PAD, "int32")
-    target[:, 0] = BOS
-    for row, ids in enumerate(best):
-        target[row, 1 : len(ids)] = ids[:-1]
-    _, attention = model.call_with_attention(source, target)
-    heads = np.asarray(attention[-1]).astype("float64")
-    heads = heads[:, list(options.attention_heads or range(heads.shape[1]))].mean(axis=1)
-    for row, ids in enumerate(best):
-        summed = heads[row, : len(ids), source[row] != PAD].sum(axis=1)
-        yield options.coverage_penalty * sum(math.log(min(each, 1.0)) for each in summed)
-
-
 def test_scores_are_those_of_full_passes(varied, strategy):
     name, _, found = strategy
-    source, options, model = varied_sources(), STRATEGIES[name], varied("pre_norm")
+    source, model = varied_sources(), varied("pre_norm")
     check_tokens(found, FullPass(model, source, LONGEST))
     rules = Rules(prefixes=PREFIXES, bias=tuple(bias()))
     best = [hypotheses[0] for hypotheses in as_lists(found)]
     # A logit bias is in the score of what ranks by it.
     forced, by_token = list(map(len, PREFIXES)), np.asarray(found.token_log_probabilities)[:, 0]
     ranked = [
-        by_token[row, forced[row] :].sum() + (rules.bonus(row, ids) if name == "groups" else 0)
+        by_token[row, forced[row] :].sum() + (rules.bonus(row, ids) if name == "beam" else 0)
         for row, (ids, *_) in enumerate(best)
     ]
     expected = [
         total / penalty(len(ids) - count, 1.0)
         for total, count, (ids, *_) in zip(ranked, forced, best, strict=True)
     ]
-    if options.with_coverage:
-        expected += np.array([*coverage_penalties(model, source, [b.ids for b in best], options)])
     np.testing.assert_allclose([each.score for each in best], expected, atol=1e-4)
 
 

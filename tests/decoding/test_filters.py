@@ -10,7 +10,7 @@ from keras_transformer.decoding import sampling
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.sampling import filter_logits, sample, uniform
 
-NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 
 def logits_of(probabilities):
@@ -19,7 +19,7 @@ def logits_of(probabilities):
 
 
 def tensors(options):
-    """All four options as scalar tensors, in the order of the arguments."""
+    """All three options as scalar tensors, in the order of the arguments."""
     dtypes = {name: "int32" if name == "top_k" else "float32" for name in NEUTRAL}
     return [ops.convert_to_tensor(v, dtypes[name]) for name, v in (NEUTRAL | options).items()]
 
@@ -28,12 +28,10 @@ def kept(gaps):
     return np.asarray(gaps) != np.float32(-NEG_INF)
 
 
-def kept_by_a_sort(logits, temperature, top_k, top_p, min_p):
+def kept_by_a_sort(logits, temperature, top_k, top_p):
     """Bool, one row; float64 from the differences on."""
-    allowed = logits > np.float32(NEG_INF)
+    left = logits > np.float32(NEG_INF)
     differences = (logits - logits.max()) / np.float32(temperature)
-    probabilities = np.where(allowed, np.exp(differences.astype("float64")), 0.0)
-    left = allowed.copy()
     if top_k:
         least = np.sort(differences[left])[::-1][:top_k][-1]
         left &= differences >= least
@@ -42,7 +40,7 @@ def kept_by_a_sort(logits, temperature, top_k, top_p, min_p):
         shares = np.cumsum(np.exp(descending.astype("float64")))
         crossing = np.argmax(shares >= top_p * shares[-1])
         left &= differences >= descending[crossing]
-    return left & (probabilities >= min_p)
+    return left
 
 
 def chi_square(ids, probabilities):
@@ -63,24 +61,15 @@ BY_HAND = [
     # Shares: 0.4, 0.7, 0.9, 1.
     *[({"top_p": p}, n) for p, n in [(0.0, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3)]],
     *[({"top_p": p}, n) for p, n in [(0.89, 3), (0.91, 4), (1.0, 4)]],
-    # Relative to the largest: 1, 0.75, 0.5, 0.25.
-    *[({"min_p": p}, n) for p, n in [(1.0, 1), (0.76, 1), (0.74, 2), (0.51, 2), (0.49, 3)]],
-    *[({"min_p": p}, n) for p, n in [(0.26, 3), (0.24, 4), (0.0, 4)]],
     # Squared: 16, 9, 4 and 1 of 30.
     *[({"temperature": 0.5, "top_p": p}, n) for p, n in [(0.53, 1), (0.54, 2), (0.84, 3)]],
-    # Square roots, relative to the largest: 1, 0.866, 0.707, 0.5.
-    *[({"temperature": 2.0, "min_p": p}, n) for p, n in [(0.87, 1), (0.86, 2), (0.7, 3)]],
     # The first of the two that are left holds 4/7 = 0.571; of three, the first two 7/9 = 0.778.
     ({"top_k": 2, "top_p": 0.57}, 1),
     ({"top_k": 2, "top_p": 0.58}, 2),
     ({"top_k": 3, "top_p": 0.77}, 2),
     ({"top_k": 3, "top_p": 0.78}, 3),
-    # The filter that leaves least decides.
-    ({"top_k": 3, "min_p": 0.6}, 2),
-    ({"top_k": 1, "min_p": 0.2}, 1),
-    ({"top_p": 0.8, "min_p": 0.7}, 2),
-    ({"top_p": 0.6, "min_p": 0.2}, 2),
-    ({"temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.5}, 2),
+    ({"temperature": 0.5, "top_k": 3, "top_p": 0.9}, 3),
+    ({"temperature": 0.5, "top_k": 3, "top_p": 0.8}, 2),
 ]
 # In a second row in another order: a token is known by its probability, not by its place.
 ROWS = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.1, 0.4, 0.3]]
@@ -129,7 +118,7 @@ def test_a_row_that_keeps_all_waits_for_the_others():
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 0.25}, {"temperature": 1e28}, {"top_k": 2}, {"top_k": 3}]
-    + [{"top_p": 0.9999}, {"min_p": 1e-30}],
+    + [{"top_p": 0.9999}],
 )
 def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
     logits = np.array([[NEG_INF, -2.0, NEG_INF, -1.0, -np.inf]], "float32")
@@ -138,7 +127,7 @@ def test_what_is_not_allowed_neither_counts_nor_comes_back(options):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("options", [{}, {"top_k": 2, "top_p": 0.5, "min_p": 0.5}])
+@pytest.mark.parametrize("options", [{}, {"top_k": 2, "top_p": 0.5}])
 def test_where_nothing_is_allowed_nothing_is_kept(options):
     logits = np.full((1, 1, 5), NEG_INF, "float32")
     assert not kept(filter_logits(logits, **options)).any()
@@ -156,20 +145,19 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
         temperature=st.sampled_from([0.3, 1.0, 1.7]),
         top_k=st.integers(0, 40),
         top_p=st.one_of(st.just(1.0), st.floats(0.0, 1.0)),
-        min_p=st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
     )
-    def check(seed, spread, decimals, temperature, top_k, top_p, min_p):
+    def check(seed, spread, decimals, temperature, top_k, top_p):
         rng = np.random.default_rng(seed)
         # Few decimals: many equal ones.
         logits = rng.normal(size=(3, 5, 37)).round(decimals).astype("float32") * np.float32(spread)
         logits[rng.random(logits.shape) < 0.2] = NEG_INF
-        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         result = kept(program(ops.convert_to_tensor(logits), *tensors(options)))
         for row, found in zip(logits.reshape(-1, 37), result.reshape(-1, 37), strict=True):
             # float32 may round a sum or a ratio to the other side of its threshold: what is found
             # lies between the sets of a slightly stricter and of a slightly laxer filter.
-            fewest = kept_by_a_sort(row, temperature, top_k, top_p - 1e-5, min_p * (1 + 1e-5))
-            most = kept_by_a_sort(row, temperature, top_k, top_p + 1e-5, min_p * (1 - 1e-5))
+            fewest = kept_by_a_sort(row, temperature, top_k, top_p - 1e-5)
+            most = kept_by_a_sort(row, temperature, top_k, top_p + 1e-5)
             fewest |= row == row.max()
             assert (fewest <= found).all() and (found <= most).all()
 
@@ -185,7 +173,6 @@ def test_random_rows_keep_what_a_sort_keeps(compiled):
         ({"temperature": 2.0}, np.sqrt([0.2, 0.1, 0.4, 0.3])),
         ({"top_k": 3}, [0.2, 0.0, 0.4, 0.3]),
         ({"top_p": 0.6}, [0.0, 0.0, 0.4, 0.3]),
-        ({"min_p": 0.4}, [0.2, 0.0, 0.4, 0.3]),
     ],
 )
 def test_tokens_are_drawn_as_often_as_they_are_probable(options, probabilities):
@@ -198,7 +185,7 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(options, probabilities):
 
 @pytest.mark.parametrize(
     "options",
-    [{"top_k": 5, "top_p": 0.9}, {"temperature": 1.3, "min_p": 0.1}],
+    [{"top_k": 5, "top_p": 0.9}, {"temperature": 1.3, "top_k": 9}],
 )
 def test_the_draws_are_those_of_the_numpy_oracle(rng, options):
     # `uniform` gives the same bits on each backend: see test_random_numbers.py.

@@ -21,22 +21,19 @@ FIELDS = [field.name for field in dataclasses.fields(DecodingOptions)]
     [
         {"beam_size": 2.0},
         {"n_best": True},
-        {"num_groups": 0},
         {"top_k": -1},
         {"min_length": -1},
         {"max_length": 0},
         {"no_repeat_ngram_size": 1.5},
         {"length_penalty": math.nan},
-        {"coverage_penalty": math.inf},
-        {"diversity_penalty": "1"},
+        {"length_penalty": math.inf},
+        {"length_penalty": "1"},
         {"temperature": -1.0},
         {"top_p": 0.0},
         {"top_p": 1.1},
-        {"min_p": 1.5},
         {"min_length_ratio": -1},
         {"max_length_ratio": math.nan},
         {"beam_size": 2, "n_best": 3},
-        {"beam_size": 4, "num_groups": 3},
         {"seed": 1.5},
         {"seed": 2**31},
     ],
@@ -49,15 +46,8 @@ def test_a_value_out_of_range_is_an_error_that_names_it(options):
 
 
 def test_the_ends_of_the_ranges_are_allowed():
-    DecodingOptions(top_p=1.0, min_p=1.0, seed=-(2**31), max_length_ratio=math.inf)
+    DecodingOptions(top_p=1.0, seed=-(2**31), max_length_ratio=math.inf)
     DecodingOptions(n_best=7, beam_size=1, sampling=True)  # seven samples
-
-
-def test_attention_is_needed_for_the_coverage_penalty_of_a_beam_alone():
-    assert DecodingOptions(coverage_penalty=0.1).with_coverage
-    assert not DecodingOptions().with_coverage
-    assert not DecodingOptions(coverage_penalty=0.1, beam_size=1).with_coverage
-    assert not DecodingOptions(coverage_penalty=0.1, sampling=True).with_coverage
 
 
 @pytest.mark.parametrize(
@@ -76,29 +66,11 @@ def test_ids_must_be_in_the_vocabulary_and_biases_numbers(options, message):
         DecodingOptions(**options).check_ids(17)
 
 
-@pytest.mark.parametrize("layer", [-4, 3])
-def test_an_attention_layer_must_exist(layer):
-    with pytest.raises(InputError, match=f"3 decoder blocks.*Received: attention_layer={layer}"):
-        DecodingOptions(attention_layer=layer).check_attention([5] * 3)
-
-
-@pytest.mark.parametrize("head", [5, -1, True, 1.0])
-def test_attention_heads_must_exist(head):
-    with pytest.raises(InputError, match=f"`attention_heads`.*Received: .*{head!r}"):
-        DecodingOptions(attention_heads=[0, head]).check_attention([5] * 3)
-
-
 def test_a_name_that_no_option_has_is_an_error_that_suggests_one():
     with pytest.raises(InputError, match="no option `beams`"):
         DecodingOptions(beams=2)
     with pytest.raises(InputError, match="no option `topk`. Did you mean `top_k`?"):
         DecodingOptions(topk=2)
-
-
-@pytest.mark.parametrize("heads", [(), [], "", 0, ([0],), {"0"}])
-def test_no_head_and_no_collection_of_heads_are_refused(heads):
-    with pytest.raises(InputError, match="`attention_heads` must be.*Received: "):
-        DecodingOptions(attention_heads=heads).check_attention([5] * 3)
 
 
 def test_numpy_numbers_are_numbers():
@@ -108,10 +80,8 @@ def test_numpy_numbers_are_numbers():
         banned_ids=np.array([5, 7]),
         logit_bias={np.int32(3): np.float32(2)},
         seed=[np.uint8(1)],
-        attention_heads={np.int64(2)},
     )
     options.check_ids(11)
-    options.check_attention([5] * 3)
     assert (options.beam_size, options.banned_ids, options.seed) == (3, (5, 7), (1,))
     assert type(options.beam_size) is int and options.logit_bias == ((3, 2.0),)
 
@@ -135,7 +105,6 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
     try:
         options = DecodingOptions(**values)
         options.check_ids(11)
-        options.check_attention([5] * 3)
     except InputError:
         return
     # Finite in float32, whole in int32: nothing overflows there.
@@ -143,7 +112,7 @@ def test_any_value_is_refused_by_name_or_fits_the_program(values):
         source_ids = np.ones((2, 3), "int32")
         made = search_arguments(dataclasses.replace(options, seed=0), source_ids, 17)
     assert all(np.isfinite(each).all() for each in made if each is not None)
-    assert options.n_best <= options.beams and options.attention_heads != ()
+    assert options.n_best <= options.beams
     assert all(bias < np.inf for _, bias in options.logit_bias)
 
 

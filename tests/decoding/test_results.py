@@ -7,7 +7,6 @@ from keras_transformer.decoding import Hypotheses
 from keras_transformer.decoding.results import (
     NEG_INF,
     best_translation,
-    coverage_penalty,
     length_penalty,
 )
 
@@ -19,29 +18,6 @@ from keras_transformer.decoding.results import (
 def test_the_penalty_is_a_power_of_five_plus_length_over_six(length, exponent, expected):
     # (5 + 7) / 6 = 2, (5 + 13) / 6 = 3, (5 + 19) / 6 = 4
     assert float(length_penalty(length, exponent)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_source_token_attended_to_less_than_once_costs_its_logarithm():
-    coverage = np.array([[0.5, 1.0, 0.25, 3.0, 0.125]], "float32")
-    everything = np.ones((1, 5), bool)
-    # ln 1/2 + 0 + ln 1/4 + 0 + ln 1/8 = -6 ln 2; more than once earns nothing.
-    expected = -6 * np.log(2)
-    np.testing.assert_allclose(coverage_penalty(coverage, everything), [expected], rtol=1e-6)
-    padded = np.array([[True, True, True, True, False]])
-    np.testing.assert_allclose(coverage_penalty(coverage, padded), [expected / 2], rtol=1e-6)
-    assert float(coverage_penalty(coverage, ~everything)[0]) == 0.0
-
-
-def test_a_source_token_never_attended_to_costs_much_but_not_infinitely_much():
-    coverage, mask = np.zeros((2, 3), "float32"), np.array([[True, False, True]])
-    np.testing.assert_allclose(coverage_penalty(coverage, mask), [2 * np.log(1e-6)] * 2, rtol=1e-6)
-
-
-def test_the_coverage_of_each_hypothesis_is_its_own():
-    coverage = np.array([[[1.0, 1.0], [0.5, 1.0], [0.5, 0.5]], [[0.5, 0.25]] * 3], "float32")
-    mask = np.array([[[True, True]], [[False, True]]])
-    expected = np.array([[0, -1, -2], [-2, -2, -2]]) * np.log(2)
-    np.testing.assert_allclose(coverage_penalty(coverage, mask), expected, rtol=1e-6, atol=1e-7)
 
 
 class Letters:
@@ -89,18 +65,6 @@ def test_a_forced_beginning_is_told_apart_from_what_follows():
     assert best.continuation_length == 2
     (other,) = best.alternatives
     assert other.continuation_length is other.continuation_log_probability is None
-
-
-def test_hypotheses_that_are_to_be_distinct_have_no_text_twice():
-    # "a" three times: with its end, without, and with the end inside.
-    ids, scores = [[5, 2, 0], [6, 2, 0], [5, 0, 0], [2, 5, 2]], [-0.1, -0.2, -0.3, -0.4]
-    best = best_translation(hypotheses(ids, scores), [5, 2], TOKENIZERS, distinct=True)
-    assert [(each.text, each.score) for each in (best, *best.alternatives)] == [
-        ("a", pytest.approx(-0.1)),
-        ("b", pytest.approx(-0.2)),
-    ]
-    every = best_translation(hypotheses(ids, scores), [5, 2], TOKENIZERS)
-    assert [each.text for each in every.alternatives] == ["b", "a", "a"]
 
 
 def test_places_that_no_hypothesis_took_are_left_out():

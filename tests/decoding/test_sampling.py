@@ -19,7 +19,7 @@ from keras_transformer.decoding import Constraints, Greedy, Sampling, decode, se
 
 VOCABULARY, CAPACITY, DRAWS = 5, 3, 4001
 SENTENCES, WORDS, LONGEST = 31, 7, 11  # of greedy search
-NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 PROGRAMS = []  # compiled once for all tests
 
 
@@ -109,8 +109,8 @@ def draw(compiled, tree):
         {},
         {"temperature": 0.5},
         {"top_k": 2},
-        {"min_p": 0.6},
-        {"temperature": 1.3, "top_k": 2, "top_p": 0.55, "min_p": 0.1},
+        {"top_p": 0.6},
+        {"temperature": 1.3, "top_k": 2, "top_p": 0.55},
     ],
 )
 @pytest.mark.parametrize(
@@ -201,7 +201,6 @@ def test_each_sentence_may_have_its_own_options():
         "temperature": np.array([1.0, 0.5, 2.0, 1.5, 1.0], "float32"),
         "top_k": np.array([0, 3, 0, 5, 1], "int32"),
         "top_p": np.array([1.0, 1.0, 0.5, 0.75, 1.0], "float32"),
-        "min_p": np.array([0.0, 0.0, 0.25, 0.0, 0.0], "float32"),
     }
     tensors = {name: ops.convert_to_tensor(values) for name, values in options.items()}
     position = ops.convert_to_tensor(2, "int32")

@@ -125,11 +125,9 @@ def search_in_batches(model, source, options, rows, phrases=()):
 # All that a state may hold grows between two of these loops.
 OPTIONS = {
     "greedy": dict(beam_size=1),
-    "groups, coverage and n-grams": dict(
-        beam_size=4, num_groups=2, n_best=4, coverage_penalty=0.3, no_repeat_ngram_size=2
-    ),
+    "n-grams": dict(beam_size=4, n_best=4, no_repeat_ngram_size=2),
     "sampling": dict(sampling=True, n_best=2, top_k=5),
-    "phrases": dict(beam_size=4, n_best=2, coverage_penalty=0.3),
+    "phrases": dict(beam_size=4, n_best=2),
 }
 
 
@@ -239,24 +237,20 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
         {"min_length": 2},
         {"banned_ids": (5,)},
         {"max_length_ratio": 1.1},
-        {"attention_heads": (0,)},
     ):
         same = DecodingOptions(beam_size=3, **change)
         assert programs.compiled(same) is programs.compiled(plain)
     for change in (
         {"beam_size": 2},
         {"n_best": 2},
-        {"coverage_penalty": 0.1},
         {"no_repeat_ngram_size": 2},
         {"beam_size": 1, "sampling": True},
     ):
         other = DecodingOptions(**{"beam_size": 3, **change})
         assert programs.compiled(other) is not programs.compiled(plain)
         assert programs.compiled(other) is programs.compiled(other)
-    first_head = DecodingOptions(attention_heads=(0,))
-    assert programs.scorer(plain, True) is programs.scorer(plain, True)
-    assert programs.scorer(plain, True) is not programs.scorer(plain, False)
-    assert programs.scorer(plain, True) is not programs.scorer(first_head, True)
+    assert programs.scorer(True) is programs.scorer(True)
+    assert programs.scorer(True) is not programs.scorer(False)
     assert programs.compilations == 0
 
 

@@ -9,9 +9,6 @@ from naive_search import BOS, EOS, log_probability
 from keras_transformer import masks
 from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.options import DecodingOptions
-
-OPTIONS = DecodingOptions()
 
 
 def random_pairs(count, seed=0):
@@ -46,8 +43,8 @@ def test_log_probabilities_are_those_of_the_whole_model(varied):
     source = varied_sources(11)
     scorer = FullPass(model, source, MAX_LENGTH)
     scheduler = Scheduler(model, (32, 32))
-    assert scheduler.score([], OPTIONS, 32) == []
-    scored = scheduler.score(pairs, OPTIONS, batch_size=4)
+    assert scheduler.score([], 32) == []
+    scored = scheduler.score(pairs, batch_size=4)
     assert scheduler.compilations == 1  # Pairs of similar length share a program.
     for row, ((_, target), (by_token, alignment)) in enumerate(zip(pairs, scored, strict=True)):
         assert alignment is None and len(by_token) == len(target)
@@ -56,15 +53,13 @@ def test_log_probabilities_are_those_of_the_whole_model(varied):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("layer, heads", [(0, None), (1, (0, 2)), (-1, None)])
-def test_the_alignment_is_the_mean_attention_of_the_chosen_heads(varied, layer, heads):
+def test_the_alignment_is_the_mean_attention_of_the_last_blocks_heads(varied):
     model = varied("untied")  # two blocks of three heads
     source = np.array([[5, 7, 11, 2, 0], [3, 2, 0, 0, 0]], "int32")
     target = np.array([[3, 13, 4, EOS], [8, EOS, 0, 0]], "int32")
-    _, alignment = score_targets(model, source, target, layer, heads)
+    _, alignment = score_targets(model, source, target)
     read = np.concatenate([np.full((2, 1), BOS, "int32"), target[:, :-1]], axis=1)
-    weights = by_hand(model, source, ops.convert_to_tensor(read), layer % 2)
-    expected = weights[:, list(heads or (0, 1, 2))].mean(axis=1)
+    expected = by_hand(model, source, ops.convert_to_tensor(read), layer=1).mean(axis=1)
     np.testing.assert_allclose(alignment, expected, atol=1e-5)
     np.testing.assert_allclose(np.asarray(alignment).sum(axis=-1), 1, atol=1e-5)
     assert not np.asarray(alignment)[1, :, 2:].any()  # padding is never attended to
@@ -74,9 +69,9 @@ def test_the_alignment_is_the_mean_attention_of_the_chosen_heads(varied, layer, 
 def test_batches_and_order_change_nothing(varied):
     pairs = random_pairs(13)
     scheduler = Scheduler(varied("pre_norm"), (32, 32), most=0)
-    together = scheduler.score(pairs, OPTIONS, 32, alignment=True)
+    together = scheduler.score(pairs, 32, alignment=True)
     for i in (0, 5, 12):
-        ((by_token, alignment),) = scheduler.score([pairs[i]], OPTIONS, 1, alignment=True)
+        ((by_token, alignment),) = scheduler.score([pairs[i]], 1, alignment=True)
         np.testing.assert_allclose(by_token, together[i][0], atol=1e-5)
         assert alignment.shape == together[i][1].shape == (len(pairs[i][1]), len(pairs[i][0]))
         np.testing.assert_allclose(alignment, together[i][1], atol=1e-5)

@@ -190,7 +190,7 @@ np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, fou
 class Countdown:
     """Any object with these two methods can be searched: it counts from a number down to 3."""
 
-    def start_decoding(self, source_ids, capacity, num_beams=1, with_attention=False):
+    def start_decoding(self, source_ids, capacity, num_beams=1):
         return ops.repeat(source_ids[:, :1], num_beams, axis=1) + 1
 
     def step(self, ids, number):

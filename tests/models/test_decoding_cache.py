@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.cache import DecodingCache, KeyValue, mean_of_heads
+from keras_transformer.cache import DecodingCache, KeyValue
 
 BATCH, BEAMS, HEADS, STEPS, WIDTH = 2, 3, 5, 7, 11
 
@@ -39,9 +39,3 @@ def test_reordering_gives_each_hypothesis_the_past_of_its_parent():
         expected = cache.lineage[row][parents[row]]
         np.testing.assert_array_equal(np.asarray(reordered.lineage)[row], expected)
     assert reordered.layers is cache.layers
-
-
-def test_the_mean_is_over_the_heads_that_were_chosen():
-    attention = np.arange(HEADS, dtype="float32").reshape(1, HEADS, 1, 1) * np.ones((2, 1, 3, 4))
-    np.testing.assert_allclose(mean_of_heads(attention), np.full((2, 3, 4), 2.0))
-    np.testing.assert_allclose(mean_of_heads(attention, (1, 4)), np.full((2, 3, 4), 2.5))

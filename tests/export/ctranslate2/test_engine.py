@@ -151,8 +151,7 @@ def test_several_threads_get_the_answers_of_one(translator):
     ("options", "message"),
     [
         ({"seed": 3, "sampling": True}, "`seed` is not in this export"),
-        ({"coverage_penalty": 0.5}, "`coverage_penalty` is not in this export"),
-        ({"num_groups": 3, "beam_size": 3}, "`num_groups` is not in this export"),
+        ({"logit_bias": {5: 1.0}}, "`logit_bias` is not in this export"),
         ({"max_length": 99}, "`max_length` must be at most 17"),
         ({"beam_size": 0}, "`beam_size` must be a positive integer"),
         ({"n_best": 4, "beam_size": 3}, "`n_best` must be at most `beam_size`"),

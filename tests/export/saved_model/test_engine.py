@@ -134,9 +134,9 @@ def test_the_exported_options_may_be_given(exported):
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0."),
         ({"top_k": 5}, "`top_k` goes with sampling=True in an export."),
         (
-            {"min_p": 0.5},
-            "`min_p` is not in this export, which does what min_p=0.0 does; a run folder has it. "
-            "Received: min_p=0.5.",
+            {"min_length": 5},
+            "`min_length` is not in this export, which does what min_length=0 does; a run folder "
+            "has it. Received: min_length=5.",
         ),
         ({"target_prefixes": [""]}, "`target_prefixes` is not in this export"),
         ({"long_input": "split"}, "which does what long_input='truncate' does"),

@@ -15,7 +15,7 @@ from decoding_oracles import (
 )
 from naive_search import EOS, Rules, exhaustive_search, naive_beam, open_phrases
 
-from keras_transformer.decoding import Beam, search
+from keras_transformer.decoding import Beam, ConstrainedBeam, search
 
 SENTENCES, PHRASES, LENGTH = 5, 3, 3
 
@@ -34,7 +34,8 @@ def random_phrases(rng, vocabulary):
 def program(graph, beam_size, vocabulary, capacity, n_best=3, with_phrases=True, **rules):
     model = HistoryModel.random(np.random.default_rng(0), SENTENCES, vocabulary)
     shape = (PHRASES, LENGTH) if with_phrases else None
-    strategy = lambda: Beam(beam_size, n_best=n_best)  # noqa: E731
+    kind = ConstrainedBeam if with_phrases else Beam
+    strategy = lambda: kind(beam_size, n_best=n_best)  # noqa: E731
     return search_program(graph, model, strategy, capacity, phrases=shape, **rules)
 
 

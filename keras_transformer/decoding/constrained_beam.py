@@ -1,4 +1,4 @@
-"""Phrases that each hypothesis must have before it may end, and their shares of a beam."""
+"""Beam search for given phrases: lexically constrained decoding."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,40 @@ from keras import KerasTensor, ops
 
 from keras_transformer import masks
 from keras_transformer.config import PAD_ID
+from keras_transformer.decoding.beam import Beam, BeamState, Extensions
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.selection import largest_of_rows, take_rows
+
+
+class ConstrainedBeam(Beam):
+    """Beam search in which no hypothesis ends without all phrases of its sentence.
+
+    The places of the beam are shared among hypotheses by the phrase tokens that they have (dynamic
+    beam allocation; see `Phrases`). A hypothesis that may be better without the phrases keeps a
+    sentence going, up to its limit. Where none ends in time, the result is the best one of those
+    that have the most phrase tokens, without an end: all phrases, if the limit has room for them
+    and no other constraint forbids them. A sentence without phrases is searched as by `Beam`.
+
+    It needs `Constraints.phrases`. The arguments are those of `Beam`.
+    """
+
+    def start(self, constraints, capacity: int) -> BeamState:
+        progress = Phrases(constraints.phrases).start(self.beams)
+        return super().start(constraints, capacity)._replace(progress=progress)
+
+    def extensions(self, allowed, offsets, beam: BeamState, constraints) -> Extensions:
+        """The `2 · beam_size` first extensions of each sentence, in the order of `by_bank`."""
+        phrases, end_id = Phrases(constraints.phrases), constraints.end_id
+        found = phrases.extensions(allowed, offsets, beam.progress, 2 * self.beams, end_id)
+        return Extensions(*found)
+
+    def returned(self, beam: BeamState, constraints):
+        """Of the unfinished hypotheses those that no other one has more phrase tokens than."""
+        exist, phrases = super().returned(beam, constraints), Phrases(constraints.phrases)
+        met = ops.where(exist, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
+        has_ended = beam.finished.scores[:, :1] > NEG_INF / 2
+        most = ops.where(has_ended, phrases.num_tokens, ops.max(met, axis=1, keepdims=True))
+        return exist & (met == most)
 
 
 class Progress(NamedTuple):
