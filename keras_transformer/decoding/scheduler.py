@@ -72,7 +72,21 @@ class Scheduler:
     def search(
         self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
     ) -> list[Hypotheses]:
-        """The `Hypotheses` of each job, arrays without the batch's axis."""
+        """The `Hypotheses` of each job, arrays without the batch's axis.
+
+        Sentences with phrases are searched by another strategy, and so in batches of their own:
+        the other sentences in a batch change no result.
+        """
+        results: dict[int, Hypotheses] = {}
+        for with_phrases in (False, True):
+            places = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
+            if places:
+                found = self._search_alike([jobs[i] for i in places], options, batch_size)
+                results |= zip(places, found, strict=True)
+        return [results[place] for place in range(len(jobs))]
+
+    def _search_alike(self, jobs, options, batch_size):
+        """The `Hypotheses` of jobs of one strategy."""
         compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
         longest_prefix = max((len(job.prefix) for job in jobs), default=0)
 
@@ -84,9 +98,7 @@ class Scheduler:
             found = [np.asarray(each) for each in found]
             return [Hypotheses(*(each[row] for each in found)) for row in range(len(places))]
 
-        # Those with phrases apart: the others need not wait for the slower search.
-        lengths = [(bool(job.phrases), len(job.source)) for job in jobs]
-        return in_batches(lengths, batch_size, [run] * self._workers)
+        return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
 
     def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
         """The `Hypotheses` of one job so far, after each token, `(1, …)`."""

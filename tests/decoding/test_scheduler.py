@@ -174,6 +174,22 @@ def test_batches_that_are_decoded_at_once_change_nothing(varied):
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("length_penalty", [0.0, 2.0])
+def test_phrases_of_other_sentences_change_nothing(varied, beam_size, length_penalty):
+    options = DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)
+    jobs = jobs_of(varied_sources(23), phrases=((5, 9),))
+    assert {bool(job.phrases) for job in jobs} == {True, False}
+    scheduler = Scheduler(varied("pre_norm"), (16, LONGEST), **IN_GRAPHS)
+    together = scheduler.search(jobs, options, 32)
+    alone = scheduler.search([job._replace(phrases=()) for job in jobs], options, 32)
+    for job, found, expected in zip(jobs, together, alone, strict=True):
+        if not job.phrases:
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
+
+
 COUNT = """
 import os, sys
 import keras

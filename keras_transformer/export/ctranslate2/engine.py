@@ -253,15 +253,19 @@ class CTranslate2Engine(Engine):
 
     def _log_probabilities(self, found, sources, prefixes, asked, batch_size):
         """The model's own log-probability of each hypothesis, and of what follows its prefix."""
-        is_changed = any(getattr(asked, name) for name in _CHANGES_LOGITS)
+        is_changed = asked.sampling or any(getattr(asked, name) for name in _CHANGES_LOGITS)
         is_changed |= len(self._tokens[1]) < _FEW_TOKENS
-        if not (asked.sampling or any(prefixes) or is_changed):
-            return [[(total, total) for total in each.scores] for each in found]
+        # Decided for each sentence: the other sentences in a call change no result.
+        scored_again = [is_changed or len(prefix) > 0 for prefix in prefixes]
         every = [
             (self._pieces(0, source), tokens, len(prefix))
-            for each, source, prefix in zip(found, sources, prefixes, strict=True)
-            for tokens in each.hypotheses
+            for each, source, prefix, again in zip(
+                found, sources, prefixes, scored_again, strict=True
+            )
+            for tokens in (each.hypotheses if again else ())
         ]
+        if not every:
+            return [[(total, total) for total in each.scores] for each in found]
         end = self._tokens[1][EOS_ID]
         scored = self._translator.score_batch(
             [source for source, *_ in every],
@@ -277,7 +281,10 @@ class CTranslate2Engine(Engine):
             (sum(each), sum(each[start:]))
             for each, (*_, start) in zip(by_token, every, strict=True)
         )
-        return [[next(totals) for _ in each.hypotheses] for each in found]
+        return [
+            [next(totals) if again else (total, total) for total in each.scores]
+            for each, again in zip(found, scored_again, strict=True)
+        ]
 
     def _ranked(self, found, totals, source, prefix, asked):
         """The best hypothesis, with the others that were asked for."""

@@ -9,6 +9,7 @@ import pytest
 from keras_transformer import Translator
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
+from keras_transformer.export.ctranslate2 import engine as engine_module
 
 pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
 pytestmark = pytest.mark.tensorflow
@@ -96,6 +97,17 @@ def test_scores_of_given_translations_are_the_live_models(live, translator):
         np.testing.assert_allclose(
             one.token_log_probabilities, other.token_log_probabilities, atol=1e-4
         )
+
+
+def test_a_prefix_of_another_sentence_changes_no_score(translator):
+    texts = [text for text in TEXTS if text.strip()]
+    # With this vocabulary everything is scored again: as with a large one nothing is here.
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(engine_module, "_FEW_TOKENS", 0)
+        alone = translator.translate(texts)
+        together = translator.translate(texts, target_prefixes=["A"] + [""] * (len(texts) - 1))
+    for found, expected in list(zip(together, alone, strict=True))[1:]:
+        assert (found.text, found.score) == (expected.text, expected.score)
 
 
 @pytest.mark.parametrize(
