@@ -76,6 +76,9 @@ class DecodingOptions(SearchDefaults):
         allow_inf_nan=True,
     )
     banned_ids: tuple[Int32, ...] = option((), "Ids that are never chosen.", "a list of integers")
+    allow_unknown: bool = option(
+        False, "Let a translation contain `<unk>`, the token of everything unknown."
+    )
     logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
         (),
         "Ids with a number that is added to their logit before choosing.",
@@ -119,7 +122,8 @@ class DecodingOptions(SearchDefaults):
     @property
     def program_key(self) -> tuple:
         """Equal for options that share a compiled program; the others are arguments of it."""
-        return self.sampling, self.beams, self.n_best, self.no_repeat_ngram_size
+        sizes = self.beams, self.n_best, self.no_repeat_ngram_size
+        return self.sampling, self.allow_unknown, *sizes
 
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-PAD, BOS, EOS = 0, 1, 2
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
 FORBIDDEN = (PAD, BOS)
 
 
@@ -74,6 +74,7 @@ class Rules(NamedTuple):
         bias: A number for each id, added to the rank of a token that is not forced; -inf bans it.
         ngram_size: No n-gram of this many tokens comes a second time, unless it is forced.
         phrases: Tuples of ids for each sentence, all in a sequence before it ends.
+        forbidden: Ids that are in no sequence, unless they are forced.
     """
 
     min_lengths: tuple = ()
@@ -81,6 +82,7 @@ class Rules(NamedTuple):
     bias: tuple = ()
     ngram_size: int = 0
     phrases: tuple = ()
+    forbidden: tuple = FORBIDDEN
 
     def prefix(self, row):
         return tuple(self.prefixes[row]) if self.prefixes else ()
@@ -96,7 +98,7 @@ class Rules(NamedTuple):
 
     def _allow_at(self, row, ids, place):
         token, first = ids[place], place - self.ngram_size + 1
-        if token in FORBIDDEN or (self.bias and self.bias[token] == -np.inf):
+        if token in self.forbidden or (self.bias and self.bias[token] == -np.inf):
             return False
         if token == EOS and self.min_lengths and place + 1 < self.min_lengths[row]:
             return False
@@ -133,6 +135,7 @@ class Rules(NamedTuple):
 
 
 ANYTHING = Rules()
+WITHOUT_UNKNOWN = Rules(forbidden=(*FORBIDDEN, UNK))  # what `search` does by default
 
 
 class _Partial(NamedTuple):

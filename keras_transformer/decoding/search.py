@@ -8,7 +8,7 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer import masks
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
@@ -303,15 +303,18 @@ def _constraints(model, options, arguments):
         if forced is not None:
             # Forced tokens come on top of those that may follow, up to the absolute limit.
             margin = margin + ops.cast(_token_counts(forced), "float32")  # --> [batch]
-    turn_id = getattr(_config(model), "turn_id", None)
-    forbidden_ids = Constraints._field_defaults["forbidden_ids"]
+    forbidden_ids = list(Constraints._field_defaults["forbidden_ids"])
+    if not options.allow_unknown:
+        forbidden_ids.append(UNK_ID)
+    if turn_id := getattr(_config(model), "turn_id", None):
+        forbidden_ids.append(turn_id)
     return Constraints(
         length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
         ops.maximum(min_lengths, arguments.min_length),
         prefixes,
         arguments.logit_bias,
         options.no_repeat_ngram_size,
-        forbidden_ids=forbidden_ids + ((turn_id,) if turn_id else ()),
+        forbidden_ids=tuple(forbidden_ids),
         phrases=arguments.phrases,
     )
 

@@ -21,6 +21,7 @@ EVERY = {
     "min_length_ratio": (["0.5"], 0.5),
     "max_length_ratio": (["none"], math.inf),
     "banned_ids": (["5", "7"], [5, 7]),
+    "allow_unknown": ([], True),
     "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0}),
     "no_repeat_ngram_size": (["3"], 3),
     "batch_size": (["16"], 16),

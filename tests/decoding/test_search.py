@@ -20,7 +20,7 @@ from decoding_oracles import (
     varied_sources,
 )
 from keras import ops
-from naive_search import EOS, naive_beam, naive_greedy
+from naive_search import EOS, UNK, WITHOUT_UNKNOWN, naive_beam, naive_greedy
 
 from keras_transformer.decoding import DecodingOptions, search
 from keras_transformer.decoding.scheduler import Job, Scheduler
@@ -45,7 +45,7 @@ def test_greedy_search_equals_the_whole_model_run_anew_for_each_token(
 ):
     source = varied_sources()
     scorer = FullPass(varied(variant), source, MAX_LENGTH)
-    expected = naive_greedy(scorer, limits_of(source))
+    expected = naive_greedy(scorer, limits_of(source), WITHOUT_UNKNOWN)
     check_varied(expected)
     found = compiled_search(variant)(source)
     check_equal(found._replace(scores=found.log_probabilities), expected)
@@ -64,12 +64,32 @@ def test_beam_search_equals_the_whole_model_run_anew_for_each_token(
 ):
     source = varied_sources()
     scorer = FullPass(varied(variant), source, MAX_LENGTH)
-    expected = naive_beam(scorer, limits_of(source), beam_size, length_penalty, n_best or beam_size)
+    expected = naive_beam(
+        scorer, limits_of(source), beam_size, length_penalty, n_best or beam_size, WITHOUT_UNKNOWN
+    )
     check_equal(compiled_search(variant, beam_size, length_penalty, n_best)(source), expected)
     assert len({len(each[0].ids) for each in expected}) >= 4
     # Hypotheses have gone on from one another: the best one is not the greedy one.
-    greedy = naive_greedy(scorer, limits_of(source))
+    greedy = naive_greedy(scorer, limits_of(source), WITHOUT_UNKNOWN)
     assert sum(a[0].ids != b[0].ids for a, b in zip(expected, greedy, strict=True)) >= 3
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "options", [dict(beam_size=1), dict(beam_size=3, n_best=3), dict(sampling=True, n_best=3)]
+)
+def test_the_unknown_token_is_chosen_only_where_it_is_allowed_or_forced(varied, options):
+    source, options = varied_sources(), {"max_length": MAX_LENGTH, **options}
+    bias = np.where(np.arange(VOCABULARY) == UNK, 3.0, 0.0).astype("float32")
+    options |= {"logit_bias": bias}
+    allowed = search(varied("pre_norm"), source, allow_unknown=True, **options)
+    assert (np.asarray(allowed.ids) == UNK).sum() > len(source)
+    default = search(varied("pre_norm"), source, **options)
+    assert not (np.asarray(default.ids) == UNK).any()
+    prefixes = np.full((len(source), 1), UNK, "int32")
+    forced = search(varied("pre_norm"), source, prefixes=prefixes, **options)
+    assert (np.asarray(forced.ids)[:, 0, 0] == UNK).all()
+    assert not (np.asarray(forced.ids)[:, :, 1:] == UNK).any()
 
 
 @pytest.mark.tensorflow

@@ -5,7 +5,7 @@ import re
 import pytest
 import sentencepiece
 from decoding_oracles import FullPass
-from naive_search import naive_greedy, penalty
+from naive_search import WITHOUT_UNKNOWN, naive_greedy, penalty
 
 from keras_transformer import Tokenizer
 from keras_transformer.export.litert.export import LiteRTExporter
@@ -68,7 +68,7 @@ def test_a_litert_readmes_program_translates_where_it_lies(litert_report, engine
     with contextlib.redirect_stdout(printed):
         exec(compile(program_of(text), "README.md", "exec"), {})
     ids = engine.source_tokenizer.tokenize(["A text."], add_eos=True)
-    ((found,),) = naive_greedy(FullPass(engine.model, ids, 18), [17])
+    ((found,),) = naive_greedy(FullPass(engine.model, ids, 18), [17], WITHOUT_UNKNOWN)
     (translation,) = engine.target_tokenizer.detokenize([[i for i in found.ids if i > 2]])
     *words, score = printed.getvalue().split()
     assert words == translation.split() and len(words) > 0

@@ -123,9 +123,8 @@ PROMPTS = np.array([[5, 6, 4, 2], [4, 2, 0, 0], [6, 6, 4, 2]], "int32")
 
 def test_a_beam_as_wide_as_the_tree_finds_the_best_continuations():
     model, limit = small_model(), 5
-    run = Compiled(
-        model, lambda ids: search(model, ids, 5 * 4**3, 1.0, 5, limit, max_length_ratio=math.inf)
-    )
+    options = {"max_length_ratio": math.inf, "allow_unknown": True}
+    run = Compiled(model, lambda ids: search(model, ids, 5 * 4**3, 1.0, 5, limit, **options))
     prefixes = tuple(tuple(row[(row != 0) & (row != EOS)].tolist()) for row in PROMPTS)
     scorer = FullPass(model, PROMPTS, limit + 1)
     expected = exhaustive_search(scorer, [limit] * 3, 1.0, 5, Rules(prefixes=prefixes))

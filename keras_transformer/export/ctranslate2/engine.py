@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer import inputs
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, check_positive
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, check_positive
 from keras_transformer.config.checks import check
 from keras_transformer.engine import Engine, built_in, check_fixed_options, with_alternatives
 from keras_transformer.errors import InputError, first_line, require
@@ -33,10 +33,12 @@ _TAKEN = (
     "max_length",
     "max_length_ratio",
     "banned_ids",
+    "allow_unknown",
     "no_repeat_ngram_size",
 )
-# A search of CTranslate2 normalizes again without padding and BOS. Label smoothing gives each token
-# a share of 0.1 / vocabulary: with 100 tokens scores were 2% off, with 8,000 less than 0.2%.
+# A search of CTranslate2 normalizes again without padding, BOS and `<unk>`. Label smoothing gives
+# each token a share of 0.1 / vocabulary: with 100 tokens scores were 2% off, with 8,000 less than
+# 0.2%. `<unk>` may have a larger share where the source contains it.
 _FEW_TOKENS = 2000
 # Options that CTranslate2 applies to the logits before its log-probabilities.
 _CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
@@ -109,8 +111,8 @@ class CTranslate2Engine(Engine):
             length_penalty: Exponent of the length penalty, the run's by default.
             batch_size: Most sentences of a batch; by default batches have `BATCH_TOKENS` tokens.
             **options: `sampling`, `temperature`, `top_k`, `top_p`, `min_length`, `max_length`,
-                `max_length_ratio`, `banned_ids`, `no_repeat_ngram_size`. Samples are drawn by
-                generators of CTranslate2, which a `seed` does not reach.
+                `max_length_ratio`, `banned_ids`, `allow_unknown`, `no_repeat_ngram_size`. Samples
+                are drawn by generators of CTranslate2, which a `seed` does not reach.
 
         Returns:
             A list of `Translation`, with tokens and without the log-probability of each.
@@ -239,6 +241,7 @@ class CTranslate2Engine(Engine):
             "length_penalty": 0,
             "no_repeat_ngram_size": asked.no_repeat_ngram_size,
             "min_decoding_length": max(asked.min_length - 1, 0),  # EOS does not count there
+            "disable_unk": not asked.allow_unknown,
             "suppress_sequences": [[self._tokens[1][id]] for id in never],
             "max_input_length": 0,
             "return_scores": True,
@@ -256,7 +259,10 @@ class CTranslate2Engine(Engine):
         is_changed = asked.sampling or any(getattr(asked, name) for name in _CHANGES_LOGITS)
         is_changed |= len(self._tokens[1]) < _FEW_TOKENS
         # Decided for each sentence: the other sentences in a call change no result.
-        scored_again = [is_changed or len(prefix) > 0 for prefix in prefixes]
+        scored_again = [
+            is_changed or len(prefix) > 0 or (UNK_ID in source and not asked.allow_unknown)
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
         every = [
             (self._pieces(0, source), tokens, len(prefix))
             for each, source, prefix, again in zip(

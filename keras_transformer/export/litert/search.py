@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.decoding import length_penalty
 from keras_transformer.decoding.constraints import length_limits
 from keras_transformer.decoding.results import NEG_INF
@@ -42,14 +42,16 @@ class LiteRTSearch:
 
     Args:
         model: `Transformer` with float32 weights.
-        options: `beam_size`, `n_best`, `length_penalty`, `max_length`, `max_length_ratio` and
-            `banned_ids` are what is searched with; the others are not in this search.
+        options: `beam_size`, `n_best`, `length_penalty`, `max_length`, `max_length_ratio`,
+            `banned_ids` and `allow_unknown` are what is searched with; the others are not in
+            this search.
         source_length: The most columns that the source ids of any search in the file have.
     """
 
     def __init__(self, model, options: DecodingOptions, source_length: int):
         self.model, self.options = model, options
-        self.forbidden_ids = [PAD_ID, BOS_ID, *options.banned_ids]
+        unknown = () if options.allow_unknown else (UNK_ID,)
+        self.forbidden_ids = [PAD_ID, BOS_ID, *unknown, *options.banned_ids]
         table, projection = array(model.target_embedding.embeddings), model.output_projection
         if projection is not None:
             table = np.ascontiguousarray(array(projection.kernel).T)

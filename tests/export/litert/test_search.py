@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, as_lists, check_equal, check_varied
-from naive_search import BOS, EOS, PAD, naive_beam, naive_greedy, penalty
+from naive_search import BOS, EOS, PAD, UNK, naive_beam, naive_greedy, penalty
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import search
@@ -202,6 +202,18 @@ def test_a_forbidden_id_counts_in_the_sum_and_is_never_chosen(rng):
     other = LiteRTSearch(model, banned, LENGTH)(ids[:1])
     logits = np.asarray(model((ids[:1], np.array([[1]]))), "float64")[0, 0]
     total = np.log(np.sum(np.exp(logits)))
-    logits[[PAD, BOS, first]] = -np.inf
+    logits[[PAD, BOS, UNK, first]] = -np.inf
     assert int(other["ids"][0, 0]) == logits.argmax()
     assert float(other["log_probability"][0]) == pytest.approx(logits.max() - total, abs=1e-4)
+
+
+def test_the_unknown_token_is_chosen_only_where_it_is_allowed(rng):
+    model, ids = make_model(rng, normalize_first=True), source_ids(rng)
+    table = np.array(model.target_embedding.embeddings)
+    table[UNK] = 3 * table[4:].mean(axis=0) + 3 * table[4]
+    model.target_embedding.embeddings.assign(table)
+    for beam_size in (1, 3):
+        allowed = options_of(beam_size, 0.6, 1, LIMIT, allow_unknown=True)
+        assert UNK in np.asarray(LiteRTSearch(model, allowed, LENGTH)(ids)["ids"])
+        default = options_of(beam_size, 0.6, 1, LIMIT)
+        assert UNK not in np.asarray(LiteRTSearch(model, default, LENGTH)(ids)["ids"])
