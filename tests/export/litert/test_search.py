@@ -207,13 +207,10 @@ def test_a_forbidden_id_counts_in_the_sum_and_is_never_chosen(rng):
     assert float(other["log_probability"][0]) == pytest.approx(logits.max() - total, abs=1e-4)
 
 
-def test_the_unknown_token_is_chosen_only_where_it_is_allowed(rng):
-    model, ids = make_model(rng, normalize_first=True), source_ids(rng)
-    table = np.array(model.target_embedding.embeddings)
-    table[UNK] = 3 * table[4:].mean(axis=0) + 3 * table[4]
-    model.target_embedding.embeddings.assign(table)
-    for beam_size in (1, 3):
-        allowed = options_of(beam_size, 0.6, 1, LIMIT, allow_unknown=True)
-        assert UNK in np.asarray(LiteRTSearch(model, allowed, LENGTH)(ids)["ids"])
-        default = options_of(beam_size, 0.6, 1, LIMIT)
-        assert UNK not in np.asarray(LiteRTSearch(model, default, LENGTH)(ids)["ids"])
+def test_the_unknown_token_is_forbidden_unless_it_is_allowed(rng):
+    model = make_model(rng, normalize_first=True)
+    default, allowed = (
+        LiteRTSearch(model, options_of(1, 0.0, 1, 1, allow_unknown=value), LENGTH).forbidden_ids
+        for value in (False, True)
+    )
+    assert set(default) - set(allowed) == {UNK} and {PAD, BOS} <= set(allowed)
