@@ -32,7 +32,7 @@ class Engine(abc.ABC):
             names these.
         labels: Labels of a classifier in the order of their ids, None for a model that writes text.
         turns: Rule that joins the turns of a source, where sources are conversations.
-        continues_source: Whether each text continues its source (a language model).
+        reads_sources: False for a language model, which continues the texts that it is given.
         source_tokenizer: `Tokenizer` of the sources, None where it is inside the model.
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
@@ -43,7 +43,7 @@ class Engine(abc.ABC):
     capabilities: frozenset[Capability] = frozenset({"translate"})
     labels: list[str] | None = None
     turns: Turns | None = None
-    continues_source = False
+    reads_sources = True
     source_tokenizer: Any = None
     target_tokenizer: Any = None
     manifest: Any = None

@@ -61,7 +61,7 @@ def attention(
         ValueError: The layers of one kind differ in lengths, so that they make no array.
     """
     config = getattr(model, "config", None)
-    is_decoder = getattr(config, "continues_source", False)
+    is_decoder = not getattr(config, "reads_sources", True)
     given = (None if is_decoder else source_ids, target_ids)
     inputs = [ops.convert_to_tensor(np.asarray(ids, "int32")) for ids in given if ids is not None]
     single = len(inputs[0].shape) == 1

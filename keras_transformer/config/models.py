@@ -21,7 +21,7 @@ class ModelConfig:
         kind: Name of the model in recipes.
         ignore_id: Target id that losses and metrics leave out.
         writes_text: False for a model that gives labels.
-        continues_source: True where a target begins with its source (a language model).
+        reads_sources: False for a model that has only targets (a language model).
     """
 
     vocabulary_size: int = option(..., "Ids, of the source side or of both.", ge=1)
@@ -29,7 +29,7 @@ class ModelConfig:
     kind: ClassVar[str]
     ignore_id: ClassVar[int] = 0
     writes_text: ClassVar[bool] = True
-    continues_source: ClassVar[bool] = False
+    reads_sources: ClassVar[bool] = True
 
     def __post_init__(self):
         self.check()
@@ -332,7 +332,7 @@ class LanguageModelConfig(DecoderFields, BlockFields):
     )
 
     kind: ClassVar[str] = "language_model"
-    continues_source: ClassVar[bool] = True
+    reads_sources: ClassVar[bool] = False
 
 
 ATTENTION_SCORES = ("dot", "scaled_dot", "general", "additive")

@@ -70,15 +70,15 @@ class ModelEngine(Engine):
         longest = config.position_limit or max(max_source_length, max_target_length)
         self.max_source_length = min(max_source_length, longest)
         self.max_target_length = min(max_target_length, longest)
-        self.continues_source = config.continues_source
-        if self.continues_source:  # And at least one token more.
+        self.reads_sources = config.reads_sources
+        if not self.reads_sources:  # And at least one token more.
             self.max_source_length = min(self.max_source_length, self.max_target_length)
         lengths = self.max_source_length, self.max_target_length
         for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
             if value < 2:
                 raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
         # An answer or a continuation may have any length.
-        is_free = self.continues_source or turns is not None
+        is_free = not self.reads_sources or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
         most = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
         self._scheduler = Scheduler(model, lengths, frozen, workers, most)
@@ -171,14 +171,17 @@ class ModelEngine(Engine):
         ids, _ = ids_and_texts("sources", self._read(sources), source, self.max_source_length)
         target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
         pairs = list(zip(ids, target_ids, strict=True))
-        if self.continues_source:
+        if not self.reads_sources:
             self._check_lengths_together(pairs)
-        scored = self._scheduler.score(pairs, batch_size, alignment)
+        begun = self._begun(ids)  # Read before the target, and not scored.
+        whole = [(source, [*b, *t]) for b, (source, t) in zip(begun, pairs, strict=True)]
+        scored = self._scheduler.score(whole, batch_size, alignment)
         lengths = np.array([len(each) for each in target_ids], "int32")
         penalties = np.asarray(penalty_of(lengths, length_penalty)).tolist()
         results = []
-        every = zip(targets, pairs, scored, penalties, strict=True)
-        for text, (source, target), (by_token, aligned), penalty in every:
+        every = zip(targets, pairs, begun, scored, penalties, strict=True)
+        for text, (source, target), first, (by_token, aligned), penalty in every:
+            by_token = by_token[len(first) :]
             each = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
             score = each.log_probability / penalty
             results.append(dataclasses.replace(each, score=score, alignment=aligned))
@@ -257,7 +260,7 @@ class ModelEngine(Engine):
         short = dataclasses.replace(asked, min_length=0, max_length=1)
         for columns in sorted({bucket(length, buckets) for length in lengths}):
             source = [UNK_ID] * (columns - 1) + [EOS_ID]
-            jobs = [Job(source, 0, prefix)] * batch_size
+            jobs = [Job(source, 0, prefix or self._begun([source])[0])] * batch_size
             self._scheduler.search(jobs, short, batch_size)
             for target in targets:
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
@@ -267,7 +270,7 @@ class ModelEngine(Engine):
     def _reading(self, texts, options) -> tuple[Any, Any, int]:
         """Texts, tokenizer and limit for `inputs.source_ids`."""
         limit = self.max_source_length
-        if self.continues_source:  # It ends in `max_length`, as what goes on with it.
+        if not self.reads_sources:  # It ends in `max_length`, as what goes on with it.
             limit = min(limit, options.resolve_max_length(limit))
         return self._read(texts), self.source_tokenizer, limit
 
@@ -276,18 +279,24 @@ class ModelEngine(Engine):
         if phrases is not None and any(len(places) > 1 for places in parts):
             raise InputError("`phrases` are for texts that are not split.")
         seeds = inputs.one_for_each("seed", options.seed, len(parts))
-        prefixes = self._prefixes(prefixes, len(parts), options)
+        prefixes, begun = self._prefixes(prefixes, len(parts), options), self._begun(sources)
         phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
         return [
             Job(
                 sources[part],
                 seeds[place],
-                prefixes[place] if part == places[0] else (),
+                prefixes[place] if part == places[0] and prefixes[place] else begun[part],
                 phrases[place],
             )
             for place, places in enumerate(parts)
             for part in places
         ]
+
+    def _begun(self, sources):
+        """The ids that each target begins with: a language model continues what it is given."""
+        if self.reads_sources:
+            return [()] * len(sources)
+        return [[id for id in source if id != EOS_ID] for source in sources]
 
     def _read(self, texts):
         """The sources with as many turns as the model was trained on; ids as they are."""
@@ -307,7 +316,7 @@ class ModelEngine(Engine):
         return options
 
     def _prefixes(self, prefixes, count, options):
-        if self.continues_source and any(prefixes or ()):
+        if not self.reads_sources and any(prefixes or ()):
             raise InputError(
                 "A language model's texts begin with what they continue: `target_prefixes` is not "
                 f"for them. Received: {list(prefixes)!r:.60}."

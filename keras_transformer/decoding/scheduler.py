@@ -8,14 +8,12 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_transformer.config import EOS_ID
 from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.results import NEG_INF, Hypotheses
 from keras_transformer.decoding.search import (
     FIRST_CAPACITY,
     Search,
     SearchArguments,
-    continues_source,
     result_capacity,
     score_targets,
     search_arguments,
@@ -58,7 +56,6 @@ class Scheduler:
     def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
         self._model, self._max_lengths = model, max_lengths
         self._buckets = [length_buckets(each) for each in max_lengths]  # of source and target
-        self._continues_source = continues_source(model)
         self._frozen, self._workers, self._weights = frozen, workers, {}
         self._most, self._lock = most, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
@@ -120,15 +117,8 @@ class Scheduler:
         """Scores pairs of source and target ids, including EOS, by teacher forcing.
 
         For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
-        A language model reads a source and its target as one text, and gives the target's.
         """
         compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
-        starts = [0] * len(pairs)
-        if self._continues_source:
-            prompts = [[id for id in source if id != EOS_ID] for source, _ in pairs]
-            starts = [len(prompt) for prompt in prompts]
-            texts = zip(prompts, (target for _, target in pairs), strict=True)
-            pairs = [([], prompt + list(target)) for prompt, target in texts]
 
         def run(places):
             sides = zip(*(pairs[place] for place in places), strict=True)
@@ -140,7 +130,7 @@ class Scheduler:
             for row, place in enumerate(places):
                 source, target = map(len, pairs[place])
                 aligned = attention[0][row, :target, :source].copy() if attention else None
-                yield by_token[row, starts[place] : target].tolist(), aligned
+                yield by_token[row, :target].tolist(), aligned
 
         lengths = [(len(source), len(target)) for source, target in pairs]
         return in_batches(lengths, batch_size, [run])
@@ -174,9 +164,8 @@ class Scheduler:
         )
         # One of few capacities, since each has its program: not smaller for smaller limits.
         ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
-        forced_columns = columns if self._continues_source else prefix_columns
         in_phrases = max(sum(map(len, each)) for each in phrases)
-        capacity = result_capacity(columns, ratio, longest, forced_columns + in_phrases)
+        capacity = result_capacity(columns, ratio, longest, prefix_columns + in_phrases)
         capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
         return arguments, min(capacity, longest)
 

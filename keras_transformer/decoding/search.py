@@ -8,7 +8,7 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer import masks
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.config import BOS_ID, UNK_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
@@ -81,7 +81,7 @@ class SearchModel(Protocol):
     Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to begin with a
     small cache; `step_weights(one_row, kept)` to lay weights out before the loop, and
     `step_function(weights)` that uses them; `config`, a `ModelConfig`, for the limit of its
-    positions, the id between turns and `continues_source`.
+    positions and the id between turns.
     """
 
     def start_decoding(self, source_ids, capacity, num_beams=1) -> Any: ...
@@ -206,7 +206,7 @@ def search(
 
     Raises:
         ValueError: The translations could be longer than the model's learned positions; or a
-            prefix, or a language model's source, has `max_length` tokens or more.
+            prefix has `max_length` tokens or more.
     """
     tensors = {
         name: options.pop(name)
@@ -217,7 +217,7 @@ def search(
     checked = DecodingOptions(**options)
     arguments = search_arguments(checked, source_ids, max_length)._replace(**tensors)
     longest = checked.resolve_max_length(max_length)
-    columns, forced = ops.shape(source_ids)[1], _forced_ids(model, arguments)
+    columns, forced = ops.shape(source_ids)[1], arguments.prefixes
     forced_columns = 0 if forced is None else ops.shape(forced)[1]
     if arguments.phrases is not None:
         forced_columns += math.prod(ops.shape(arguments.phrases)[1:])
@@ -248,7 +248,7 @@ def result_capacity(source_columns, ratio: float, max_length: int, forced_column
 
 
 def score_targets(model, source_ids, target_ids):
-    """Scores targets by teacher forcing, in one pass; of a language model whole texts.
+    """Scores targets by teacher forcing, in one pass.
 
     Args:
         model: A model of `keras_transformer.models`.
@@ -273,11 +273,6 @@ def step_weights(model, one_row: bool, kept: bool = False):
     return model.step_weights(one_row, kept) if hasattr(model, "step_weights") else None
 
 
-def continues_source(model) -> bool:
-    """True for a model whose targets begin with the tokens of their source."""
-    return getattr(_config(model), "continues_source", False)
-
-
 def _config(model):
     return getattr(model, "config", None)
 
@@ -298,8 +293,8 @@ def _strategy(options, arguments):
 def _constraints(model, options, arguments):
     lengths = _token_counts(arguments.source_ids)  # --> [batch]
     min_lengths = ops.cast(ops.cast(lengths, "float32") * arguments.min_length_ratio, "int32")
-    margin, prefixes = arguments.max_length_margin, _forced_ids(model, arguments)
-    for forced in (prefixes, arguments.phrases):
+    margin = arguments.max_length_margin
+    for forced in (arguments.prefixes, arguments.phrases):
         if forced is not None:
             # Forced tokens come on top of those that may follow, up to the absolute limit.
             margin = margin + ops.cast(_token_counts(forced), "float32")  # --> [batch]
@@ -311,20 +306,12 @@ def _constraints(model, options, arguments):
     return Constraints(
         length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
         ops.maximum(min_lengths, arguments.min_length),
-        prefixes,
+        arguments.prefixes,
         arguments.logit_bias,
         options.no_repeat_ngram_size,
         forbidden_ids=tuple(forbidden_ids),
         phrases=arguments.phrases,
     )
-
-
-def _forced_ids(model, arguments):
-    """Ids that the targets begin with, int32 `(batch, columns)`, padded with 0; or None."""
-    if not continues_source(model):
-        return arguments.prefixes
-    ids = arguments.source_ids
-    return ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)
 
 
 def _check_leaves_room(forced, max_length):

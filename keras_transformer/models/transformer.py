@@ -113,7 +113,8 @@ class Transformer(SourceSide, TargetSide):
 class LanguageModel(TargetSide):
     """Decoder without attention to a source, from ids to logits.
 
-    A search begins with the ids of its `source_ids`, as `config.continues_source` says.
+    A search gives it `source_ids` for the number of texts alone: a text to be continued is the
+    prefix of its target.
 
     Args:
         config: `LanguageModelConfig`.

@@ -92,6 +92,9 @@ class Model:
             raise InputError(f"{path}: expected an export. Received: a run folder.")
         if self.engine.labels is not None:
             raise InputError(f"{path}: expected a model that writes text. Received: a classifier.")
+        if not self.engine.reads_sources:
+            rule = "the server takes no language models; `keras-transformer translate` does."
+            raise InputError(f"{path}: {rule}")
         self.signatures = signatures_of(self.engine)
 
     def run(

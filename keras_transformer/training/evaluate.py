@@ -95,7 +95,7 @@ def _lines_of(file: FilePath | None) -> Iterator[None]:
 
 
 def _is_scored_in_windows(engine):
-    return engine.continues_source and engine.manifest is None
+    return not engine.reads_sources and engine.manifest is None
 
 
 def _check_lengths(engine, references):
@@ -121,7 +121,7 @@ def _texts_to_evaluate(translator, model, source, reference):
         if source is None:
             raise InputError(f"{model}: needs a `source`, the texts that get labels.")
         return labelled_texts(Labels(translator.labels), source, reference)
-    if translator.engine.continues_source:
+    if not translator.engine.reads_sources:
         if source is not None or reference is None:
             raise InputError(f"{model}: a language model is evaluated on a `reference` alone.")
         references = read_lines(reference)

@@ -195,7 +195,7 @@ class Recipe:
     @property
     def with_sources(self) -> bool:
         """True for a model that reads sources; a language model reads targets alone."""
-        return not self.config_class.continues_source
+        return self.config_class.reads_sources
 
     @property
     def gives_labels(self) -> bool:

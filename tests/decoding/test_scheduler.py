@@ -92,12 +92,6 @@ def test_capacities_are_few_and_suffice_for_the_longest_translation(options, cap
     assert tuple(capacity for _, capacity in found) == capacities
 
 
-def test_a_language_model_has_capacity_for_what_it_continues():
-    model = SimpleNamespace(config=SimpleNamespace(continues_source=True))
-    found = (batch(jobs, max_lengths=(50, 250), model=model) for jobs in (JOBS, SHORT_JOBS))
-    assert [capacity for _, capacity in found] == [250, 64]
-
-
 LONGEST = 23
 SEARCH = sys.modules[Search.__module__]
 

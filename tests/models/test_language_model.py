@@ -93,10 +93,13 @@ def test_the_future_never_leaks(randomize, variant, policy, tolerance):
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}, {"sampling": True}])
-def test_a_search_goes_on_from_the_source(randomize, options):
+def test_a_search_goes_on_from_its_prefix(randomize, options):
     model = model_of(randomize)
     source = np.array([[5, 6, 7, 8, 2], [9, 2, 0, 0, 0], [0, 0, 0, 0, 0]], "int32")
-    found = search(model, source, max_length=9, max_length_ratio=math.inf, **options)
+    begun = np.where(source == EOS, 0, source)
+    found = search(
+        model, source, max_length=9, max_length_ratio=math.inf, prefixes=begun, **options
+    )
     ids = np.asarray(found.ids)[:, 0]
     assert ids[0, :4].tolist() == [5, 6, 7, 8] and ids[1, 0] == 9
     assert not ids[2].any()
@@ -124,11 +127,14 @@ PROMPTS = np.array([[5, 6, 4, 2], [4, 2, 0, 0], [6, 6, 4, 2]], "int32")
 def test_a_beam_as_wide_as_the_tree_finds_the_best_continuations():
     model, limit = small_model(), 5
     options = {"max_length_ratio": math.inf, "allow_unknown": True}
-    run = Compiled(model, lambda ids: search(model, ids, 5 * 4**3, 1.0, 5, limit, **options))
+    run = Compiled(
+        model,
+        lambda ids, begun: search(model, ids, 5 * 4**3, 1.0, 5, limit, prefixes=begun, **options),
+    )
     prefixes = tuple(tuple(row[(row != 0) & (row != EOS)].tolist()) for row in PROMPTS)
     scorer = FullPass(model, PROMPTS, limit + 1)
     expected = exhaustive_search(scorer, [limit] * 3, 1.0, 5, Rules(prefixes=prefixes))
-    check_equal(run(PROMPTS), expected)
+    check_equal(run(PROMPTS, np.where(PROMPTS == EOS, 0, PROMPTS)), expected)
 
 
 @pytest.mark.tensorflow
@@ -137,14 +143,15 @@ def test_columns_of_padding_change_no_continuation(randomize):
     model, source = model_of(randomize), np.array([[5] * 15 + [2]], "int32")
     options = dict(beam_size=1, max_length=96, min_length=90, max_length_ratio=0.1)
     for more in (0, 80):
-        found = search(model, np.pad(source, ((0, 0), (0, more))), **options)
+        padded = np.pad(source, ((0, 0), (0, more)))
+        found = search(model, padded, prefixes=np.where(padded == EOS, 0, padded), **options)
         assert np.count_nonzero(np.asarray(found.ids)) == 26
 
 
 def test_a_prompt_that_leaves_no_room_is_refused():
     model = small_model()
     with pytest.raises(ValueError, match="fewer tokens than `max_length`.* 3 tokens, max_length=3"):
-        search(model, PROMPTS, max_length=3)
+        search(model, PROMPTS, max_length=3, prefixes=PROMPTS[:, :3])
     engine = ModelEngine(model, Numbers(), max_source_length=16, max_target_length=16)
     for refused in (engine.translate, lambda texts, **options: engine.stream(*texts, **options)):
         with pytest.raises(InputError, match="Text 1: .*at most 3 tokens.*Received: 4 tokens"):
@@ -177,6 +184,18 @@ def test_a_score_is_of_the_target_after_its_source():
     assert again.score == pytest.approx(found.score, abs=1e-4)
     with pytest.raises(InputError, match="Text 2: .*16 tokens together. Received: 17 tokens"):
         engine.score(["4"] * 2, ["5", "5 " * 15])
+
+
+@pytest.mark.tensorflow
+def test_other_texts_in_a_batch_change_no_continuation():
+    engine = ModelEngine(small_model(), Numbers(), max_source_length=16, max_target_length=16)
+    texts = ["5 6 4", "", "4 5 6 6 4 5 6 4 4", "6"]
+    together = engine.translate(texts, beam_size=2, n_best=2)
+    for text, found in zip(texts, together, strict=True):
+        assert found.text.startswith(text)
+        (alone,) = engine.translate([text], beam_size=2, n_best=2)
+        assert alone.ids == found.ids
+        assert alone.score == pytest.approx(found.score, abs=1e-5)
 
 
 def test_fields_of_an_encoder_are_refused():

@@ -20,6 +20,7 @@ class Engine:
     """An engine that notes its calls: upper case, the word "bad" fails."""
 
     labels = turns = None
+    reads_sources = True
     source_tokenizer = None
     capabilities = frozenset({"translate", "score", "sample", "align"})
 
@@ -235,3 +236,11 @@ def test_options_that_a_model_cannot_take_are_rejections(load, name, options, sa
     row = {"source": "a", "target": "b"} if name == "score" else {"text": "a"}
     with pytest.raises(Rejection, match=says):
         load(Engine(tags=["2fr"])).run(name, [row], options.items())
+
+
+def test_a_language_model_is_refused(monkeypatch):
+    engine = Engine("saved_model", kind="language_model")
+    engine.reads_sources = False
+    monkeypatch.setattr(Translator, "load", lambda *_: Translator(engine))
+    with pytest.raises(InputError, match="^runs/x: the server takes no language models; [^\n]*$"):
+        Model("runs/x", 2, 1000)

@@ -62,7 +62,7 @@ class SavedModelEngine(Engine):
         self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
         turns = self.manifest.get("turns")
         self.turns = None if turns is None else Turns(*turns)
-        self.continues_source = self.manifest["kind"] == "language_model"
+        self.reads_sources = self.manifest["kind"] != "language_model"
         self.max_source_length = self.manifest["max_source_length"]
         self.max_target_length = self.manifest["max_target_length"]
         self._folder = Path(folder)

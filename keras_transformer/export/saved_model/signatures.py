@@ -41,9 +41,11 @@ class CompiledSearches:
     def __init__(self, engine, beam_size, length_penalty):
         self._engine, self._model = engine, engine.model
         self._beam_size, self._length_penalty = beam_size, length_penalty
-        self._continues_source = engine.continues_source
+        self._reads_sources = engine.reads_sources
 
     def _search(self, source_ids, **options):
+        if not self._reads_sources:
+            options["prefixes"] = without_end(source_ids)
         found = search(
             self._model,
             source_ids,
@@ -56,7 +58,7 @@ class CompiledSearches:
         )
         results = found.ids, found.scores, found.log_probabilities
         following = found.continuation_log_probabilities, found.continuation_lengths
-        return results + following if self._continues_source else results
+        return results if self._reads_sources else results + following
 
     @functools.cached_property
     def beam(self):
@@ -92,8 +94,8 @@ class CompiledSearches:
         def score(source_ids, target_ids):
             by_token, _ = score_targets(self._model, source_ids, target_ids)
             real = masks.padding_mask(target_ids)
-            if self._continues_source:
-                begun = masks.padding_mask(source_ids) & ops.not_equal(source_ids, EOS_ID)
+            if not self._reads_sources:
+                begun = masks.padding_mask(without_end(source_ids))
                 begun = ops.sum(ops.cast(begun, "int32"), axis=1, keepdims=True)  # --> [rows, 1]
                 real = real & (ops.arange(ops.shape(target_ids)[1], dtype="int32") >= begun)
             log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
@@ -114,6 +116,11 @@ class CompiledSearches:
         return with_xla(align, ("int32", 2), ("int32", 2))
 
 
+def without_end(ids):
+    """The ids, int32 `(rows, tokens)`, with padding in place of EOS."""
+    return ops.where(ops.equal(ids, EOS_ID), PAD_ID, ids)
+
+
 def with_xla(function, *inputs):
     """A function that XLA compiles, of inputs of these types and numbers of axes."""
     specs = [tf.TensorSpec((None,) * axes, dtype) for dtype, axes in inputs]
@@ -132,9 +139,9 @@ class Signatures:
     def __init__(self, engine: Any, beam_size: int, length_penalty: float):
         self._engine, self._beam_size = engine, beam_size
         self._width = engine.max_target_length
-        self._continues_source = engine.continues_source
+        self._reads_sources = engine.reads_sources
         # The numbers of a hypothesis, in the order in which compiled searches give them.
-        following = CONTINUATION if self._continues_source else ()
+        following = () if self._reads_sources else CONTINUATION
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
         self._compiled = CompiledSearches(engine, beam_size, length_penalty)
@@ -189,7 +196,7 @@ class Signatures:
         message = "There must be a target for each source."
         tf.debugging.assert_equal(tf.size(source), tf.size(target), message)
         sources, targets = self._ids(source, "source"), self._ids(target, "target")
-        if self._continues_source:
+        if not self._reads_sources:
             both = tf.concat([sources[:, :-1], targets[:, :-1]], axis=1)
             targets = self._ended(both, self._width)
         lengths = tf.maximum(sources.row_lengths(), targets.row_lengths())
@@ -317,7 +324,7 @@ class Signatures:
             **dict.fromkeys(self._numbers, nothing),
             **results,
         }
-        if self._continues_source:
+        if not self._reads_sources:
             results["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
         return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
 
