@@ -7,7 +7,7 @@ from keras_transformer.decoding.engine import ClassifierEngine, ModelEngine, eng
 from keras_transformer.decoding.loop import decode
 from keras_transformer.decoding.results import Hypotheses, length_penalty
 from keras_transformer.decoding.sampling import Greedy, Sampling
-from keras_transformer.decoding.search import search
+from keras_transformer.decoding.search import SearchModel, search
 from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation
 
@@ -21,6 +21,7 @@ __all__ = [
     "Hypotheses",
     "ModelEngine",
     "Sampling",
+    "SearchModel",
     "Translation",
     "decode",
     "engine_of",

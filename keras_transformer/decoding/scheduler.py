@@ -17,7 +17,6 @@ from keras_transformer.decoding.search import (
     result_capacity,
     score_targets,
     search_arguments,
-    step_weights,
 )
 from keras_transformer.errors import InputError
 from keras_transformer.inputs import bucket, in_batches, length_buckets, pad, row_count
@@ -43,7 +42,7 @@ class Scheduler:
     """Searches and scorings of one model, each compiled when it is first asked for.
 
     Args:
-        model: A `decoding.search.SearchModel`.
+        model: A model of this package, or any other `decoding.SearchModel`.
         max_lengths: Most tokens of a source and of a target.
         frozen: Whether the weights will not change any more: they are then laid out once.
         workers: Batches that are decoded at once: much of a step on a small model keeps a single
@@ -210,7 +209,7 @@ class Scheduler:
 
     def _kept_weights(self, one_row):
         if one_row not in self._weights:
-            lay_out = Compiled(self._model, lambda: step_weights(self._model, one_row, kept=True))
+            lay_out = Compiled(self._model, lambda: self._model.step_weights(one_row, kept=True))
             self._weights[one_row] = lay_out()
         return self._weights[one_row]
 

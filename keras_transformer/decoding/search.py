@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from keras import KerasTensor, ops
@@ -75,25 +75,56 @@ def search_arguments(
     return SearchArguments(source_ids, seeds, prefixes, logit_bias, phrases, **numbers)
 
 
-class SearchModel(Protocol):
-    """A model that can be searched: it encodes `(batch, source)`, and has `step` as in `loop`.
+class SearchModel:
+    """Methods of a model that can be searched; the base class of a wrapper of any other model.
 
-    Optional: `reorder(cache, parents)` for beam search; `cache.extended(capacity)` to begin with a
-    small cache; `step_weights(one_row, kept)` to lay weights out before the loop, and
-    `step_function(weights)` that uses them; `config`, a `ModelConfig`, for the limit of its
-    positions and the id between turns.
+    The models of this package have these methods. A wrapper has at least `start_decoding` and
+    `step`, for beam search `reorder` as well.
+
+    Attributes:
+        position_limit: Maximum number of target positions; None: any number.
+        forbidden_ids: Ids that no translation contains, beside padding, BOS and `<unk>`.
+        is_extendable: Whether a search may begin with a small cache and extend it.
     """
 
-    def start_decoding(self, source_ids, capacity, num_beams=1) -> Any: ...
+    position_limit: int | None = None
+    forbidden_ids: tuple[int, ...] = ()
+    is_extendable: bool = False
 
-    def step(self, ids, cache) -> tuple[KerasTensor, Any]: ...
+    def start_decoding(self, source_ids: KerasTensor, capacity: int, num_beams: int = 1) -> Any:
+        """Encodes `(batch, source)` and makes the cache of the first step.
+
+        The cache is any structure of tensors whose shapes no step changes, with capacity for
+        `capacity` steps of `num_beams` hypotheses of each sentence.
+        """
+        raise NotImplementedError
+
+    def step(self, ids: KerasTensor, cache: Any) -> tuple[KerasTensor, Any]:
+        """Logits, float32 `(batch, beams, vocabulary)`, after the newest ids `(batch, beams)`."""
+        raise NotImplementedError
+
+    def reorder(self, cache: Any, parents: KerasTensor) -> Any:
+        """Lets each hypothesis go on from another one: parents int32 `(batch, beams)`."""
+        raise NotImplementedError
+
+    def extended(self, cache: Any, capacity: int) -> Any:
+        """The cache with capacity for `capacity` steps, where `is_extendable`."""
+        raise NotImplementedError
+
+    def step_weights(self, one_row: bool = False, kept: bool = False) -> Any:
+        """Weights in a layout of their own for a loop of steps; None if there is none."""
+        return None
+
+    def step_function(self, weights: Any = None) -> loop.Step:
+        """Returns `step` for a loop, with the result of `step_weights`."""
+        return self.step
 
 
 class Search:
     """The search of one batch: its strategy, constraints and step, made once for a program.
 
     Args:
-        model: A `Transformer`, or any other `SearchModel`.
+        model: A model of this package, or any other object with the methods of `SearchModel`.
         options: `DecodingOptions`, for what is part of the program.
         arguments: `SearchArguments`, the rest.
         weights: Result of the model's `step_weights`, where it is kept for many programs.
@@ -112,12 +143,9 @@ class Search:
         self._strategy = _strategy(options, arguments)
         self._constraints = _constraints(model, options, arguments)
         if weights is None:
-            weights = step_weights(model, arguments.source_ids.shape[0] == options.beams == 1)
-        step = model.step
-        if weights is not None:
-            step = model.step_function(weights)
-        reorder = getattr(model, "reorder", None)
-        turn = loop.turn(self._strategy, step, self._constraints, reorder)
+            weights = model.step_weights(arguments.source_ids.shape[0] == options.beams == 1)
+        step = model.step_function(weights)
+        turn = loop.turn(self._strategy, step, self._constraints, model.reorder)
         self._turn = turn if share is None else share(turn)
 
     def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
@@ -136,7 +164,7 @@ class Search:
         while sizes[-1] < (capacity if longest is None else longest):
             sizes.append(2 * sizes[-1])
         state = self.begin(_smaller(first, capacity))
-        if not hasattr(state.cache, "extended"):
+        if not self._model.is_extendable:
             sizes, state = [capacity], self.begin(capacity)
         return self._run_loops(state, [_smaller(size, capacity) for size in sizes])
 
@@ -167,7 +195,7 @@ class Search:
 
         def next_loop():
             extended = state.extended(larger[0] - size)
-            cache = state.cache.extended(larger[0])
+            cache = self._model.extended(state.cache, larger[0])
             return self._run_loops(extended._replace(cache=cache), larger)
 
         if not larger:
@@ -222,7 +250,7 @@ def search(
     if arguments.phrases is not None:
         forced_columns += math.prod(ops.shape(arguments.phrases)[1:])
     capacity = result_capacity(columns, checked.max_length_ratio, longest, forced_columns)
-    most = getattr(_config(model), "position_limit", None)
+    most = model.position_limit
     if not isinstance(capacity, int) and most is not None and longest > most:
         given = f"max_length={longest}, the model's max_length={most}"
         raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
@@ -268,15 +296,6 @@ def score_targets(model, source_ids, target_ids):
     return chosen - ops.logsumexp(logits, axis=2), alignment
 
 
-def step_weights(model, one_row: bool, kept: bool = False):
-    """The model's `step_weights`; None for a model that has no layout of its own for a loop."""
-    return model.step_weights(one_row, kept) if hasattr(model, "step_weights") else None
-
-
-def _config(model):
-    return getattr(model, "config", None)
-
-
 def _strategy(options, arguments):
     has_phrases = arguments.phrases is not None
     if has_phrases and options.sampling:
@@ -301,8 +320,7 @@ def _constraints(model, options, arguments):
     forbidden_ids = list(Constraints._field_defaults["forbidden_ids"])
     if not options.allow_unknown:
         forbidden_ids.append(UNK_ID)
-    if turn_id := getattr(_config(model), "turn_id", None):
-        forbidden_ids.append(turn_id)
+    forbidden_ids += model.forbidden_ids
     return Constraints(
         length_limits(lengths, arguments.max_length_ratio, margin, arguments.max_length),
         ops.maximum(min_lengths, arguments.min_length),

@@ -33,6 +33,7 @@ class SequenceModel(keras.Model):
     config_class: type[ModelConfig]
     input_names: tuple[str, ...] = ("source_ids", "target_ids")
     embedding_dropout: keras.layers.Dropout
+    is_extendable = True  # A decoding cache can grow.
 
     def __init__(self, config: ModelConfig, **kwargs: Any):
         super().__init__(**kwargs)
@@ -149,6 +150,31 @@ class SequenceModel(keras.Model):
             }
             input_signature = [ids if len(ids) > 1 else ids[self.input_names[0]]]
         super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    # A search needs these, and `start_decoding` and `step`: see `decoding.search.SearchModel`.
+
+    @property
+    def position_limit(self) -> int | None:
+        """Most target positions that the model has vectors for; None: any number."""
+        return self.config.position_limit
+
+    @property
+    def forbidden_ids(self) -> tuple[int, ...]:
+        """Ids that no translation contains: the separator of turns."""
+        turn_id = getattr(self.config, "turn_id", None)
+        return () if turn_id is None else (turn_id,)
+
+    def extended(self, cache: Any, capacity: int) -> Any:
+        """Returns a cache with capacity for `capacity` steps."""
+        return cache.extended(capacity)
+
+    def step_weights(self, one_row: bool = False, kept: bool = False) -> StepWeights | None:
+        """Lays the weights out for a loop of steps; None where the layers' own are used."""
+        return None
+
+    def step_function(self, weights: StepWeights | None = None) -> Callable[..., tuple]:
+        """Returns `step` for a loop."""
+        return self.step
 
     def reorder(self, cache: Any, parents: keras.KerasTensor) -> Any:
         """Lets each hypothesis go on from the one of `parents`; see `DecodingCache.reorder`."""

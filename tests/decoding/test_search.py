@@ -22,7 +22,7 @@ from decoding_oracles import (
 from keras import ops
 from naive_search import EOS, UNK, WITHOUT_UNKNOWN, naive_beam, naive_greedy
 
-from keras_transformer.decoding import DecodingOptions, search
+from keras_transformer.decoding import DecodingOptions, SearchModel, search
 from keras_transformer.decoding.scheduler import Job, Scheduler
 from keras_transformer.decoding.search import Search
 
@@ -207,8 +207,8 @@ np.savez(f"{folder}/{keras.backend.backend()}_samples.npz", *map(np.asarray, fou
         check_equal(found, expected, 1e-5)
 
 
-class Countdown:
-    """Any object with these two methods can be searched: it counts from a number down to 3."""
+class Countdown(SearchModel):
+    """A wrapper with the methods that a search needs: it counts from a number down to 3."""
 
     def start_decoding(self, source_ids, capacity, num_beams=1):
         return ops.repeat(source_ids[:, :1], num_beams, axis=1) + 1
