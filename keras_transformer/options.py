@@ -24,6 +24,15 @@ def _number(default, meaning):
     return option(default, meaning, ge=0, lt=FLOAT32)
 
 
+def early_stopping() -> Any:
+    """Declares the option of every class that has it."""
+    return option(
+        True,
+        "End the beam search of a sentence when as many hypotheses as the beam size have ended; "
+        "false goes on until no other one can score higher.",
+    )
+
+
 @declared
 class SearchDefaults:
     """Options of a search that a run has defaults of its own for."""
@@ -42,6 +51,7 @@ class DecodingOptions(SearchDefaults):
         InputError: A value is out of range, two contradict each other, or a name is unknown.
     """
 
+    early_stopping: bool = early_stopping()
     n_best: int = _count(
         1, "Translations of each sentence: at most the beam size, or any number of samples.", 1
     )
@@ -115,6 +125,11 @@ class DecodingOptions(SearchDefaults):
         """Hypotheses that go on at once for each sentence."""
         return self.n_best if self.sampling else self.beam_size
 
+    @property
+    def stops_early(self) -> bool:
+        """The stop rule of the search: a beam of one is greedy search, which has the one rule."""
+        return self.early_stopping or self.beam_size == 1 or self.sampling
+
     def resolve_max_length(self, max_length: int) -> int:
         """Most tokens of a translation; `max_length` where the options name none."""
         return max_length if self.max_length is None else self.max_length
@@ -123,7 +138,7 @@ class DecodingOptions(SearchDefaults):
     def program_key(self) -> tuple:
         """Equal for options that share a compiled program; the others are arguments of it."""
         sizes = self.beams, self.n_best, self.no_repeat_ngram_size
-        return self.sampling, self.allow_unknown, *sizes
+        return self.sampling, self.stops_early, self.allow_unknown, *sizes
 
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""

@@ -195,8 +195,11 @@ def naive_greedy(scorer, limits, rules=ANYTHING):
     return [[Hypothesis(each.ids, each.total, each.following)] for each in found]
 
 
-def naive_beam(scorer, limits, beam_size, length_penalty, n_best, rules=ANYTHING):
-    """Beam search that never stops before the limit, every prefix scored from scratch.
+def naive_beam(
+    scorer, limits, beam_size, length_penalty, n_best, rules=ANYTHING, early_stopping=True
+):
+    """Beam search, every prefix scored from scratch, that stops at the limit and nowhere else, or
+    with `early_stopping` also where `beam_size` hypotheses have finished.
 
     Of the `beam_size` best extensions of a sentence's hypotheses, those that end are finished, and
     the best `beam_size` that do not end go on.
@@ -204,7 +207,11 @@ def naive_beam(scorer, limits, beam_size, length_penalty, n_best, rules=ANYTHING
     ranking = _Ranking(length_penalty, rules)
     alive, finished = [[_Partial()] for _ in limits], [[] for _ in limits]
     for length in range(1, max(limits) + 1):
-        going = {(row,): alive[row] for row, limit in enumerate(limits) if length <= limit}
+        going = {
+            (row,): alive[row]
+            for row, limit in enumerate(limits)
+            if length <= limit and not (early_stopping and len(finished[row]) >= beam_size)
+        }
         # A hypothesis may be shorter than that where nothing could follow.
         going = {k: a for k, a in going.items() if a and len(a[0].ids) == length - 1}
         for (row,), extended in _extensions(scorer, going, rules).items():

@@ -13,7 +13,7 @@ from keras_transformer.errors import InputError
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
 Row = tuple[str, Kind | None, str | None, str]
-"""An option: name, type (None is a switch), metavar and help."""
+"""An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
 
 _SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
     "boolean": (None, ""),
@@ -51,6 +51,8 @@ def add_declared(
             continue
         (one, *_) = schema.get("anyOf", [schema])
         kind, metavar = kinds.get(name) or _SCHEMA_KINDS[one["type"]]
+        if kind is None and schema["default"] is True:
+            kind = bool
         said = defaults.get(name, schema["default"])
         end = "" if said is None or said is False or said == [] else f"; default: {said}"
         help = (schema["description"].rstrip(".") + end).replace("%", "%%")
@@ -62,8 +64,9 @@ def add_options(group: Any, *rows: Row) -> None:
     for name, kind, metavar, meaning in rows:
         flag = "--" + name.replace("_", "-")
         default: dict[str, Any] = {"default": argparse.SUPPRESS}
-        if kind is None:
-            group.add_argument(flag, action="store_true", help=meaning, **default)
+        if kind is None or kind is bool:
+            action = "store_true" if kind is None else argparse.BooleanOptionalAction
+            group.add_argument(flag, action=action, help=meaning, **default)
             continue
         if isinstance(kind, list):
             (kind,) = kind
@@ -89,7 +92,7 @@ def _bias(text):
         ) from None
 
 
-_OF_RUN = {"beam_size": "the run's", "length_penalty": "the run's"}
+_OF_RUN = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
 _KINDS: dict[str, tuple[Kind, str]] = {
     "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),

@@ -44,7 +44,7 @@ def _add_options(command):
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
     }
-    of_run = dict.fromkeys(("beam_size", "length_penalty"), "the run's")
+    of_run = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
     for having, names in groups.items():
         title = ", ".join(each for each in having if each != "litert")
         group = command.add_argument_group(title)

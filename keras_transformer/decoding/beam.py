@@ -53,15 +53,15 @@ class Beam:
     Of the extensions of all hypotheses, the best `beam_size` count. Those that end leave the beam
     for a list of finished hypotheses, where their score (log-probability over length penalty, both
     of what follows the forced tokens) is final, and the next best ones that do not end take their
-    places. A sentence stops when no unfinished hypothesis can still enter the first `n_best` places
-    of that list: log-probabilities only fall, and no hypothesis grows past the sentence's limit, so
-    an unfinished one scores at most its present log-probability over the penalty of the limit. A
-    sentence that stopped is frozen.
+    places. A sentence stops when `beam_size` hypotheses have ended, with `early_stopping`, or when
+    no unfinished one can still enter the first `n_best` places of that list: log-probabilities only
+    fall, and no hypothesis grows past the sentence's limit, so an unfinished one scores at most its
+    present log-probability over the penalty of the limit. A sentence that stopped is frozen.
 
     A logit bias takes part in the ranking and not in the log-probabilities that are returned.
 
     Args:
-        beam_size: As in `DecodingOptions`, like `n_best` and `length_penalty` (or a traced scalar).
+        beam_size: As in `DecodingOptions`, like the others; the penalty may be a traced scalar.
 
     Reference: Wu et al. 2016, section 7 (arXiv:1609.08144).
     """
@@ -71,8 +71,10 @@ class Beam:
         beam_size: int,
         length_penalty: float | KerasTensor = DecodingOptions.length_penalty,
         n_best: int = DecodingOptions.n_best,
+        early_stopping: bool = DecodingOptions.early_stopping,
     ):
         self.beams, self.n_best, self.length_penalty = beam_size, n_best, length_penalty
+        self.early_stopping = early_stopping
 
     def start(self, constraints, capacity: int) -> BeamState:
         shape = (ops.shape(constraints.max_lengths)[0], self.beams)
@@ -112,6 +114,8 @@ class Beam:
         longest = ops.maximum(constraints.max_lengths - forced, lengths)
         can_win = self._best_possible(totals, lengths, longest, constraints)  # --> [batch]
         can_win = can_win > finished.scores[:, self.n_best - 1]
+        if self.early_stopping:  # The last place of those that ended is empty.
+            can_win = can_win & (finished.scores[:, -1] < NEG_INF / 2)
         going_on = (position < constraints.max_lengths) & can_win
         running = moves & ops.expand_dims(going_on, 1)  # --> [batch, 1]
         newest, parents, gained = (take_rows(each, kept) for each in (tokens, parents, gained))

@@ -306,7 +306,8 @@ def _strategy(options, arguments):
     if options.beam_size == 1 and not has_phrases:
         return Greedy(length_penalty=arguments.length_penalty)
     kind = ConstrainedBeam if has_phrases else Beam
-    return kind(options.beam_size, arguments.length_penalty, options.n_best)
+    sizes = options.beam_size, arguments.length_penalty, options.n_best
+    return kind(*sizes, options.stops_early)
 
 
 def _constraints(model, options, arguments):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from keras_transformer.declaration import INT32, declared, inherited, option
-from keras_transformer.options import SearchDefaults
+from keras_transformer.options import SearchDefaults, early_stopping
 
 QUANTIZATIONS = ("none", "float16", "int8")
 SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "serving_ids")
@@ -31,6 +31,7 @@ class _Search(SearchDefaults):
 class SavedModelOptions(_Search):
     """Options of `saved_model`; the search is fixed in the export."""
 
+    early_stopping: bool = early_stopping()
     signatures: tuple[str, ...] = option(
         SIGNATURES, f"Signatures beside serving_default, of {', '.join(SIGNATURES[1:])}."
     )
@@ -59,6 +60,7 @@ class CTranslate2Options(_Quantized):
 
 @inherited
 class _OfLengths(_Quantized):
+    early_stopping: bool = early_stopping()
     source_lengths: tuple[_Length, ...] | None = option(
         None,
         "Tokens of a source, EOS included, of each signature from ids; the largest is the most "

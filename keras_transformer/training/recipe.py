@@ -211,8 +211,8 @@ class Recipe:
     @property
     def search(self) -> dict[str, Any]:
         """The run's own defaults of a search."""
-        decoding = self.decoding
-        return {"beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty}
+        names = ("beam_size", "length_penalty", "early_stopping")
+        return {name: getattr(self.decoding, name) for name in names}
 
     @property
     def engine_options(self) -> dict[str, Any]:

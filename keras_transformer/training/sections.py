@@ -8,7 +8,7 @@ from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
-from keras_transformer.options import BleuTokenizer, SearchDefaults
+from keras_transformer.options import BleuTokenizer, SearchDefaults, early_stopping
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system takes such a name.
@@ -299,6 +299,7 @@ class TrainingSection:
 class DecodingSection(SearchDefaults):
     """Defaults of `translate`, `evaluate` and `export`."""
 
+    early_stopping: bool = early_stopping()
     max_source_length: int = option(
         512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
     )

@@ -11,6 +11,7 @@ from keras_transformer.options import DecodingOptions
 EVERY = {
     "beam_size": (["6"], 6),
     "length_penalty": (["0.9"], 0.9),
+    "early_stopping": ([], True),
     "sampling": ([], True),
     "temperature": (["0.8"], 0.8),
     "top_k": (["40"], 40),
@@ -55,6 +56,10 @@ def test_together_they_are_decoding_options():
     options = {name: value for name, (_, value) in EVERY.items()}
     del options["batch_size"], options["long_input"]
     assert DecodingOptions(**options).logit_bias == ((5, -2.5), (7, 1.0))
+
+
+def test_what_is_true_by_default_can_be_switched_off():
+    assert parsed("--no-early-stopping") == {"early_stopping": False}
 
 
 def test_ids_may_be_given_bit_by_bit():

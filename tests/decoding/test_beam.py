@@ -17,11 +17,20 @@ pytestmark = pytest.mark.tensorflow
 SENTENCES, VOCABULARY, CAPACITY = 29, 7, 11
 
 
-def run(model, limits, beam_size, capacity=CAPACITY, length_penalty=0.6, n_best=1, **constraints):
+def run(
+    model,
+    limits,
+    beam_size,
+    capacity=CAPACITY,
+    length_penalty=0.6,
+    n_best=1,
+    early_stopping=False,
+    **constraints,
+):
     return decode(
         model.step,
         model.start(beam_size),
-        Beam(beam_size, length_penalty=length_penalty, n_best=n_best),
+        Beam(beam_size, length_penalty, n_best, early_stopping),
         Constraints(ops.convert_to_tensor(limits, "int32"), **constraints),
         capacity,
         model.reorder,
@@ -102,6 +111,29 @@ def test_it_goes_on_while_the_penalty_could_still_turn_the_order(step_by_step):
     assert model.calls == CAPACITY
 
 
+def test_with_early_stopping_it_ends_when_as_many_as_the_beam_size_have_ended(step_by_step):
+    # After two steps (EOS) and (3, EOS) have ended. (3, 3, EOS) would be better: its score is
+    # ln 0.36 / (8 / 6)^2 = -0.57, that of (EOS) ln 0.5 = -0.69.
+    model = HistoryModel.of_probabilities(
+        {(): {EOS: 0.5, 3: 0.45, 4: 0.05}, (3,): {EOS: 0.2, 3: 0.8}, (3, 3): {EOS: 1.0}}
+        | {(4,) * n: {4: 1.0} for n in range(1, 11)},
+        vocabulary=5,
+    )
+    with step_by_step:
+        early = run(model, [CAPACITY], 2, length_penalty=2.0, early_stopping=True)
+        assert (model.calls, as_lists(early)[0][0].ids) == (2, (EOS,))
+        late = run(model, [CAPACITY], 2, length_penalty=2.0)
+    assert as_lists(late)[0][0].ids == (3, 3, EOS)
+
+
+def test_a_beam_of_one_with_early_stopping_is_greedy_search(rng):
+    limits = [1 + row % CAPACITY for row in range(SENTENCES)]
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
+    greedy = as_lists(run_greedy(model, limits))
+    found = as_lists(run(model, limits, 1, length_penalty=2.0, early_stopping=True))
+    assert [each[0].ids for each in found] == [each[0].ids for each in greedy]
+
+
 def test_unfinished_hypotheses_come_after_all_finished_ones():
     # Ends have 0.001 and 0.002; tokens that go on are far more probable.
     model = HistoryModel.of_probabilities(
@@ -123,7 +155,9 @@ def test_forbidden_ids_are_never_chosen_and_keep_their_probability(rng):
     model.logits[:, :, [0, 1, 5]] += 3.0
     model = HistoryModel(model.logits)
     limits = [CAPACITY] * SENTENCES
-    check_equal(run(model, limits, 3, n_best=3), naive_beam(model, limits, 3, 0.6, 3))
+    check_equal(
+        run(model, limits, 3, n_best=3), naive_beam(model, limits, 3, 0.6, 3, early_stopping=False)
+    )
     for forbidden in ((0, 1, 5), (0, 1)):
         found = as_lists(run(model, limits, 3, n_best=3, forbidden_ids=forbidden))
         chosen = {token for each in found for ids, *_ in each for token in ids}

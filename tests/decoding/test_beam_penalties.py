@@ -24,9 +24,9 @@ def random_case(seed, longest):
     return model, limits, Rules(bias=tuple(bias.tolist())), exponent
 
 
-def program(compiled, beam_size, capacity, n_best):
+def program(compiled, beam_size, capacity, n_best, early_stopping=False):
     def strategy(exponent):
-        return Beam(beam_size, length_penalty=exponent, n_best=n_best)
+        return Beam(beam_size, exponent, n_best, early_stopping)
 
     return search_program(compiled, random_case(0, 1)[0], strategy, capacity)
 
@@ -44,18 +44,21 @@ def test_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(graph):
     check()
 
 
-def test_stopping_early_is_safe_under_every_penalty(compiled):
-    run, early = program(compiled, 3, CAPACITY, n_best=2), []
-
-    @many_seeds
-    def check(seed):
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_both_stop_rules_give_what_a_naive_search_gives_under_every_penalty(
+    compiled, early_stopping
+):
+    run, early, others = program(compiled, 3, CAPACITY, 2, early_stopping), [], 0
+    for seed in range(100):
         model, limits, rules, exponent = random_case(seed, CAPACITY)
         found, steps = run(model, limits, rules, exponent=exponent)
-        check_found(found, naive_beam(model, limits, 3, exponent, 2, rules), model)
+        case = model, limits, 3, exponent, 2, rules
+        expected = naive_beam(*case, early_stopping)
+        check_found(found, expected, model)
         early.append(steps < max(limits))
-
-    check()
-    assert sum(early) > 3
+        others += expected != naive_beam(*case, not early_stopping)
+    # The rules differ, and end sentences before their limits.
+    assert sum(early) > 12 and others > 12
 
 
 def of_probabilities(probabilities):
@@ -66,7 +69,9 @@ def test_it_goes_on_only_as_long_as_a_bias_may_still_turn_the_order(graph):
     model = of_probabilities(
         {(): {EOS: 0.9, 3: 0.06, 4: 0.04}} | {(3,) * n: {3: 1.0} for n in range(1, CAPACITY)}
     )
-    run = search_program(graph, model, lambda: Beam(2, length_penalty=0.0), CAPACITY)
+    run = search_program(
+        graph, model, lambda: Beam(2, length_penalty=0.0, early_stopping=False), CAPACITY
+    )
     # ln 0.06 = -2.81, and at most eleven times the bias, against ln 0.9 = -0.11.
     for bias, steps in ((-5.0, 1), (0.0, 1), (0.24, 1), (0.25, CAPACITY)):
         assert run(model, [CAPACITY], Rules(bias=(0.0, 0.0, 0.0, bias, 0.0)))[1] == steps
@@ -77,7 +82,7 @@ def test_a_score_above_zero_is_best_while_it_is_short(graph):
     # (ln 0.5 + 1.59 + 1) / (7 / 6)^10 = 0.41. Of three nothing could have more than
     # (ln 0.5 + 3 * 1.59) / (8 / 6)^10 = 0.23.
     model = of_probabilities({(): {EOS: 0.5, 3: 0.5}, (3,): {EOS: 1.0}})
-    run = search_program(graph, model, lambda: Beam(2, length_penalty=10.0), 3)
+    run = search_program(graph, model, lambda: Beam(2, 10.0, early_stopping=False), 3)
     found, _ = run(model, [3], Rules(bias=(0.0, 0.0, 1.0, 1.59, 0.0)))
     (best,) = as_lists(found)[0]
     assert best.ids == (3, EOS)

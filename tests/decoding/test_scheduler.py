@@ -253,6 +253,8 @@ def test_options_that_are_no_part_of_a_program_share_it(tiny):
     for change in (
         {"beam_size": 2},
         {"n_best": 2},
+        {"early_stopping": False},
+        {"allow_unknown": True},
         {"no_repeat_ngram_size": 2},
         {"beam_size": 1, "sampling": True},
     ):

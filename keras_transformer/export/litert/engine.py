@@ -115,7 +115,9 @@ class LiteRTEngine(Engine):
         if alignment and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
         if others:
-            check_fixed_options(others, built_in())
+            # Exports of version 0.2 know the one rule.
+            stops_early = self.manifest.get("early_stopping", False)
+            check_fixed_options(others, {**built_in(), "early_stopping": stops_early})
         encoded("texts", texts)  # Checks them.
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])

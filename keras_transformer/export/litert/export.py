@@ -94,6 +94,7 @@ def resolve_search_options(
         "beam_size": beam_size,
         "n_best": n_best,
         "length_penalty": penalty,
+        "early_stopping": options.early_stopping,
         "source_lengths": lengths,
     }
 
@@ -126,7 +127,8 @@ def _searches(engine, options):
     """`(name, LiteRTSearch)` for any source that the engine takes."""
     from keras_transformer.export.litert.search import LiteRTSearch
 
-    common = {"length_penalty": options["length_penalty"], "max_length": engine.max_target_length}
+    common = {name: options[name] for name in ("length_penalty", "early_stopping")}
+    common["max_length"] = engine.max_target_length
     sizes = {"greedy": (1, 1), "beam": (options["beam_size"], options["n_best"])}
     for name in options["searches"]:
         beam_size, n_best = sizes[name]
@@ -170,7 +172,7 @@ def verify_litert(
     folder: Path, engine: Any, manifest: dict, texts: Sequence[str] | None
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
-    names = "beam_size", "length_penalty"
+    names = "beam_size", "length_penalty", "early_stopping"
     options = {name: manifest[name] for name in names}
     if "align_lengths" in manifest:
         options["alignment"] = True

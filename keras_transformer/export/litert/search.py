@@ -42,9 +42,9 @@ class LiteRTSearch:
 
     Args:
         model: `Transformer` with float32 weights.
-        options: `beam_size`, `n_best`, `length_penalty`, `max_length`, `max_length_ratio`,
-            `banned_ids` and `allow_unknown` are what is searched with; the others are not in
-            this search.
+        options: `beam_size`, `n_best`, `length_penalty`, `early_stopping`, `max_length`,
+            `max_length_ratio`, `banned_ids` and `allow_unknown` are what is searched with; the
+            others are not in this search.
         source_length: The most columns that the source ids of any search in the file have.
     """
 
@@ -273,6 +273,8 @@ class LiteRTBeam:
         possible = best / length_penalty(self.limits[:, 0], exponent)
         possible = tf.where(best > NEG_INF / 2, possible, NEG_INF)
         can_win = possible > finished_scores[:, self.options.n_best - 1]
+        if self.options.early_stopping:  # The last place of those that ended is empty.
+            can_win &= finished_scores[:, -1] < NEG_INF / 2
         # Ended sentences stay as they were.
         parents = tf.where(running, _pick(parents, kept), np.arange(beams, dtype="int32")[None])
         tokens = tf.where(running, _pick(tokens, kept), PAD_ID)

@@ -113,7 +113,9 @@ class SavedModelEngine(Engine):
         )
         check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
-        check_fixed_options(others, _BUILT_IN)
+        # Exports of version 0.2 know the one rule.
+        stops_early = self.manifest.get("early_stopping", False)
+        check_fixed_options(others, {**_BUILT_IN, "early_stopping": stops_early})
         for option in () if sampling else _OF_SAMPLING:
             if getattr(checked, option) != _BUILT_IN[option]:
                 raise InputError(f"`{option}` goes with sampling=True in an export.")

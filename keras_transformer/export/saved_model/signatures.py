@@ -38,9 +38,10 @@ class CompiledSearches:
     log-probabilities and lengths of what follows the text that was given.
     """
 
-    def __init__(self, engine, beam_size, length_penalty):
+    def __init__(self, engine, beam_size, length_penalty, early_stopping=True):
         self._engine, self._model = engine, engine.model
         self._beam_size, self._length_penalty = beam_size, length_penalty
+        self._early_stopping = early_stopping
         self._reads_sources = engine.reads_sources
 
     def _search(self, source_ids, **options):
@@ -50,6 +51,7 @@ class CompiledSearches:
             self._model,
             source_ids,
             length_penalty=self._length_penalty,
+            early_stopping=self._early_stopping,
             max_length=self._engine.max_target_length,
             max_length_ratio=self._engine.max_length_ratio,
             # A search has a loop for each capacity: the graph holds their body once.
@@ -136,7 +138,9 @@ class Signatures:
     gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
     """
 
-    def __init__(self, engine: Any, beam_size: int, length_penalty: float):
+    def __init__(
+        self, engine: Any, beam_size: int, length_penalty: float, early_stopping: bool = True
+    ):
         self._engine, self._beam_size = engine, beam_size
         self._width = engine.max_target_length
         self._reads_sources = engine.reads_sources
@@ -144,7 +148,7 @@ class Signatures:
         following = () if self._reads_sources else CONTINUATION
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
-        self._compiled = CompiledSearches(engine, beam_size, length_penalty)
+        self._compiled = CompiledSearches(engine, beam_size, length_penalty, early_stopping)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
         sides = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}

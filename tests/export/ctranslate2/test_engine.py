@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
+from keras_transformer.config import UNK_ID
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.export.ctranslate2 import engine as engine_module
@@ -164,6 +165,7 @@ def test_several_threads_get_the_answers_of_one(translator):
     [
         ({"seed": 3, "sampling": True}, "`seed` is not in this export"),
         ({"logit_bias": {5: 1.0}}, "`logit_bias` is not in this export"),
+        ({"early_stopping": False}, "`early_stopping` is not in this export"),
         ({"max_length": 99}, "`max_length` must be at most 17"),
         ({"beam_size": 0}, "`beam_size` must be a positive integer"),
         ({"n_best": 4, "beam_size": 3}, "`n_best` must be at most `beam_size`"),
@@ -218,3 +220,11 @@ def test_the_error_without_ctranslate2_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError, match=r"keras_transformer\[ctranslate2\]"):
         Translator.load(folder)
+
+
+def test_the_unknown_token_is_chosen_only_where_it_is_allowed(translator):
+    # At this temperature all of the 53 tokens are nearly equally probable.
+    options = {"sampling": True, "temperature": 100.0}
+    allowed = translator.translate(TEXTS * 20, allow_unknown=True, **options)
+    assert any(UNK_ID in each.ids for each in allowed)
+    assert not any(UNK_ID in each.ids for each in translator.translate(TEXTS * 20, **options))

@@ -21,11 +21,11 @@ def options_of(beam_size, length_penalty, n_best, max_length, **others):
     return DecodingOptions(length_penalty=length_penalty, **sizes, **others)
 
 
-def run(model, limits, beam_size, alpha=0.6, n_best=1):
+def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True):
     """What a strategy finds, step by step."""
     import tensorflow as tf
 
-    options = options_of(beam_size, alpha, n_best, ROOM)
+    options = options_of(beam_size, alpha, n_best, ROOM, early_stopping=early_stopping)
     strategy = (LiteRTGreedy if beam_size == 1 else LiteRTBeam)(
         options, np.array(limits, "int32")[:, None]
     )
@@ -73,14 +73,15 @@ def test_greedy_equals_a_search_that_scores_every_prefix_anew(rng):
         pytest.param(3, 0.6, 2, 167, id="two-blocks-of-a-row-and-padding"),
     ],
 )
+@pytest.mark.parametrize("early_stopping", [True, False])
 def test_beam_equals_a_search_that_scores_every_prefix_anew(
-    rng, beam_size, alpha, n_best, vocabulary
+    rng, beam_size, alpha, n_best, vocabulary, early_stopping
 ):
     model = HistoryModel.random(rng, SENTENCES, vocabulary, end=1.0)
     limits = [1 + row % ROOM for row in range(SENTENCES)]
-    expected = naive_beam(model, limits, beam_size, alpha, n_best)
+    expected = naive_beam(model, limits, beam_size, alpha, n_best, early_stopping=early_stopping)
     assert len({len(each[0].ids) for each in expected}) >= 3
-    check_equal(as_lists(run(model, limits, beam_size, alpha, n_best)), expected)
+    check_equal(as_lists(run(model, limits, beam_size, alpha, n_best, early_stopping)), expected)
 
 
 def test_two_beams_find_what_one_passes_by():

@@ -124,6 +124,10 @@ def test_the_exported_options_may_be_given(exported):
     [
         ({"beam_size": 4}, "`beam_size` is fixed in this export, at 3. Received: beam_size=4."),
         ({"length_penalty": 0.6}, "fixed in this export, at 0.8. Received: length_penalty=0.6."),
+        (
+            {"early_stopping": False},
+            "`early_stopping` is not in this export, which does what early_stopping=True does",
+        ),
         ({"n_best": 4}, "`n_best` must be at most `beam_size`. Received: n_best=4, beam_size=3."),
         ({"n_best": 2, "beam_size": 1}, "`n_best` must be 1 of greedy search in an export."),
         ({"n_best": 2, "sampling": True}, "`n_best` must be 1 of samples in an export."),

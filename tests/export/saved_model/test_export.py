@@ -61,6 +61,7 @@ def test_the_export_says_what_is_in_it(report, engine):
     expected = {
         "beam_size": 3,
         "length_penalty": 0.8,
+        "early_stopping": True,
         "n_best": 1,
         "max_source_length": 13,
         "max_target_length": 17,
