@@ -1,5 +1,7 @@
 """Choosing the largest entries of long rows, in ways that XLA compiles well."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -41,7 +43,10 @@ def take_rows(values: keras.KerasTensor, rows: keras.KerasTensor) -> keras.Keras
 
 
 def largest_of_rows(
-    values: keras.KerasTensor, offsets: keras.KerasTensor, count: int
+    values: keras.KerasTensor,
+    offsets: keras.KerasTensor,
+    count: int,
+    maxima: keras.KerasTensor | None = None,
 ) -> tuple[keras.KerasTensor, keras.KerasTensor, keras.KerasTensor]:
     """The largest of `values + offsets` over several long rows at once.
 
@@ -53,12 +58,16 @@ def largest_of_rows(
         values: Float32 `(batch, rows, length)`.
         offsets: Float32 `(batch, rows)`, added to all values of a row.
         count: How many; `(batch, count)` are returned, or all if there are fewer.
+        maxima: Result of `log_sums_and_maxima`. With it columns are looked through instead of
+            blocks, and of equal sums any is taken.
 
     Returns:
         The sums in falling order, their rows and their places in the row, `(batch, count)` each.
     """
     rows, length = values.shape[1:]
     count = min(count, rows * length)
+    if maxima is not None:
+        return _largest_in_columns(values, offsets, count, maxima)
     size = block_size(length)
     blocks = -(-length // size)
     if rows * blocks <= count:
@@ -78,6 +87,53 @@ def largest_of_rows(
     sums, place = ops.top_k(ops.reshape(inside, (-1, count * size)), count)
     block = take_rows(chosen, place // size)
     return sums, block // blocks, (block % blocks) * size + place % size
+
+
+def log_sums_and_maxima(
+    logits: keras.KerasTensor, allowed: keras.KerasTensor, changed: int | None
+) -> tuple[keras.KerasTensor, keras.KerasTensor | None]:
+    """`logsumexp` of long rows and the largest of others by columns, in one read of the rows.
+
+    A row is cut into pieces that are put under one another. XLA vectorizes the maximum of pieces on
+    a CPU, and no maximum over the last axis.
+
+    Args:
+        logits: Float32 `(batch, rows, length)`.
+        allowed: What `logits` became; equal from place `changed` on.
+        changed: Number of first places that may differ; None for any.
+
+    Returns:
+        Float32 `(batch, rows)`, and the maxima of `allowed`, float32 `(batch, rows, columns)`:
+        column `c` has the places `c`, `c + columns`, … None where the rows are short, have no
+        suitable divisor, or may differ in too many places.
+    """
+    length = logits.shape[2]
+    pieces = next((n for n in range(16, 7, -1) if length % n == 0 and length >= 64 * n), None)
+    if pieces is None or changed is None or changed > (columns := length // pieces):
+        return ops.logsumexp(logits, axis=2), None
+    maxima = functools.reduce(ops.maximum, ops.split(logits, pieces, axis=2))
+    largest = ops.max(maxima, axis=2, keepdims=True)
+    sums = ops.log(ops.sum(ops.exp(logits - largest), axis=2)) + largest[..., 0]
+    batch, rows, _ = ops.shape(allowed)
+    first = ops.reshape(allowed, (batch, rows, pieces, columns))[..., :changed]
+    return sums, ops.concatenate([ops.max(first, axis=2), maxima[..., changed:]], axis=2)
+
+
+def _largest_in_columns(values, offsets, count, maxima):
+    rows, length = values.shape[1:]
+    columns = maxima.shape[2]
+    pieces = length // columns
+    maxima = ops.reshape(maxima + ops.expand_dims(offsets, 2), (-1, rows * columns))
+    chosen = ops.sort(ops.top_k(maxima, min(count, rows * columns))[1], axis=1)
+    row = chosen // columns  # --> [batch, chosen]
+    first = ops.expand_dims(row * length + chosen % columns, 2)
+    places = first + ops.arange(pieces, dtype="int32") * columns  # --> [batch, chosen, pieces]
+    flat, number = ops.reshape(values, (-1, rows * length, 1)), chosen.shape[1] * pieces
+    inside = take_rows(flat, ops.reshape(places, (-1, number)))[..., 0]
+    inside = inside + ops.repeat(take_rows(offsets, row), pieces, axis=1)
+    sums, at = ops.top_k(inside, count)  # --> [batch, count]
+    place = take_rows(ops.reshape(places, (-1, number)), at)
+    return sums, place // length, place % length
 
 
 def block_size(length):

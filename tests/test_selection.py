@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.selection import first_argmax, largest_of_rows, take_rows
+from keras_transformer.selection import (
+    first_argmax,
+    largest_of_rows,
+    log_sums_and_maxima,
+    take_rows,
+)
 
 
 @pytest.mark.parametrize("shape", [(2003,), (5, 7), (3, 5, 11), (4, 1)])
@@ -107,3 +112,30 @@ def test_whole_rows_are_taken(rng, shape):
     )
     expected = np.stack([values[b, rows[b]] for b in range(5)])
     np.testing.assert_array_equal(take_rows(values, rows), expected)
+
+
+@pytest.mark.parametrize("length, pieces", [(8000, 16), (1001, 13), (700, 10), (512, 8)])
+def test_one_read_gives_the_log_sums_and_the_largest_of_what_is_allowed(rng, length, pieces):
+    logits = (3 * rng.normal(size=(3, 4, length))).astype("float32")
+    logits[:, :, [0, 2, 5]] += 20.0
+    allowed = logits.copy()
+    allowed[:, :, [0, 2]] = -1e30
+    offsets = rng.normal(size=(3, 4)).astype("float32")
+    sums, maxima = log_sums_and_maxima(*map(ops.convert_to_tensor, (logits, allowed)), 4)
+    wide = logits.astype("float64")
+    np.testing.assert_allclose(sums, np.log(np.exp(wide).sum(axis=2)), rtol=1e-5)
+    in_pieces = allowed.reshape(3, 4, pieces, -1)
+    np.testing.assert_array_equal(maxima, in_pieces.max(axis=2))
+
+    def function(values, offsets, count):
+        return largest_of_rows(values, offsets, count, maxima)
+
+    check_largest(allowed, offsets, 8, function)
+
+
+@pytest.mark.parametrize("length, changed", [(8191, 4), (64, 4), (8000, None), (8000, 501)])
+def test_rows_without_such_columns_are_read_as_ever(rng, length, changed):
+    logits = ops.convert_to_tensor(rng.normal(size=(2, 3, length)).astype("float32"))
+    sums, maxima = log_sums_and_maxima(logits, logits, changed)
+    assert maxima is None
+    np.testing.assert_allclose(sums, np.log(np.exp(np.asarray(logits)).sum(axis=2)), rtol=1e-5)

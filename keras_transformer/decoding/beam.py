@@ -9,7 +9,7 @@ from keras_transformer.decoding.loop import DecodingState, pad_tokens
 from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
 from keras_transformer.decoding.results import length_penalty as length_penalty_of
 from keras_transformer.options import DecodingOptions
-from keras_transformer.selection import largest_of_rows, take_rows
+from keras_transformer.selection import largest_of_rows, log_sums_and_maxima, take_rows
 
 
 class Finished(NamedTuple):
@@ -41,10 +41,6 @@ class Extensions(NamedTuple):
     parents: KerasTensor  # int32: the hypothesis of the sentence that each one extends
     totals: KerasTensor  # float32: what they are ranked by; NEG_INF = there is none
     progress: Any = ()
-
-    @property
-    def exist(self):
-        return self.totals > NEG_INF / 2
 
 
 class Beam:
@@ -91,25 +87,27 @@ class Beam:
     def choose(self, state: DecodingState, logits, allowed, constraints):
         end_id, forced = constraints.end_id, constraints.forced_lengths  # forced: [batch]
         running, beam = state.running[:, :1], state.strategy_state  # running: [batch, 1]
-        log_sums = ops.logsumexp(logits, axis=-1)  # --> [batch, beams]
-        best = self.extensions(allowed, beam.totals - log_sums, beam, constraints)
+        changed = constraints.changed_ids
+        log_sums, maxima = log_sums_and_maxima(logits, allowed, changed)  # --> [batch, beams]
+        best = self.extensions(allowed, beam.totals - log_sums, beam, constraints, maxima)
+        exist = best.totals > NEG_INF / 2
         # Forced tokens add nothing to the total: it ranks the continuation alone.
-        free = ops.expand_dims(state.position >= forced, 1) | ~best.exist
+        free = ops.expand_dims(state.position >= forced, 1) | ~exist
         best = best._replace(totals=ops.where(free, best.totals, 0.0))
         tokens, parents, *_ = best  # --> [batch, 2 * beams]
         gained = _value_at(logits, parents, tokens) - take_rows(log_sums, parents)
-        gained = ops.where(best.exist, gained, 0.0)  # --> [batch, 2 * beams]
+        gained = ops.where(exist, gained, 0.0)  # --> [batch, 2 * beams]
         position = state.position + 1
         lengths = ops.maximum(position - forced, 0)  # --> [batch]: of what follows
         finished = self._finished(state, best, gained, end_id, lengths)
 
         # The first `beam_size` that do not end go on. A total of NEG_INF is an empty place.
-        alive = ops.cast(best.exist & (best.tokens != end_id), "int32")
+        alive = ops.cast(exist & (best.tokens != end_id), "int32")
         rank = alive * 4 * self.beams - ops.arange(alive.shape[1], dtype="int32")
         kept = ops.top_k(ops.cast(rank, "float32"), self.beams)[1]  # --> [batch, beams]
         totals = ops.where(take_rows(alive, kept) > 0, take_rows(best.totals, kept), NEG_INF)
         # Where nothing at all is allowed, what is alive stays, without an end.
-        moves = running & ops.any(best.exist, axis=1, keepdims=True)  # --> [batch, 1]
+        moves = running & ops.any(exist, axis=1, keepdims=True)  # --> [batch, 1]
         totals = ops.where(moves, totals, beam.totals)
         longest = ops.maximum(constraints.max_lengths - forced, lengths)
         can_win = self._best_possible(totals, lengths, longest, constraints)  # --> [batch]
@@ -136,13 +134,13 @@ class Beam:
         )
         return after, parents
 
-    def extensions(self, allowed, offsets, beam: BeamState, constraints) -> Extensions:
+    def extensions(self, allowed, offsets, beam: BeamState, constraints, maxima) -> Extensions:
         """The `2 · beam_size` best extensions of each sentence, by `allowed + offsets`.
 
         Twice the beam size, because at most one extension of each hypothesis ends it: `beam_size`
         of them stay alive whatever ends.
         """
-        totals, parents, tokens = largest_of_rows(allowed, offsets, 2 * self.beams)
+        totals, parents, tokens = largest_of_rows(allowed, offsets, 2 * self.beams, maxima)
         parents, tokens = ops.cast(parents, "int32"), ops.cast(tokens, "int32")
         return Extensions(tokens, parents, ops.maximum(totals, NEG_INF))
 

@@ -27,7 +27,7 @@ class ConstrainedBeam(Beam):
         progress = Phrases(constraints.phrases).start(self.beams)
         return super().start(constraints, capacity)._replace(progress=progress)
 
-    def extensions(self, allowed, offsets, beam: BeamState, constraints) -> Extensions:
+    def extensions(self, allowed, offsets, beam: BeamState, constraints, maxima) -> Extensions:
         """The `2 · beam_size` first extensions of each sentence, in the order of `by_bank`."""
         phrases, end_id = Phrases(constraints.phrases), constraints.end_id
         found = phrases.extensions(allowed, offsets, beam.progress, 2 * self.beams, end_id)

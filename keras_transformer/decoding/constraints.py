@@ -37,6 +37,13 @@ class Constraints(NamedTuple):
     phrases: KerasTensor | None = None
 
     @property
+    def changed_ids(self) -> int | None:
+        """Number of first ids that `constrain` may change; None where it may change any id."""
+        if self.logit_bias is not None or self.prefixes is not None or self.no_repeat_ngram_size:
+            return None
+        return max(*self.forbidden_ids, self.end_id) + 1
+
+    @property
     def forced_lengths(self) -> KerasTensor:
         """Int32 `(batch,)`: tokens of each prefix, 0 without one."""
         if self.prefixes is None:

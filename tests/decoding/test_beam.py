@@ -150,6 +150,16 @@ def test_unfinished_hypotheses_come_after_all_finished_ones():
     np.testing.assert_allclose([math.exp(each.score) for each in found], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_a_long_vocabulary_that_is_read_in_columns_gives_the_same(rng, early_stopping):
+    # 512 ids are eight pieces of 64: see `log_sums_and_maxima`.
+    model = HistoryModel.random(rng, 3, 512, histories=101, scale=3.0, end=4.0)
+    expected = naive_beam(model, [5, 1, 4], 3, 0.6, 3, early_stopping=early_stopping)
+    assert {EOS in each.ids for each in sum(expected, [])} == {True, False}
+    found = run(model, [5, 1, 4], 3, capacity=5, n_best=3, early_stopping=early_stopping)
+    check_equal(found, expected)
+
+
 def test_forbidden_ids_are_never_chosen_and_keep_their_probability(rng):
     model = HistoryModel.random(rng, SENTENCES, VOCABULARY)
     model.logits[:, :, [0, 1, 5]] += 3.0
