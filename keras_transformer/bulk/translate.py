@@ -286,8 +286,6 @@ def _begin(folder, job):
     Raises:
         InputError: It holds something else, or cannot be written.
     """
-    import fcntl  # Windows has none.
-
     content = json.dumps(job, indent=2, default=repr) + "\n"
     path = folder / _JOB
     try:

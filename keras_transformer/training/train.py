@@ -303,7 +303,8 @@ class Run:
             by_name.setdefault(f"/{name}", []).append(pair)
         found = {}
         for name, chosen in by_name.items():
-            scores = bleu_and_chrf(*zip(*chosen, strict=True), self.recipe.data.bleu_tokenizer)
+            hypotheses, wanted = zip(*chosen, strict=True)
+            scores = bleu_and_chrf(hypotheses, wanted, self.recipe.data.bleu_tokenizer)
             found |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
             if not self._has_doubted and (sentence := doubt(scores)) is not None:
                 self._has_doubted = True

@@ -122,7 +122,7 @@ class SavedModelExporter(Exporter):
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         options = {}  # of a classifier
         if engine.labels is None:
-            names = "beam_size", "length_penalty"
+            names = "beam_size", "length_penalty", "early_stopping"
             options = {name: manifest[name] for name in names}
             options["alignment"] = "align" in manifest["signatures"]
         with ChildProcess("saved_model", hidden, folder=os.fspath(folder)) as child:
