@@ -41,6 +41,7 @@ def compiled_search(varied):
                     exponent,
                     n_best or beam_size,
                     oracles.MAX_LENGTH,
+                    allow_unknown=True,  # Id 3 is a word like the others here.
                 )
 
             # TensorFlow never frees a program of XLA: two variants are compiled, the others not.

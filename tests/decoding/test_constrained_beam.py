@@ -111,7 +111,7 @@ def test_every_phrase_is_in_each_hypothesis_with_room_for_it(compiled):
 def test_in_bfloat16_batch_mates_change_no_search_for_phrases():
     keras.config.set_dtype_policy("mixed_bfloat16")
     model, source = varied_transformer("pre_norm"), varied_sources()
-    phrases = np.random.default_rng(0).integers(3, 17, size=(len(source), 2, 2)).astype("int32")
+    phrases = np.random.default_rng(0).integers(4, 17, size=(len(source), 2, 2)).astype("int32")
     others, other_phrases = varied_sources(seed=1)[::-1].copy(), phrases[::-1].copy()
     others[3:8], other_phrases[3:8] = source[3:8], phrases[3:8]
     together, mixed = (
