@@ -17,7 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from keras_transformer.commands import corpora, evaluate, export, serve, train, translate
 from keras_transformer.compilation_cache import enable_compilation_cache
@@ -165,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
             help="compile anew what an earlier command has compiled",
         )
 
-    def print_help(self, file: TextIO | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         """Prints the help text; raises `OSError` where argparse would ignore it."""
         (sys.stdout if file is None else file).write(self.format_help())
 

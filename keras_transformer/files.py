@@ -152,7 +152,7 @@ def escape_field(text: str) -> str:
 
     A backslash, a tab, a line feed and a carriage return become `\\`, `\t`, `\n` and `\r`.
     """
-    return text.translate(str.maketrans(_ESCAPES))
+    return "".join(_ESCAPES.get(character, character) for character in text)
 
 
 def unescape_field(field: str) -> str:

@@ -169,7 +169,7 @@ def protect(source: str, markup: Markup, placeholders: Placeholders) -> Protecte
 def restore(
     translation: Translation,
     protected: Protected,
-    read: Sequence[int] | None = None,
+    read: Sequence[int] | np.ndarray | None = None,
     tag: str | None = None,
 ) -> Translation:
     """Puts the markup of its source into a translation, and into its alternatives.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine import Engine
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
@@ -112,7 +111,7 @@ class SavedModelExporter(Exporter):
         return {**search, **fixed, **saved}
 
     def verify(
-        self, engine: Engine, folder: Path, manifest: dict, texts: Sequence[str] | None
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
         from keras_transformer.export.saved_model.engine import read_translations
 
