@@ -47,6 +47,10 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.value, (0, 0, position, 0), entries.value),
         )
 
+    def reorder(self, parents: keras.KerasTensor) -> "KeyValue":
+        """Returns itself: the lineage of `DecodingCache` says which entries a hypothesis has."""
+        return self
+
     def extended(self, capacity: int) -> "KeyValue":
         """Returns a copy with `capacity` positions, zeros behind the old ones."""
         more = capacity - ops.shape(self.value)[2]
@@ -65,23 +69,32 @@ class DecodingCache(NamedTuple):
     and the encoder's keys and values are held once a sentence, not once a beam.
 
     Attributes:
-        layers: A `KeyValue` a decoder block, with `max_length · beams` positions.
+        layers: A `KeyValue` a decoder block, with `max_length · beams` positions; or another value
+            with `extended` and `reorder`, such as `layers.SSRUState`.
         cross_key_values: A `KeyValue` a decoder block, over the source.
         cross_mask: Bool `(batch, 1, 1, source)`.
-        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past.
+        lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past; `()`
+            where each of `layers` holds one state per beam.
         position: Integer scalar, the number of steps taken.
     """
 
     layers: tuple[KeyValue, ...]
     cross_key_values: tuple[KeyValue, ...]
     cross_mask: keras.KerasTensor
-    lineage: keras.KerasTensor
+    lineage: keras.KerasTensor | tuple[()]
     position: keras.KerasTensor
+
+    @property
+    def num_beams(self) -> int:
+        """Number of hypotheses per sentence."""
+        states = self.layers[0] if isinstance(self.lineage, tuple) else (self.lineage,)
+        return states[0].shape[1]
 
     def extended(self, max_length: int) -> "DecodingCache":
         """Returns a copy with capacity for `max_length` steps."""
-        beams = self.lineage.shape[1]
-        capacity = max_length * beams
+        if isinstance(self.lineage, tuple):
+            return self
+        capacity = max_length * self.num_beams
         more = capacity - ops.shape(self.lineage)[2]
         return self._replace(
             layers=tuple(each.extended(capacity) for each in self.layers),
@@ -93,5 +106,7 @@ class DecodingCache(NamedTuple):
 
         `parents`, integer `(batch, beams)`: the hypothesis that each one continues.
         """
-        lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
-        return self._replace(lineage=lineage)
+        layers, lineage = tuple(each.reorder(parents) for each in self.layers), self.lineage
+        if not isinstance(lineage, tuple):
+            lineage = ops.take_along_axis(lineage, ops.expand_dims(parents, 2), axis=1)
+        return self._replace(layers=layers, lineage=lineage)

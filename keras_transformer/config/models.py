@@ -163,6 +163,18 @@ class BlockFields(ModelConfig):
         "project them.",
         strict=None,
     )
+    position_layout: Literal["interleaved", "halves"] = named(
+        "interleaved",
+        "Sinusoidal positions: a sine beside its cosine, as in the paper, or all sines before all "
+        "cosines, as in Marian.",
+        strict=None,
+    )
+    position_frequencies: Literal["paper", "marian"] = named(
+        "paper",
+        "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
+        "10000^(-i/(d/2 - 1)).",
+        strict=None,
+    )
     max_length: int = named(1024, "Positions of a learned embedding, in tokens.", ge=1)
     max_distance: int = named(
         16, "Farthest distance that relative positions tell apart, in tokens.", ge=1
@@ -247,6 +259,7 @@ class DecoderFields:
 
     num_decoder_layers: int = _layers(6, "Blocks of the decoder.")
     decoder_heads: _Heads = _heads("in the decoder to itself")
+    output_bias: bool = named(False, "Add a trained bias to the logits.")
 
 
 @declared
@@ -271,11 +284,30 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
         ge=0,
     )
     turn_id: int | None = named(None, "Id of the token between two turns; null: no turns.", ge=0)
+    decoder: Literal["attention", "ssru"] = named(
+        "attention",
+        "Past of the target in each decoder block: self-attention, or ssru, a recurrent unit with "
+        "a state of constant size.",
+        strict=None,
+    )
+    ssru_projection: bool = named(False, "Project the output of each ssru.")
 
     kind: ClassVar[str] = "transformer"
 
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        return () if kind == "decoder" and self.decoder == "ssru" else super().heads_of(kind)
+
     def check(self) -> None:
         super().check()
+        if self.decoder == "ssru" and (self.decoder_heads or self.attention_positions):
+            raise ValueError(
+                "`decoder: ssru` has no self-attention in the decoder. Received: "
+                f"decoder_heads={self.decoder_heads!r}, positions={self.positions!r}."
+            )
+        if self.decoder != "ssru" and self.ssru_projection:
+            raise ValueError(
+                f"`ssru_projection` needs `decoder: ssru`. Received: decoder={self.decoder!r}."
+            )
         if self.turn_layers and self.turn_id is None:
             raise ValueError(
                 "`turn_layers` needs sources whose turns a token separates: "

@@ -47,6 +47,10 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
     """
+    if tokenizer.kind != "unigram" or tokenizer.has_unknown_pieces:
+        rule = "`tokenizer.json`, which the page for browsers has too, is for unigram vocabularies"
+        lacking = " that lack pieces of the segmentation" if tokenizer.has_unknown_pieces else ""
+        raise InputError(f"{rule}. Received: a vocabulary of the kind {tokenizer.kind}{lacking}.")
     model = parsed(tokenizer.model_bytes)
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []

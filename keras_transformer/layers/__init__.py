@@ -10,6 +10,7 @@ from keras_transformer.layers.positions import (
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
 )
+from keras_transformer.layers.ssru import SSRU, SSRUDecoderBlock, SSRUState
 from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
@@ -21,6 +22,9 @@ __all__ = [
     "LearnedPositionalEmbedding",
     "MaskedPooling",
     "MultiHeadAttention",
+    "SSRU",
+    "SSRUDecoderBlock",
+    "SSRUState",
     "SinusoidalPositionalEncoding",
     "TokenEmbedding",
 ]

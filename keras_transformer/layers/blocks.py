@@ -266,7 +266,7 @@ class DecoderBlock(Block):
 
     def build(self, decoder_sequence_shape, encoder_sequence_shape=None):
         shape = decoder_sequence_shape
-        self._build_self_attention(shape)
+        self._build_past(shape)
         self.cross_attention = None
         if encoder_sequence_shape is not None:
             self.cross_attention = self._attention(
@@ -277,6 +277,9 @@ class DecoderBlock(Block):
 
     def compute_output_shape(self, decoder_sequence_shape, encoder_sequence_shape=None):
         return tuple(decoder_sequence_shape)
+
+    def _build_past(self, shape):
+        self._build_self_attention(shape)
 
     def call(
         self,
@@ -300,13 +303,7 @@ class DecoderBlock(Block):
         )
         options = {"return_attention_scores": return_attention_scores, "training": training}
 
-        hidden = self._pre_norm(self.self_attention_norm, decoder_sequence)
-        attended = self.self_attention(
-            hidden, hidden, attention_mask=mask, use_causal_mask=use_causal_mask, **options
-        )
-        attended, *scores = attended if return_attention_scores else (attended,)
-        hidden = self._add(decoder_sequence, attended, self.self_attention_norm, training)
-
+        hidden, *scores = self._read_past(decoder_sequence, mask, use_causal_mask, **options)
         if self.cross_attention is not None:
             query = self._pre_norm(self.cross_attention_norm, hidden)
             attended = self.cross_attention(
@@ -320,6 +317,33 @@ class DecoderBlock(Block):
         fed = self.feed_forward(fed, training=training)
         outputs = self._add(hidden, fed, self.feed_forward_norm, training)
         return (outputs, *scores) if return_attention_scores else outputs
+
+    def _read_past(self, inputs, mask, is_causal, return_attention_scores, training):
+        """The first sublayer over all positions: its output, and its attention if asked for."""
+        hidden = self._pre_norm(self.self_attention_norm, inputs)
+        attended = self.self_attention(
+            hidden,
+            hidden,
+            attention_mask=mask,
+            use_causal_mask=is_causal,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        attended, *scores = attended if return_attention_scores else (attended,)
+        return self._add(inputs, attended, self.self_attention_norm, training), *scores
+
+    def _step_past(self, inputs, cache, position, mask, sublayers, positions):
+        """The first sublayer over new positions: its output and the cache with them."""
+        if positions is None:
+            capacity = ops.arange(ops.shape(cache.value)[2])
+            positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
+        attention = sublayers.self_attention
+        hidden = self._pre_norm(self.self_attention_norm, inputs)
+        query, new = attention.project(hidden, positions[0])
+        cache = cache.write(new, position)
+        heads, _ = attention.attend(query, cache, mask, positions=positions)
+        attended = attention.project_output(heads)  # --> [batch, new, model_dim]
+        return self._add(inputs, attended, self.self_attention_norm), cache
 
     def step(
         self,
@@ -353,18 +377,7 @@ class DecoderBlock(Block):
         """
         self._check_encoder_sequence(cross_key_value)
         sublayers = self if sublayers is None else sublayers
-        if positions is None:
-            capacity = ops.arange(ops.shape(cache.value)[2])
-            positions = ops.arange(ops.shape(inputs)[1]) + ops.cast(position, "int32"), capacity
-
-        attention = sublayers.self_attention
-        hidden = self._pre_norm(self.self_attention_norm, inputs)
-        query, new = attention.project(hidden, positions[0])
-        cache = cache.write(new, position)
-        heads, _ = attention.attend(query, cache, mask, positions=positions)
-        attended = attention.project_output(heads)  # --> [batch, new, model_dim]
-        hidden = self._add(inputs, attended, self.self_attention_norm)
-
+        hidden, cache = self._step_past(inputs, cache, position, mask, sublayers, positions)
         scores = None
         if self.cross_attention is not None:
             attention = sublayers.cross_attention

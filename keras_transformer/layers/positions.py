@@ -2,12 +2,12 @@
 
 import math
 import numbers
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
-from keras_transformer.config import check_positive
+from keras_transformer.config import check_choice, check_positive
 from keras_transformer.config.checks import check
 from keras_transformer.layers.projection import Projection
 
@@ -16,15 +16,20 @@ from keras_transformer.layers.projection import Projection
 class SinusoidalPositionalEncoding(keras.layers.Layer):
     """Adds `sin(p / w^(2i/d))` to feature `2i` and `cos(p / w^(2i/d))` to feature `2i + 1`.
 
-    `p` is the position, `d` the width, `w` the `max_wavelength`. There are no weights and no
-    longest length. The angles are computed in float32 whatever the dtype policy: in float16 or
-    bfloat16, positions past a few hundred could not be told apart.
+    `p` is the position, `d` the width, `w` the `max_wavelength`. Marian has other frequencies and
+    another order of the features; Hugging Face's models of it have the paper's frequencies in
+    Marian's order. There are no weights and no longest length. The angles are
+    computed in float32 whatever the dtype policy: in float16 or bfloat16, positions past a few
+    hundred could not be told apart.
 
     Args:
         max_wavelength: The longest wavelength is 2π times this, in tokens.
+        layout: `"interleaved"`, a sine beside its cosine; or `"halves"`, all sines, then all
+            cosines.
+        frequencies: `"paper"`, `w^(-2i/d)`; or `"marian"`, `w^(-i/(d/2 - 1))`.
 
     Call arguments:
-        inputs: Float `(batch, length, model_dim)`; an odd width ends with a sine.
+        inputs: Float `(batch, length, model_dim)`; an odd width has one cosine less.
         start_index: Position of the first token, an integer or an integer scalar tensor; not
             zero when a sequence arrives in parts.
 
@@ -34,7 +39,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         `inputs` + encoding, of the same shape, in the compute dtype.
 
     Raises:
-        ValueError: `max_wavelength` is not positive.
+        ValueError: `max_wavelength` is not positive, or there is no such layout or frequency.
 
     Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
 
@@ -45,10 +50,19 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
     [0.8415, 0.5403, 0.8219, 0.5697]
     """
 
-    def __init__(self, max_wavelength: float = 10000, **kwargs: Any):
+    def __init__(
+        self,
+        max_wavelength: float = 10000,
+        layout: Literal["interleaved", "halves"] = "interleaved",
+        frequencies: Literal["paper", "marian"] = "paper",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         check("max_wavelength", max_wavelength, "a positive number", numbers.Real)
+        check_choice("layout", layout, ("interleaved", "halves"))
+        check_choice("frequencies", frequencies, ("paper", "marian"))
         self.max_wavelength = max_wavelength
+        self.layout, self.frequencies = layout, frequencies
         self.supports_masking = True
         # `start_index=3` may be given by position, like any other call argument.
         self._allow_non_tensor_positional_args = True
@@ -64,17 +78,23 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
             ops.shape(inputs)[1], dtype="float32"
         )
         pairs = ops.arange((width + 1) // 2, dtype="float32")
-        frequencies = ops.exp(pairs * (-2.0 * math.log(self.max_wavelength) / width))
+        # Pairs over which a wavelength grows `max_wavelength` times; Marian's last pair has it.
+        span = width / 2 if self.frequencies == "paper" else max(width / 2 - 1, 1)
+        frequencies = ops.exp(pairs * (-math.log(self.max_wavelength) / span))
         angles = ops.expand_dims(positions, 1) * frequencies  # --> [length, pairs]
-        interleaved = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-        encoding = ops.reshape(interleaved, (-1, 2 * ((width + 1) // 2)))[:, :width]
-        return inputs + ops.cast(encoding, inputs.dtype)
+        waves = [ops.sin(angles), ops.cos(angles)]
+        if self.layout == "halves":
+            encoding = ops.concatenate(waves, axis=-1)
+        else:
+            encoding = ops.reshape(ops.stack(waves, axis=-1), (-1, 2 * ((width + 1) // 2)))
+        return inputs + ops.cast(encoding[:, :width], inputs.dtype)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape)
 
     def get_config(self):
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+        own = {name: getattr(self, name) for name in ("max_wavelength", "layout", "frequencies")}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -20,6 +20,7 @@ class TokenEmbedding(keras.layers.Layer):
     Args:
         vocabulary_size: Number of ids.
         model_dim: Width of a vector.
+        output_bias: Whether `project` adds a trained bias.
 
     Call arguments:
         inputs: Integer `(batch, length)`.
@@ -36,12 +37,15 @@ class TokenEmbedding(keras.layers.Layer):
     (arXiv:1608.05859).
     """
 
-    def __init__(self, vocabulary_size: int, model_dim: int, **kwargs: Any):
+    def __init__(
+        self, vocabulary_size: int, model_dim: int, output_bias: bool = False, **kwargs: Any
+    ):
         # Ids must stay integers: autocast would turn them into the compute dtype.
         super().__init__(autocast=False, **kwargs)
         check_positive(vocabulary_size=vocabulary_size, model_dim=model_dim)
         self.vocabulary_size = vocabulary_size
         self.model_dim = model_dim
+        self.has_output_bias, self.output_bias = output_bias, None
         self.supports_masking = True
 
     def build(self, input_shape=None):
@@ -50,6 +54,10 @@ class TokenEmbedding(keras.layers.Layer):
             shape=(self.vocabulary_size, self.model_dim),
             initializer=keras.initializers.RandomNormal(stddev=self.model_dim**-0.5),
         )
+        if self.has_output_bias:
+            self.output_bias = self.add_weight(
+                name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
+            )
 
     def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
         table = ops.convert_to_tensor(self.embeddings)
@@ -57,16 +65,19 @@ class TokenEmbedding(keras.layers.Layer):
         return ops.cast(vectors, self.compute_dtype) * math.sqrt(self.model_dim)
 
     def project(self, hidden: keras.KerasTensor) -> keras.KerasTensor:
-        """Logits of each id: `hidden · embeddingsᵀ`.
+        """Logits of each id: `hidden · embeddingsᵀ`, plus the output bias.
 
         From float `(…, model_dim)` to float `(…, vocabulary_size)` in the compute dtype.
         """
         table = ops.cast(ops.convert_to_tensor(self.embeddings), self.compute_dtype)
-        return ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
+        logits = ops.matmul(ops.cast(hidden, self.compute_dtype), ops.transpose(table))
+        if self.output_bias is None:
+            return logits
+        return logits + ops.cast(ops.convert_to_tensor(self.output_bias), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.model_dim)
 
     def get_config(self):
-        sizes = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
-        return {**super().get_config(), **sizes}
+        own = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
+        return {**super().get_config(), **own, "output_bias": self.has_output_bias}

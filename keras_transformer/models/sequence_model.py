@@ -49,15 +49,17 @@ class SequenceModel(keras.Model):
     def _make_translation_tables(self):
         """Makes the embeddings of both sides and the logits' projection, shared as configured."""
         tied = self.config.tie_embeddings
-        self.target_embedding = self._embedding("target", self.config.output_vocabulary_size)
+        biased = getattr(self.config, "output_bias", False)
+        size = self.config.output_vocabulary_size
+        self.target_embedding = self._embedding("target", size, biased and tied != "none")
         self.source_embedding = self.target_embedding
         if tied != "all":
             self.source_embedding = self._embedding("source", self.config.vocabulary_size)
-        self.output_projection = self._projection() if tied == "none" else None
+        self.output_projection = self._projection(biased) if tied == "none" else None
 
-    def _embedding(self, side, vocabulary_size):
-        width, name = self.config.model_dim, f"{side}_embedding"
-        return TokenEmbedding(vocabulary_size, width, dtype=self.dtype_policy, name=name)
+    def _embedding(self, side, vocabulary_size, output_bias=False):
+        sizes, name = (vocabulary_size, self.config.model_dim), f"{side}_embedding"
+        return TokenEmbedding(*sizes, output_bias, dtype=self.dtype_policy, name=name)
 
     def _projection(self, use_bias=False):
         size = self.config.output_vocabulary_size
@@ -73,6 +75,7 @@ class SequenceModel(keras.Model):
         if config.positions == "learned":
             layer = LearnedPositionalEmbedding(config.max_length, **own)
         else:
+            own |= {"layout": config.position_layout, "frequencies": config.position_frequencies}
             layer = SinusoidalPositionalEncoding(**own)
         return ConcatenatedPositions(layer, dtype=policy, name=name) if joined else layer
 
@@ -150,6 +153,13 @@ class SequenceModel(keras.Model):
             }
             input_signature = [ids if len(ids) > 1 else ids[self.input_names[0]]]
         super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    @property
+    def output_bias(self) -> keras.Variable | None:
+        """Bias of the logits, `(target vocabulary,)`, where the model has one."""
+        if self.output_projection is not None:
+            return self.output_projection.bias
+        return self.target_embedding.output_bias
 
     # A search needs these, and `start_decoding` and `step`: see `decoding.search.SearchModel`.
 
@@ -255,16 +265,21 @@ class TargetSide(SequenceModel):
             )
         cross_key_values, cross_mask = self._encoded_source(source_ids)
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
-        widths = slots, config.key_dim, config.key_dim
-        layers = tuple(
-            KeyValue.empty(batch, config.num_kv_heads or heads, *widths, self.compute_dtype)
-            for heads in config.heads_of("decoder")
-        )
+        lineage = ()
+        if self.decoder.is_recurrent:
+            layers = self.decoder.start_states(batch, num_beams)
+        else:
+            widths = slots, config.key_dim, config.key_dim
+            layers = tuple(
+                KeyValue.empty(batch, config.num_kv_heads or heads, *widths, self.compute_dtype)
+                for heads in config.heads_of("decoder")
+            )
+            lineage = ops.zeros((batch, num_beams, slots), "bool")
         return DecodingCache(
             layers=layers,
             cross_key_values=cross_key_values,
             cross_mask=cross_mask,
-            lineage=ops.zeros((batch, num_beams, slots), "bool"),
+            lineage=lineage,
             position=ops.zeros((), "int32"),
         )
 
@@ -297,26 +312,30 @@ class TargetSide(SequenceModel):
         sublayers, project = (None, self._logits) if weights is None else bind(self, weights)
 
         def step(ids, cache):
-            beams, width = cache.lineage.shape[1], self.config.model_dim
+            beams, width = cache.num_beams, self.config.model_dim
             embedded = self._embed(
                 ops.reshape(ids, (-1, 1)),
                 self.target_embedding,
                 self.target_positions,
                 start_index=cache.position,
             )  # --> [batch * beams, 1, model_dim]
-            slot = cache.position * beams
-            own = ops.broadcast_to(ops.eye(beams, dtype="bool"), (ops.shape(ids)[0], beams, beams))
-            lineage = ops.slice_update(cache.lineage, (0, 0, slot), own)
-            # All entries of a step have its number as their position.
-            positions = (
-                ops.repeat(ops.expand_dims(cache.position, 0), beams),
-                ops.arange(ops.shape(lineage)[2]) // beams,
-            )
+            slot, lineage = cache.position * beams, cache.lineage
+            mask = positions = None
+            if not self.decoder.is_recurrent:
+                eye = ops.eye(beams, dtype="bool")
+                own = ops.broadcast_to(eye, (ops.shape(ids)[0], beams, beams))
+                lineage = ops.slice_update(lineage, (0, 0, slot), own)
+                mask = ops.expand_dims(lineage, 1)
+                # All entries of a step have its number as their position.
+                positions = (
+                    ops.repeat(ops.expand_dims(cache.position, 0), beams),
+                    ops.arange(ops.shape(lineage)[2]) // beams,
+                )
             hidden, layers = self.decoder.step(
                 ops.reshape(embedded, (-1, beams, width)),
                 cache.layers,
                 slot,
-                ops.expand_dims(lineage, 1),
+                mask,
                 cache.cross_key_values,
                 cache.cross_mask,
                 sublayers,

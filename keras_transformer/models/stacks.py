@@ -1,7 +1,8 @@
 """Encoder and decoder: stacks of blocks over embedded tokens, and over the turns of a talk."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +11,13 @@ from keras import ops
 from keras_transformer import masks
 from keras_transformer.cache import KeyValue
 from keras_transformer.config import CONFIGURATIONS, BlockFields, TransformerConfig
-from keras_transformer.layers import DecoderBlock, EncoderBlock, SinusoidalPositionalEncoding
+from keras_transformer.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    SinusoidalPositionalEncoding,
+    SSRUDecoderBlock,
+    SSRUState,
+)
 
 # Arguments of a block that are fields of the configuration.
 _OF_A_BLOCK = tuple(
@@ -42,7 +49,7 @@ class Stack(LayerOfConfig):
     def __init__(
         self,
         config: BlockFields,
-        block_class: type,
+        block_class: Callable,
         heads: Sequence[dict[str, int]],
         **kwargs: Any,
     ):
@@ -130,10 +137,14 @@ class Decoder(Stack):
     """
 
     def __init__(self, config: BlockFields, **kwargs: Any):
-        own = config.heads_of("decoder")
-        both = zip(own, config.heads_of("cross") or own, strict=True)
+        own, cross = config.heads_of("decoder"), config.heads_of("cross")
+        self.is_recurrent = not own
+        both = zip(own or cross, cross or own, strict=True)
         heads = [{"num_heads": own, "num_cross_heads": cross} for own, cross in both]
-        super().__init__(config, DecoderBlock, heads, **kwargs)
+        block = DecoderBlock
+        if self.is_recurrent:
+            block = functools.partial(SSRUDecoderBlock, use_projection=config.ssru_projection)
+        super().__init__(config, block, heads, **kwargs)
 
     def build(self, inputs_shape, encoder_sequence_shape=None):
         self._build(inputs_shape, encoder_sequence_shape)
@@ -169,6 +180,10 @@ class Decoder(Stack):
                 scores.append(weights)
         outputs = self._finish(hidden)
         return (outputs, tuple(scores)) if return_attention_scores else outputs
+
+    def start_states(self, batch: int | keras.KerasTensor, beams: int) -> tuple[SSRUState, ...]:
+        """Makes the states of the recurrent blocks before the first step."""
+        return tuple(block.ssru.start_state(batch, beams) for block in self.blocks)
 
     def project_encoder_sequence(self, encoder_sequence: keras.KerasTensor) -> tuple[KeyValue, ...]:
         """Projects the encoder's sequence once to a `KeyValue` for each block."""

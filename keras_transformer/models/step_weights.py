@@ -67,15 +67,13 @@ def _block_weights(block, one_row, kept, dtype):
             inner, outer = [each.to_kept(one_row) for each in inner], outer.to_kept(one_row)
         return tuple(inner), outer
 
-    cross = ()
+    own = cross = ()
+    if block.self_attention is not None:
+        own = laid_out(*block.self_attention.projections, of_one_input=True)
     if block.cross_attention is not None:
         query, _, _, output = block.cross_attention.projections
         cross = laid_out(query, output)
-    return BlockWeights(
-        laid_out(*block.self_attention.projections, of_one_input=True),
-        cross,
-        laid_out(*block.feed_forward.projections),
-    )
+    return BlockWeights(own, cross, laid_out(*block.feed_forward.projections))
 
 
 def _output_weights(model, one_row, kept, dtype):
@@ -85,7 +83,10 @@ def _output_weights(model, one_row, kept, dtype):
         output = _linear(model.output_projection, dtype)
     else:
         table = ops.cast(ops.convert_to_tensor(model.target_embedding.embeddings), dtype)
-        output = Linear(ops.transpose(table), None) if kept else TableLinear(table)
+        bias = model.target_embedding.output_bias
+        if bias is not None:
+            bias = ops.cast(ops.convert_to_tensor(bias), dtype)
+        output = Linear(ops.transpose(table), bias) if kept else TableLinear(table, bias)
     # Not cut in two for many rows: joining the logits costs more than it saves.
     return output.to_kept(one_row) if kept and one_row else output
 
@@ -243,10 +244,11 @@ class TableLinear(NamedTuple):
     """Products with the rows of a table as they lie there: the logits of tied embeddings."""
 
     table: keras.KerasTensor  # [outputs, inputs]
+    bias: keras.KerasTensor | None = None  # [outputs]
 
     def __call__(self, inputs):
         # The table first: XLA would copy a transposed second matrix at each product.
-        return ops.transpose(ops.matmul(self.table, ops.transpose(inputs)))
+        return _biased(ops.transpose(ops.matmul(self.table, ops.transpose(inputs))), self.bias)
 
 
 def _on_cpu():

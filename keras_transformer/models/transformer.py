@@ -141,11 +141,13 @@ class LanguageModel(TargetSide):
 
     def _make_layers(self):
         config = self.config
-        self.target_embedding = self._embedding("target", config.vocabulary_size)
-        if config.tie_embeddings == "all":
+        is_tied, biased = config.tie_embeddings == "all", config.output_bias
+        table = config.vocabulary_size, biased and is_tied
+        self.target_embedding = self._embedding("target", *table)
+        if is_tied:
             # The name under which files of models have kept this table.
             self.source_embedding = self.target_embedding
-        self.output_projection = self._projection() if config.tie_embeddings == "none" else None
+        self.output_projection = None if is_tied else self._projection(biased)
         self.target_positions = self._positions("target")
         self.embedding_dropout = self._dropout()
         self.decoder = Decoder(config, dtype=self.dtype_policy, name="decoder")

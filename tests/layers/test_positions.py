@@ -40,6 +40,27 @@ def test_each_position_gets_its_vector_in_every_sentence(rng, kind):
     np.testing.assert_allclose(float64(layer(inputs)), inputs + vectors[:LENGTH], atol=1e-6)
 
 
+@pytest.mark.parametrize("width", [2, 6, 14])
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("frequencies", ["paper", "marian"])
+def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, frequencies):
+    layer = SinusoidalPositionalEncoding(layout=layout, frequencies=frequencies)
+    found = float64(layer(np.zeros((1, LENGTH, width), "float32")))[0]
+    half = width // 2
+    for position in range(LENGTH):
+        for i in range(half):
+            exponent = i / half if frequencies == "paper" else i / max(half - 1, 1)
+            angle = position / 10000.0**exponent
+            places = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, half + i)
+            expected = math.sin(angle), math.cos(angle)
+            np.testing.assert_allclose(found[position, list(places)], expected, atol=1e-6)
+
+
+def test_there_is_no_other_layout():
+    with pytest.raises(ValueError, match="`layout` must be one of interleaved, halves"):
+        SinusoidalPositionalEncoding(layout="thirds")
+
+
 @EVERY_KIND
 def test_start_index_goes_on_where_the_first_piece_ended(kind):
     layer, vectors = built(kind)

@@ -170,6 +170,8 @@ def _fill_ends(spec, model, max_positions):
         if projection is None
         else np.ascontiguousarray(_array(projection.kernel).T)
     )
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
 
 
 def _position_table(positions, model, max_positions):

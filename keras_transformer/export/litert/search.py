@@ -174,12 +174,13 @@ class LiteRTSearch:
         # The converter would multiply the last normalization into the output matrix, which is then
         # no more the table of embeddings and is stored beside it. It does not see through this.
         rows = tf.maximum(rows, -3e38)
-        forbidden = self.forbidden_ids
-        bias = np.zeros(len(self.output_matrix), "float32")
+        forbidden, own = self.forbidden_ids, self.model.output_bias
+        own = np.zeros(len(self.output_matrix), "float32") if own is None else array(own)
+        bias = own.copy()
         bias[forbidden] = HIDDEN
         allowed = tf.matmul(rows, tf.constant(self.output_matrix), transpose_b=True) + bias
         others = tf.matmul(rows, tf.constant(self.output_matrix[forbidden]), transpose_b=True)
-        return allowed, others
+        return allowed, others + own[forbidden]
 
 
 class LiteRTGreedy:

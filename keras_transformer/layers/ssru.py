@@ -1,0 +1,213 @@
+"""The simpler simple recurrent unit: a decoder's past in a state of constant size."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.blocks import DecoderBlock
+from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+
+_BLOCK = 16
+_LEVELS = 5
+LONGEST = _BLOCK**_LEVELS
+"""Most positions of a sequence, a million."""
+
+
+class SSRUState(NamedTuple):
+    """State of an `SSRU` after some steps, an entry of `DecodingCache.layers`.
+
+    Attributes:
+        cell: Float32 `(batch, beams, model_dim)`.
+    """
+
+    cell: keras.KerasTensor
+
+    def extended(self, capacity: int) -> "SSRUState":
+        """Returns itself: a state has no length."""
+        return self
+
+    def reorder(self, parents: keras.KerasTensor) -> "SSRUState":
+        """Lets each hypothesis continue from another one; `parents` integer `(batch, beams)`."""
+        return SSRUState(ops.take_along_axis(self.cell, ops.expand_dims(parents, 2), axis=1))
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SSRU(LayerOfProjections):
+    """`c_t = f_t · c_(t-1) + (1 - f_t) · W x_t` with `f_t = σ(W_f x_t + b_f)`; outputs `relu(c_t)`.
+
+    Nothing but the elementwise recurrence runs over time, and that is an associative scan: all
+    positions of a training batch are computed in parallel. It is computed in float32 under every
+    dtype policy, because forget gates near 1 keep small differences for many steps.
+
+    Args:
+        use_projection: Whether another projection follows the output.
+        **kwargs: Initializers, regularizers and constraints of all projections, as
+            `keras.layers.Dense` takes them; and what `keras.layers.Layer` takes.
+
+    Call arguments:
+        inputs: Float `(batch, length, model_dim)`, of at most `LONGEST` positions.
+
+    Masking: a position sees itself and the positions before it. Padding at the end has no effect
+    on the positions before it.
+
+    Returns:
+        Float of the shape of `inputs`, in the compute dtype.
+
+    Raises:
+        ValueError: The input has the wrong axes or features.
+
+    Reference: Kim et al. 2019 (arXiv:1909.01953).
+
+    Example:
+
+    >>> tuple(SSRU()(keras.ops.ones((3, 5, 16))).shape)
+    (3, 5, 16)
+    """
+
+    arguments = ("use_projection",)
+
+    def __init__(self, use_projection: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.use_projection = use_projection
+        self.supports_masking = True
+        self._width = None
+
+    def build(self, input_shape):
+        check_sequence("inputs", input_shape)
+        self._width = input_shape[2]
+        self.input_dense = self._dense("input", input_shape, use_bias=False)
+        self.forget_dense = self._dense("forget", input_shape)
+        self.output_dense = None
+        if self.use_projection:
+            self.output_dense = self._dense("output", input_shape)
+
+    def _dense(self, name, input_shape, use_bias=True):
+        options = self._options_of_a_projection()
+        dense = keras.layers.Dense(self._width, use_bias=use_bias, name=name, **options)
+        dense.build(input_shape)
+        return dense
+
+    def call(self, inputs: keras.KerasTensor) -> keras.KerasTensor:
+        check_sequence("inputs", inputs.shape, self._width)
+        return self._output(scan(*self._gates(inputs)))
+
+    def start_state(self, batch: int | keras.KerasTensor, beams: int) -> SSRUState:
+        """Makes the state before the first step."""
+        return SSRUState(ops.zeros((batch, beams, self._width), "float32"))
+
+    def step(
+        self, inputs: keras.KerasTensor, state: SSRUState
+    ) -> tuple[keras.KerasTensor, SSRUState]:
+        """Computes one position of each hypothesis, float `(batch, beams, model_dim)`."""
+        forget, added = self._gates(inputs)
+        # Arrays from a compiled function may have lost the static size of an axis.
+        cell = forget * ops.reshape(state.cell, ops.shape(added)) + added
+        return self._output(cell), SSRUState(cell)
+
+    def _gates(self, inputs):
+        forget = ops.sigmoid(ops.cast(self.forget_dense(inputs), "float32"))
+        return forget, (1.0 - forget) * ops.cast(self.input_dense(inputs), "float32")
+
+    def _output(self, cell):
+        outputs = ops.cast(ops.relu(cell), self.compute_dtype)
+        return outputs if self.output_dense is None else self.output_dense(outputs)
+
+    @property
+    def projections(self):
+        """The projections of the input, of the forget gate and, where there is one, the output."""
+        found = self.input_dense, self.forget_dense
+        return found if self.output_dense is None else (*found, self.output_dense)
+
+
+def scan(forget: keras.KerasTensor, added: keras.KerasTensor) -> keras.KerasTensor:
+    """Computes `c_t = forget_t · c_(t-1) + added_t` from `c_0 = 0` at all positions in parallel.
+
+    A step is the pair `(forget, added)`, and two steps in a row are one: `(f2 · f1, f2 · a1 + a2)`.
+    Blocks of 16 positions are combined by doubling, then the blocks themselves in the same way.
+    Keras' `associative_scan` needs a length that is known when the graph is made, which a training
+    step over batches of several lengths does not have.
+
+    Args:
+        forget: Float `(batch, length, features)`, like `added`; a length of at most `LONGEST`.
+
+    Returns:
+        Float `(batch, length, features)`.
+    """
+    return _scan(forget, added, _LEVELS)
+
+
+def _scan(forget, added, levels):
+    batch, length, width = ops.shape(added)
+    # A traced length is not compared: a condition would go into the graph.
+    is_short = isinstance(length, int) and length <= _BLOCK
+    blocks = -(-length // _BLOCK)
+    behind = ((0, 0), (0, blocks * _BLOCK - length), (0, 0))
+    shape = (batch, blocks, _BLOCK, width)
+    forget = ops.reshape(ops.pad(forget, behind), shape)
+    added = ops.reshape(ops.pad(added, behind), shape)
+    shift = 1
+    while shift < _BLOCK:
+        added = added + forget * _moved(added, shift, axis=2)
+        forget = forget * _moved(forget, shift, axis=2, fill=1.0)
+        shift *= 2
+    if levels > 1 and not is_short:
+        cells = _scan(forget[:, :, -1], added[:, :, -1], levels - 1)  # --> [batch, blocks, width]
+        added = added + forget * ops.expand_dims(_moved(cells, 1, axis=1), 2)
+    return ops.reshape(added, (batch, blocks * _BLOCK, width))[:, :length]
+
+
+def _moved(values, shift, axis, fill=0.0):
+    """Values `shift` places later on an axis, with `fill` in the first places."""
+    padding = [(0, 0)] * len(values.shape)
+    padding[axis] = (shift, 0)
+    padded = ops.pad(values, padding, constant_values=fill)
+    kept = [slice(None)] * axis + [slice(None, -shift)]
+    return padded[tuple(kept)]
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SSRUDecoderBlock(DecoderBlock):
+    """A `DecoderBlock` with an `SSRU` in the place of its self-attention.
+
+    Args: those of `DecoderBlock`, of which `num_heads` is for the attention to the encoder, and
+    `use_projection` as in `SSRU`.
+
+    Call arguments: those of `DecoderBlock`. The recurrence is causal whatever `use_causal_mask`
+    is, and padding must be at the end: masks over the target are not looked at.
+
+    Returns:
+        As `DecoderBlock`, with None for the weights of self-attention.
+
+    Reference: Kim et al. 2019 (arXiv:1909.01953).
+
+    Example:
+
+    >>> block = SSRUDecoderBlock(intermediate_dim=32, num_heads=2)
+    >>> tuple(block(keras.ops.ones((3, 5, 16)), keras.ops.ones((3, 7, 16))).shape)
+    (3, 5, 16)
+    """
+
+    arguments = (*DecoderBlock.arguments, "use_projection")
+    self_attention = None
+
+    def __init__(self, *args: Any, use_projection: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.use_projection = use_projection
+
+    def _build_past(self, shape):
+        self._check_inputs(shape)
+        self._model_dim = shape[2]
+        options = self._options_of_a_projection()
+        self.ssru = SSRU(self.use_projection, name="ssru", **options)
+        self.ssru.build(shape)
+        self.ssru_norm = self._normalization("ssru_norm", shape)
+
+    def _read_past(self, inputs, mask, is_causal, return_attention_scores, training):
+        outputs = self.ssru(self._pre_norm(self.ssru_norm, inputs))
+        outputs = self._add(inputs, outputs, self.ssru_norm, training)
+        return (outputs, None) if return_attention_scores else (outputs,)
+
+    def _step_past(self, inputs, cache, position, mask, sublayers, positions):
+        outputs, cache = self.ssru.step(self._pre_norm(self.ssru_norm, inputs), cache)
+        return self._add(inputs, outputs, self.ssru_norm), cache

@@ -1,0 +1,119 @@
+"""The simpler simple recurrent unit: the scan against a loop, its steps, what it sees."""
+
+import numpy as np
+import pytest
+from keras import ops
+from reference import float64, weights_of
+
+from keras_transformer.layers import SSRU, SSRUDecoderBlock
+from keras_transformer.layers.ssru import scan
+
+BATCH, LENGTH, SOURCE, WIDTH = 2, 19, 7, 6
+TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 3e-2}
+POLICIES = pytest.mark.parametrize(("policy", "tolerance"), TOLERANCE.items())
+
+
+def loop(forget, added):
+    cell, found = np.zeros_like(added[:, 0]), []
+    for step in range(added.shape[1]):
+        cell = forget[:, step] * cell + added[:, step]
+        found.append(cell)
+    return np.stack(found, axis=1)
+
+
+def sigmoid(values):
+    return 1 / (1 + np.exp(-values))
+
+
+# Around the blocks that the scan is made of.
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 255, 257, 300])
+def test_the_scan_equals_a_loop(rng, length):
+    forget = rng.random((BATCH, length, WIDTH)).astype("float32")
+    added = rng.normal(size=(BATCH, length, WIDTH)).astype("float32")
+    found = scan(ops.convert_to_tensor(forget), ops.convert_to_tensor(added))
+    np.testing.assert_allclose(float64(found), loop(forget, added), atol=1e-5)
+
+
+@POLICIES
+@pytest.mark.parametrize("use_projection", [False, True])
+def test_outputs_are_those_of_the_papers_equations(rng, policy, tolerance, use_projection):
+    layer = SSRU(use_projection, bias_initializer="random_normal", dtype=policy)
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    found, weights = layer(inputs), weights_of(layer)
+    forget = sigmoid(inputs @ weights["forget/kernel"] + weights["forget/bias"])
+    expected = np.maximum(loop(forget, (1 - forget) * (inputs @ weights["input/kernel"])), 0)
+    if use_projection:
+        expected = expected @ weights["output/kernel"] + weights["output/bias"]
+    np.testing.assert_allclose(float64(found), expected, atol=tolerance * 3)
+
+
+@POLICIES
+def test_steps_equal_one_pass(rng, policy, tolerance):
+    layer = SSRU(dtype=policy)
+    inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    expected = float64(layer(inputs))
+    state = layer.start_state(BATCH, 1)
+    for step in range(LENGTH):
+        found, state = layer.step(ops.convert_to_tensor(inputs[:, step : step + 1]), state)
+        np.testing.assert_allclose(float64(found)[:, 0], expected[:, step], atol=tolerance)
+
+
+def test_no_position_sees_the_future(rng):
+    layer = SSRU()
+    inputs = rng.normal(size=(1, LENGTH, WIDTH)).astype("float32")
+    for place in (3, 16):
+        other = inputs.copy()
+        other[:, place:] += 1.0
+        before, after = (float64(layer(each)) for each in (inputs, other))
+        np.testing.assert_array_equal(before[:, :place], after[:, :place])
+        assert np.abs(before[:, place:] - after[:, place:]).max() > 1e-3
+
+
+def test_a_state_goes_with_its_hypothesis(rng):
+    layer = SSRU()
+    layer.build((None, None, WIDTH))
+    inputs = rng.normal(size=(BATCH, 3, WIDTH)).astype("float32")
+    _, state = layer.step(ops.convert_to_tensor(inputs), layer.start_state(BATCH, 3))
+    moved = state.reorder(ops.convert_to_tensor([[2, 0, 2], [1, 1, 0]], "int32"))
+    for row, parents in enumerate([[2, 0, 2], [1, 1, 0]]):
+        np.testing.assert_array_equal(float64(moved.cell)[row], float64(state.cell)[row][parents])
+
+
+def test_gradients_are_those_of_a_loop(rng):
+    tf = pytest.importorskip("tensorflow")
+    if ops.convert_to_tensor(0.0).__class__.__module__.split(".")[0] != "tensorflow":
+        pytest.skip("needs Keras' TensorFlow backend")
+    forget = rng.random((BATCH, LENGTH, WIDTH)).astype("float32")
+    added = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+
+    def serial(forget, added):
+        cell, found = tf.zeros_like(added[:, 0]), []
+        for step in range(LENGTH):
+            cell = forget[:, step] * cell + added[:, step]
+            found.append(cell)
+        return tf.stack(found, axis=1)
+
+    gradients = []
+    for function in (scan, serial):
+        with tf.GradientTape() as tape:
+            inputs = tf.constant(forget), tf.constant(added)
+            tape.watch(inputs)
+            total = tf.reduce_sum(function(*inputs) ** 2)
+        gradients.append(tape.gradient(total, inputs))
+    for found, expected in zip(*gradients, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_the_steps_of_a_block_equal_one_pass(rng, normalize_first):
+    block = SSRUDecoderBlock(13, 2, normalize_first=normalize_first)
+    target = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    source = rng.normal(size=(BATCH, SOURCE, WIDTH)).astype("float32")
+    expected, none, weights = block(target, source, return_attention_scores=True)
+    assert none is None and tuple(weights.shape) == (BATCH, 2, LENGTH, SOURCE)
+    cross = block.cross_attention.project_key_value(ops.convert_to_tensor(source))
+    state = block.ssru.start_state(BATCH, 1)
+    for step in range(LENGTH):
+        inputs = ops.convert_to_tensor(target[:, step : step + 1])
+        found, state, _ = block.step(inputs, state, step, None, cross)
+        np.testing.assert_allclose(float64(found)[:, 0], float64(expected)[:, step], atol=1e-5)
