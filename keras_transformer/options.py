@@ -44,7 +44,21 @@ class SearchDefaults:
 
 
 @declared
-class DecodingOptions(SearchDefaults):
+class RunDefaults(SearchDefaults):
+    """Options of a search that a run has defaults of its own for, and its exports do not have."""
+
+    length_normalization: Literal["gnmt", "marian"] = option(
+        "gnmt",
+        "Score of a hypothesis: gnmt, log-probability / GNMT's length penalty; marian, "
+        "(log-probability - word_penalty * length) / length^length_penalty in a beam that shrinks "
+        "with each hypothesis that ends.",
+        strict=None,
+    )
+    word_penalty: float = _number(0.0, "Price of each token with `length_normalization: marian`.")
+
+
+@declared
+class DecodingOptions(RunDefaults):
     """Options of a search; NumPy's numbers and any collections are taken.
 
     Raises:
@@ -114,6 +128,9 @@ class DecodingOptions(SearchDefaults):
             rule = "`n_best` must be at most `beam_size`."
             received = f"n_best={self.n_best}, beam_size={self.beam_size}"
             raise InputError(f"{rule} Received: {received}.")
+        if self.word_penalty and self.length_normalization != "marian":
+            rule = "`word_penalty` needs `length_normalization: marian`."
+            raise InputError(f"{rule} Received: word_penalty={self.word_penalty}.")
         # Infinity is a value of its own; a number beyond float32 would become infinity unseen.
         if FLOAT32 <= self.max_length_ratio < float("inf"):
             rule = "`max_length_ratio` must be below 2**127, or infinity."
@@ -138,7 +155,8 @@ class DecodingOptions(SearchDefaults):
     def program_key(self) -> tuple:
         """Equal for options that share a compiled program; the others are arguments of it."""
         sizes = self.beams, self.n_best, self.no_repeat_ngram_size
-        return self.sampling, self.stops_early, self.allow_unknown, *sizes
+        rules = self.stops_early, self.allow_unknown, self.length_normalization
+        return self.sampling, *rules, *sizes
 
     def check_ids(self, vocabulary_size: int) -> None:
         """Raises `InputError` for ids outside the model's target vocabulary."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_transformer.data import read_lines, read_pairs
+from keras_transformer.errors import InputError, show
 from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.training import RunFolder
 from keras_transformer.training.corpus import Corpus
@@ -51,9 +52,66 @@ def export_run(
     engine = folder.engine()
     search = {}  # A classifier makes none.
     if engine.labels is None:
+        _check_exported_search(recipe, format, options)
         names = {each.name for each in dataclasses.fields(FORMATS[format])}
         search = {name: value for name, value in recipe.search.items() if name in names}
     return exporter.export(engine, output, texts, overwrite, **{**search, **options})
+
+
+def _check_exported_search(recipe, format, options):
+    """Raises `InputError` for a beam search by a rule that exports do not have."""
+    beam_size = options.get("beam_size", recipe.decoding.beam_size)
+    rule = recipe.decoding.length_normalization
+    if rule != "gnmt" and beam_size > 1 and format != "tokenizer_json":
+        raise InputError(
+            "An export ranks hypotheses with `length_normalization: gnmt`, or searches greedily: "
+            f"give --beam-size 1. Received: length_normalization={rule}, beam_size={beam_size}."
+        )
+
+
+def import_run(
+    folder: FilePath, output: FilePath, samples: FilePath | None = None, overwrite: bool = False
+) -> str:
+    """Imports a model of Marian, OPUS-MT, Hugging Face or Firefox as a run folder.
+
+    Args:
+        folder: Path of the model's folder; see `importing.import_model`.
+        output: Path of the run folder to make.
+        samples: Path of source sentences that exports are verified with; built-in ones by default.
+        overwrite: Whether a run that is there is replaced.
+
+    Returns:
+        `output`.
+
+    Raises:
+        InputError: The folder holds no model that can be imported, or the output cannot be made.
+    """
+    from keras_transformer.importing import SAMPLES, import_model
+    from keras_transformer.training import Recipe
+    from keras_transformer.training.recipe import model_keys
+    from keras_transformer.training.run_folder import save_model
+
+    run = RunFolder(output)
+    run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
+    texts = SAMPLES if samples is None else read_lines(samples)[:_VERIFICATION_SENTENCES]
+    model, *tokenizers, decoding = import_model(folder)
+    fields = model.config.to_dict()
+    is_joint = tokenizers[0] == tokenizers[1] or fields["tie_embeddings"] == "all"
+    recipe = Recipe.from_dict(
+        {
+            "text": {"vocabulary_size": tokenizers[0].vocabulary_size, "joint": is_joint},
+            "model": {name: fields[name] for name in model_keys("transformer") if name in fields},
+            "decoding": decoding,
+        },
+        where=str(folder),
+    )
+    show(f"{run.path}: writing the run")
+    run.owned().clear()
+    run.path.mkdir(parents=True, exist_ok=True)
+    save_model(model, run.model_file)
+    run.write_sample_pairs((text, "") for text in texts)
+    run.create(recipe, tuple(tokenizers), {})
+    return str(output)
 
 
 def _validation_pairs(recipe):

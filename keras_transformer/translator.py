@@ -169,7 +169,8 @@ class Translator:
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
-        defaults = {key: self.defaults[key] for key in self.defaults if key == "length_penalty"}
+        ranking = "length_penalty", "length_normalization", "word_penalty"
+        defaults = {key: self.defaults[key] for key in ranking if key in self.defaults}
         return self.engine.score(self._tagged(sources, tag), targets, **{**defaults, **options})
 
     def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:

@@ -6,8 +6,7 @@ from keras import KerasTensor, ops, tree
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
-from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of
-from keras_transformer.decoding.results import length_penalty as length_penalty_of
+from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of, score_of
 from keras_transformer.options import DecodingOptions
 from keras_transformer.selection import largest_of_rows, log_sums_and_maxima, take_rows
 
@@ -54,10 +53,15 @@ class Beam:
     fall, and no hypothesis grows past the sentence's limit, so an unfinished one scores at most its
     present log-probability over the penalty of the limit. A sentence that stopped is frozen.
 
+    With Marian's normalization a hypothesis that ends frees no place: the beam shrinks by it, and a
+    sentence stops when all places have ended. At the limit of its length unfinished hypotheses are
+    ranked with the finished ones.
+
     A logit bias takes part in the ranking and not in the log-probabilities that are returned.
 
     Args:
-        beam_size: As in `DecodingOptions`, like the others; the penalty may be a traced scalar.
+        beam_size: As in `DecodingOptions`, like the others; the two penalties may be traced scalars.
+        normalization: `length_normalization` of `DecodingOptions`.
 
     Reference: Wu et al. 2016, section 7 (arXiv:1609.08144).
     """
@@ -68,9 +72,12 @@ class Beam:
         length_penalty: float | KerasTensor = DecodingOptions.length_penalty,
         n_best: int = DecodingOptions.n_best,
         early_stopping: bool = DecodingOptions.early_stopping,
+        normalization: str = "gnmt",
+        word_penalty: float | KerasTensor = 0.0,
     ):
-        self.beams, self.n_best, self.length_penalty = beam_size, n_best, length_penalty
-        self.early_stopping = early_stopping
+        self.beams, self.n_best, self.early_stopping = beam_size, n_best, early_stopping
+        self.ranking = length_penalty, normalization, word_penalty
+        self.shrinks = normalization == "marian"
 
     def start(self, constraints, capacity: int) -> BeamState:
         shape = (ops.shape(constraints.max_lengths)[0], self.beams)
@@ -90,6 +97,10 @@ class Beam:
         changed = constraints.changed_ids
         log_sums, maxima = log_sums_and_maxima(logits, allowed, changed)  # --> [batch, beams]
         best = self.extensions(allowed, beam.totals - log_sums, beam, constraints, maxima)
+        if self.shrinks:
+            ended = ops.sum(ops.cast(beam.finished.scores > NEG_INF / 2, "int32"), 1, keepdims=True)
+            has_place = ops.arange(2 * self.beams, dtype="int32") < self.beams - ended
+            best = best._replace(totals=ops.where(has_place, best.totals, NEG_INF))
         exist = best.totals > NEG_INF / 2
         # Forced tokens add nothing to the total: it ranks the continuation alone.
         free = ops.expand_dims(state.position >= forced, 1) | ~exist
@@ -149,7 +160,7 @@ class Beam:
         # An end counts if it is among the best `beam_size`.
         tokens, parents, totals = (each[:, : self.beams] for each in best[:3])
         ended = before.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
-        scores = totals / ops.expand_dims(length_penalty_of(lengths, self.length_penalty), 1)
+        scores = score_of(totals, ops.expand_dims(lengths, 1), *self.ranking)
         place, gained = before.position, gained[:, : self.beams]
         new = Finished(
             _extend(before.ids, parents, tokens, place),
@@ -164,15 +175,19 @@ class Beam:
         """The best score that an unfinished hypothesis can still get, float32 `[batch]`."""
         best = ops.max(totals, axis=1)
         exists = best > NEG_INF / 2
-        at_limit = length_penalty_of(longest, self.length_penalty)
         if constraints.logit_bias is not None:
-            # A bias above 0 may lift each token that is still to come, and a score above 0 is
-            # best with the smallest penalty.
+            # A bias above 0 may lift each token that is still to come.
             gain = ops.maximum(ops.max(constraints.logit_bias), 0.0)
             best = best + gain * ops.cast(longest - lengths, "float32")
-            now = length_penalty_of(lengths + 1, self.length_penalty)
-            at_limit = ops.where(best > 0, now, at_limit)
-        return ops.where(exists, best / at_limit, NEG_INF)
+        # A score above 0 is best with the smallest penalty, which is that of the next token.
+        exponent, normalization, word_penalty = self.ranking
+        at_end = [score_of(best, n, exponent, normalization) for n in (lengths + 1, longest)]
+        possible = ops.maximum(*at_end)
+        if self.shrinks:
+            # The price of all words is a monotonous function of their number, too.
+            prices = [score_of(0.0, n, *self.ranking) for n in (lengths + 1, longest)]
+            possible = possible + ops.maximum(*prices)
+        return ops.where(exists, possible, NEG_INF)
 
     def returned(self, beam: BeamState, constraints):
         """The unfinished hypotheses that are a result where too few end, bool `[batch, beams]`."""
@@ -184,12 +199,16 @@ class Beam:
         beam, by_token = state.strategy_state, state.token_log_probabilities
         # Less than the limit where nothing could follow.
         _, lengths = continuation_of(state.ids, by_token, constraints.forced_lengths)
-        scores = beam.totals / length_penalty_of(lengths, self.length_penalty)
+        scores = score_of(beam.totals, lengths, *self.ranking)
         scores = ops.where(self.returned(beam, constraints), scores, NEG_INF)
         scores, order = ops.top_k(scores, self.beams)  # --> [batch, beams]
         unfinished = Finished(take_rows(state.ids, order), take_rows(by_token, order), scores)
         # Between what ended and the empty places; `top_k` takes equal values from the left.
-        rank = ops.concatenate([beam.finished.scores, ops.full_like(scores, NEG_INF / 2)], axis=1)
+        behind = ops.full_like(scores, NEG_INF / 2)
+        if self.shrinks:
+            most = ops.expand_dims(constraints.max_lengths - constraints.forced_lengths, 1)
+            behind = ops.where(take_rows(lengths, order) >= most, scores, behind)
+        rank = ops.concatenate([beam.finished.scores, behind], axis=1)
         ids, by_token, scores = beam.finished.best_with(unfinished, rank, self.n_best)
         exists = ops.expand_dims(scores > NEG_INF / 2, 2)  # --> [batch, n_best, 1]
         ids, by_token = ops.where(exists, ids, PAD_ID), ops.where(exists, by_token, 0.0)

@@ -13,8 +13,7 @@ from keras_transformer import inputs
 from keras_transformer.config import EOS_ID, UNK_ID, check_positive
 from keras_transformer.config.checks import check
 from keras_transformer.decoding.compiled import Compiled
-from keras_transformer.decoding.results import best_translation
-from keras_transformer.decoding.results import length_penalty as penalty_of
+from keras_transformer.decoding.results import best_translation, score_of
 from keras_transformer.decoding.scheduler import MOST_PROGRAMS, Job, Scheduler
 from keras_transformer.dialog import Turns
 from keras_transformer.engine import Engine, LabelEngine
@@ -151,6 +150,8 @@ class ModelEngine(Engine):
         length_penalty: float = DecodingOptions.length_penalty,
         batch_size: int = 32,
         alignment: bool = False,
+        length_normalization: str = DecodingOptions.length_normalization,
+        word_penalty: float = DecodingOptions.word_penalty,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing: a `Translation` for each target.
 
@@ -158,11 +159,12 @@ class ModelEngine(Engine):
             sources: Strings. To a language model they are what the targets go on with: the
                 probabilities are those of a target after its source, "" for a whole text.
             targets: As many strings, their translations; or lists of ids, including EOS.
-            length_penalty: As in `DecodingOptions`.
+            length_penalty: As in `DecodingOptions`, like `length_normalization` and `word_penalty`.
             batch_size: Most pairs in one call of the compiled model.
             alignment: Whether each gets its alignment.
         """
-        self._options(length_penalty=length_penalty)  # Checks it.
+        rule = {"length_normalization": length_normalization, "word_penalty": word_penalty}
+        self._options(length_penalty=length_penalty, **rule)  # Checks it.
         check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
             given = f"{len(sources)} sources and {len(targets)} targets"
@@ -177,15 +179,18 @@ class ModelEngine(Engine):
         whole = [(source, [*b, *t]) for b, (source, t) in zip(begun, pairs, strict=True)]
         scored = self._scheduler.score(whole, batch_size, alignment)
         lengths = np.array([len(each) for each in target_ids], "int32")
-        penalties = np.asarray(penalty_of(lengths, length_penalty)).tolist()
         results = []
-        every = zip(targets, pairs, begun, scored, penalties, strict=True)
-        for text, (source, target), first, (by_token, aligned), penalty in every:
+        every = zip(targets, pairs, begun, scored, strict=True)
+        for text, (source, target), first, (by_token, aligned) in every:
             by_token = by_token[len(first) :]
             each = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
-            score = each.log_probability / penalty
-            results.append(dataclasses.replace(each, score=score, alignment=aligned))
-        return results
+            results.append(dataclasses.replace(each, alignment=aligned))
+        totals = np.array([each.log_probability for each in results], "float32")
+        scores = np.asarray(score_of(totals, lengths, length_penalty, *rule.values())).tolist()
+        return [
+            dataclasses.replace(each, score=score)
+            for each, score in zip(results, scores, strict=True)
+        ]
 
     def _check_lengths_together(self, pairs):
         for place, (source, target) in enumerate(pairs):

@@ -57,6 +57,27 @@ def length_penalty(length: int | np.ndarray | KerasTensor, exponent: float) -> K
     return translation.length_penalty(ops.cast(length, "float32"), exponent)
 
 
+def score_of(
+    totals: KerasTensor,
+    lengths: KerasTensor,
+    exponent: float,
+    normalization: str = "gnmt",
+    word_penalty: float | KerasTensor = 0.0,
+) -> KerasTensor:
+    """Scores of hypotheses, float32 in the shape that `totals` and `lengths` broadcast to.
+
+    Args:
+        totals: Float32, log-probabilities.
+        lengths: Integers, numbers of tokens, the end counted.
+        exponent: `length_penalty` of `DecodingOptions`, whose fields the others are.
+    """
+    if normalization == "gnmt":
+        return totals / length_penalty(lengths, exponent)
+    # A hypothesis without tokens has the score of its total.
+    lengths = ops.maximum(ops.cast(lengths, "float32"), 1.0)
+    return (totals - word_penalty * lengths) / lengths**exponent
+
+
 def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
     """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others."""
     # Without the padding behind.

@@ -1,16 +1,13 @@
 """One hypothesis at a time: greedy search, and sampling with its filters and random numbers."""
 
+from typing import Any
+
 import numpy as np
 from keras import KerasTensor, ops
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState
-from keras_transformer.decoding.results import (
-    NEG_INF,
-    Hypotheses,
-    continuation_of,
-    length_penalty,
-)
+from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of, score_of
 from keras_transformer.options import DecodingOptions
 from keras_transformer.selection import first_argmax
 
@@ -25,8 +22,13 @@ class Greedy:
 
     beams = 1
 
-    def __init__(self, length_penalty: float | KerasTensor = 0.0):
-        self.length_penalty = length_penalty
+    def __init__(
+        self,
+        length_penalty: float | KerasTensor = 0.0,
+        normalization: str = "gnmt",
+        word_penalty: float | KerasTensor = 0.0,
+    ):
+        self.ranking = length_penalty, normalization, word_penalty
 
     def start(self, constraints, capacity: int) -> tuple:
         return ()
@@ -54,7 +56,7 @@ class Greedy:
     def hypotheses(self, state: DecodingState, constraints) -> Hypotheses:
         ids, by_token = state.ids, state.token_log_probabilities
         following, lengths = continuation_of(ids, by_token, constraints.forced_lengths)
-        scores = following / length_penalty(lengths, self.length_penalty)
+        scores = score_of(following, lengths, *self.ranking)
         return Hypotheses(ids, ops.sum(by_token, axis=2), scores, by_token, following, lengths)
 
 
@@ -69,6 +71,7 @@ class Sampling(Greedy):
         seeds: Int32 `(batch,)`.
         num_samples: Samples of each sentence.
         temperature: As in `DecodingOptions`, like `top_k` and `top_p`.
+        *ranking: Arguments of `Greedy`.
 
     Reference: Holtzman et al. 2020 (arXiv:1904.09751), top-p.
     """
@@ -80,9 +83,9 @@ class Sampling(Greedy):
         temperature: float | KerasTensor = DecodingOptions.temperature,
         top_k: int | KerasTensor = DecodingOptions.top_k,
         top_p: float | KerasTensor = DecodingOptions.top_p,
-        length_penalty: float | KerasTensor = 0.0,
+        *ranking: Any,
     ):
-        super().__init__(length_penalty)
+        super().__init__(*ranking)
         self.seeds, self.beams = seeds, num_samples
         filters = temperature, top_k, top_p
         # A value for each sentence broadcasts over its samples and the vocabulary.

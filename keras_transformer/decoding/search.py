@@ -37,7 +37,8 @@ class SearchArguments(NamedTuple):
     prefixes: Tensor | None  # int32 [batch, prefix]: what each translation begins with, padded
     logit_bias: Tensor | None  # float32 [vocabulary]
     phrases: Tensor | None  # int32 [batch, phrases, length]: what each translation has, padded
-    length_penalty: Tensor  # float32 [], like the next five
+    length_penalty: Tensor  # float32 [], like the next six
+    word_penalty: Tensor
     temperature: Tensor
     top_p: Tensor
     min_length_ratio: Tensor
@@ -61,7 +62,9 @@ def search_arguments(
 
     `max_length` holds where the options name none.
     """
-    ratio, margin = options.max_length_ratio, LENGTH_MARGIN
+    # Marian's limit is a multiple of the source alone.
+    ratio = options.max_length_ratio
+    margin = 0 if options.length_normalization == "marian" else LENGTH_MARGIN
     if ratio == math.inf:
         ratio, margin = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
     if options.sampling and seeds is None:
@@ -298,16 +301,17 @@ def score_targets(model, source_ids, target_ids):
 
 def _strategy(options, arguments):
     has_phrases = arguments.phrases is not None
+    rule = options.length_normalization, arguments.word_penalty
     if has_phrases and options.sampling:
         raise InputError("`phrases` are only for a beam search. Received: sampling=True.")
     if options.sampling:
         filters = arguments.temperature, arguments.top_k, arguments.top_p
-        return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty)
+        return Sampling(arguments.seeds, options.n_best, *filters, arguments.length_penalty, *rule)
     if options.beam_size == 1 and not has_phrases:
-        return Greedy(length_penalty=arguments.length_penalty)
+        return Greedy(arguments.length_penalty, *rule)
     kind = ConstrainedBeam if has_phrases else Beam
     sizes = options.beam_size, arguments.length_penalty, options.n_best
-    return kind(*sizes, options.stops_early)
+    return kind(*sizes, options.stops_early, *rule)
 
 
 def _constraints(model, options, arguments):

@@ -26,6 +26,7 @@ from keras_transformer.training.sections import (
     TrainingSection,
 )
 
+_PARTS = "train", "validation"
 # Options that some kinds of model do not have, and the reasons.
 _NEEDS_TWO_TEXTS = "needs a source and a target, which a language model has none of."
 _NOT_OF_A_KIND = {
@@ -101,6 +102,11 @@ class Recipe:
         values = read_sections(path)
         for override in overrides:
             _override(values, override)
+        origin = (values.get("training") or {}).get("start_from")
+        if isinstance(origin, str) and not {"text", "model"} & set(values):
+            # Both have to be those of the run that training starts from.
+            earlier = read_sections(pathlib.Path(origin) / "recipe.yaml")
+            values |= {name: earlier[name] for name in ("text", "model") if name in earlier}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")
@@ -150,10 +156,8 @@ class Recipe:
     def _check_sections(self) -> "Recipe":
         """Raises `InputError` for sections that contradict each other."""
         data, text = self.data, self.text
-        for part in ("train", "validation"):
-            if not all(each.source for each in data.corpora(part)):
-                rule = "must name its files: {source: FILE, target: FILE}."
-                raise InputError(f"`data.{part}` {rule}")
+        if self.has_data:
+            self.check_files()
         if data.glossary and text.whole_words:
             raise InputError("`data.glossary` needs parts of words: `text.whole_words: false`.")
         if data.context_turns is not None and text.turn_separator is None:
@@ -181,6 +185,18 @@ class Recipe:
             if section == "decoding":
                 limits[name] = min(limit, positions)
         return dataclasses.replace(self, decoding=dataclasses.replace(self.decoding, **limits))
+
+    @property
+    def has_data(self) -> bool:
+        """False for the recipe of a model that was imported, which names no files."""
+        return any(each.source for part in _PARTS for each in self.data.corpora(part))
+
+    def check_files(self) -> None:
+        """Raises `InputError` unless both parts of the data name their files."""
+        for part in _PARTS:
+            if not all(each.source for each in self.data.corpora(part)):
+                rule = "must name its files: {source: FILE, target: FILE}."
+                raise InputError(f"`data.{part}` {rule}")
 
     @property
     def kind(self) -> str:
@@ -211,8 +227,12 @@ class Recipe:
     @property
     def search(self) -> dict[str, Any]:
         """The run's own defaults of a search."""
-        names = ("beam_size", "length_penalty", "early_stopping")
-        return {name: getattr(self.decoding, name) for name in names}
+        names = "beam_size", "length_penalty", "early_stopping", "length_normalization"
+        names = *names, "word_penalty"
+        found = {name: getattr(self.decoding, name) for name in names}
+        if (ratio := self.decoding.max_length_ratio) is not None:
+            found["max_length_ratio"] = ratio
+        return found
 
     @property
     def engine_options(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
 from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
-from keras_transformer.options import BleuTokenizer, SearchDefaults, early_stopping
+from keras_transformer.options import BleuTokenizer, RunDefaults, early_stopping
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system takes such a name.
@@ -296,10 +296,16 @@ class TrainingSection:
 
 
 @declared
-class DecodingSection(SearchDefaults):
+class DecodingSection(RunDefaults):
     """Defaults of `translate`, `evaluate` and `export`."""
 
     early_stopping: bool = early_stopping()
+    max_length_ratio: float | None = option(
+        None,
+        "Most tokens of a translation, as a multiple of the source's, and with "
+        "`length_normalization: gnmt` 10 more; null: twice.",
+        ge=0,
+    )
     max_source_length: int = option(
         512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
     )

@@ -75,6 +75,7 @@ def train(
     if recipe.training.attention_images:
         check_plots()
     check_tokenizer(recipe.data.bleu_tokenizer)
+    recipe.check_files()
     with host.translate_peer_failures():
         folder = RunFolder(host.folder(output, resume))
         with locked_folder(folder.path):
