@@ -25,6 +25,7 @@ class GraphTokenizer(tf.Module):
         self._tensorflow_text = _import_tensorflow_text()
         self._model_bytes = tokenizer.model_bytes
         self._whole_words = tokenizer.whole_words
+        self._known_ids = tokenizer.vocabulary_size if tokenizer.has_unknown_pieces else None
         digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()
         self._node_name = f"sentencepiece_{digest[:16]}"
 
@@ -60,6 +61,9 @@ class GraphTokenizer(tf.Module):
         ids = self._operations().tokenize(texts)
         if self._whole_words:
             ids = one_a_word(ids)
+        if self._known_ids is not None:
+            known = tf.where(ids.values < self._known_ids, ids.values, UNK_ID)
+            ids = ids.with_values(known)
         column = [tf.size(texts), 1]
         parts = [tf.fill(column, BOS_ID)] if add_bos else []
         parts.append(ids)

@@ -1,4 +1,4 @@
-"""SentencePiece unigram models with the ids that the whole package agrees on."""
+"""SentencePiece models with the ids that the whole package agrees on."""
 
 import os
 import re
@@ -16,6 +16,7 @@ from keras_transformer.text.vocabulary import (
     OF_WORDS,
     SPACE,
     VocabularyOptions,
+    known_ids,
     parsed,
     train_model,
 )
@@ -33,15 +34,17 @@ class Tokenizer:
         model_bytes: A serialized SentencePiece model, as `Tokenizer.model_bytes` gives it.
 
     Raises:
-        InputError: The bytes are no whole SentencePiece model, it is not a unigram model, or its
-            special ids are others. Unigram alone is taken because TensorFlow's in-graph
-            tokenizer gives wrong ids for other kinds without a word, and every export needs it.
+        InputError: The bytes are no whole SentencePiece model, it is neither a unigram nor a BPE
+            model, or its special ids are others.
 
     Two tokenizers are equal when their models are, byte by byte.
 
     Attributes:
         model_bytes: The serialized model.
         whole_words: True if tokens are words, and one unknown word is one unknown token.
+        kind: `"unigram"`, what vocabularies are trained as; or `"bpe"`.
+        vocabulary_size: Number of ids, the four special ones counted. An imported model may have
+            more pieces, which take part in the segmentation and are unknown tokens.
 
     Example:
 
@@ -54,7 +57,10 @@ class Tokenizer:
         self._processor = _load_processor(model_bytes)
         self.model_bytes = bytes(model_bytes)
         self.whole_words = has_whole_words(self.model_bytes)
-        self._symbols = list(parsed(self.model_bytes).trainer_spec.user_defined_symbols)
+        model = parsed(self.model_bytes)
+        self._symbols = list(model.trainer_spec.user_defined_symbols)
+        self.kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type).lower()
+        self.vocabulary_size = known_ids(model)
 
     @classmethod
     def train(
@@ -162,6 +168,8 @@ class Tokenizer:
         ids = self._processor.encode(texts, add_bos=add_bos, add_eos=add_eos)
         if self.whole_words:
             ids = [_one_a_word(row) for row in ids]
+        elif self.has_unknown_pieces:
+            ids = list(map(self._known, ids))
         return ids[0] if single else ids
 
     def sample(self, text: str, most: int, alpha: float, rng: np.random.Generator) -> list[int]:
@@ -169,10 +177,16 @@ class Tokenizer:
 
         Reference: Kudo 2018 (arXiv:1804.10959).
         """
+        if self.kind != "unigram":
+            rule = "Tokenizations are sampled from unigram vocabularies."
+            raise InputError(f"{rule} Received: a vocabulary of the kind {self.kind}.")
         found = self._processor.nbest_encode(text, nbest_size=most)
         scores = np.array([sum(self._processor.get_score(ids)) for ids in found])
         weights = np.exp(alpha * (scores - scores.max()))
-        return list(found[rng.choice(len(found), p=weights / weights.sum())])
+        return self._known(found[rng.choice(len(found), p=weights / weights.sum())])
+
+    def _known(self, row):
+        return [id if id < self.vocabulary_size else UNK_ID for id in row]
 
     def pieces(self, texts: str | Iterable[str]) -> Any:
         """The tokens of one text as strings, or a list of such lists; `"▁"` stands for a space."""
@@ -218,9 +232,9 @@ class Tokenizer:
         return self._processor.decode(row.tolist()) if row.size else ""
 
     @property
-    def vocabulary_size(self) -> int:
-        """Number of ids, the four special ones counted."""
-        return self._processor.get_piece_size()
+    def has_unknown_pieces(self) -> bool:
+        """True for an imported model with pieces that its vocabulary lacks."""
+        return self._processor.get_piece_size() > self.vocabulary_size
 
     @property
     def turn_id(self) -> int | None:
@@ -303,11 +317,9 @@ def _check_model(model_bytes):
     if not whole or not model.pieces:
         raise InputError(f"Expected a whole SentencePiece model. Received: {size}, cut off.")
     kind = model.trainer_spec.ModelType.Name(model.trainer_spec.model_type)
-    if kind != "UNIGRAM":
-        raise InputError(
-            "The model must be of the kind unigram: TensorFlow's in-graph tokenizer gives wrong "
-            f"ids for others without an error. Received: model_type={kind.lower()}."
-        )
+    if kind not in ("UNIGRAM", "BPE"):
+        rule = "The model must be of the kind unigram or bpe."
+        raise InputError(f"{rule} Received: model_type={kind.lower()}.")
 
 
 def _checked(texts):

@@ -31,6 +31,9 @@ SPACE = "\u2581"
 # The only control symbol of a vocabulary of words, by which one is known. No text has such a piece:
 # its spaces have become `SPACE`.
 OF_WORDS = " "
+# Beginning of a control symbol that no vocabulary has as a piece. Behind it the number of ids: of a
+# model with more pieces, those behind take part in the segmentation and are unknown.
+OF_FIRST_IDS = " ids "
 
 
 @declared
@@ -81,6 +84,14 @@ class VocabularyOptions:
             if value := getattr(self, name):
                 raise InputError(f"`whole_words` has no parts of words. Received: {name}={value}.")
         return self
+
+
+def known_ids(model: Any) -> int:
+    """Number of ids of a `ModelProto`; the ids of pieces behind them mean the unknown token."""
+    for symbol in model.trainer_spec.control_symbols:
+        if symbol.startswith(OF_FIRST_IDS):
+            return int(symbol.removeprefix(OF_FIRST_IDS))
+    return len(model.pieces)
 
 
 def parsed(model_bytes: bytes) -> Any:
