@@ -26,6 +26,8 @@ SERVE = [
     "typing_extensions>=4.16.0,<5",
 ]
 PLOTS = ["matplotlib>=3.11.2,<4"]
+# Reads Hugging Face's models; those of Marian and Firefox need nothing.
+IMPORT = ["safetensors>=0.8.0,<0.9"]
 # Rules for corpora, and the picture of what they dropped.
 CLEAN = ["ftfy>=6.3.1,<7", "py3langid>=0.4.0,<0.5", *PLOTS]
 # TensorFlow Serving's messages and gRPC stubs: warm-up requests of SavedModels, and
@@ -61,6 +63,7 @@ TEST = [
     *LITERT,
     *SERVING_API,
     *CLEAN,
+    *IMPORT,
 ]
 
 setup(
@@ -117,6 +120,7 @@ setup(
         "clean": CLEAN,
         "ctranslate2": CTRANSLATE2,
         "docs": DOCS,
+        "import": IMPORT,
         "jax": JAX,
         "litert": LITERT,
         "peers": PEERS,

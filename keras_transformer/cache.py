@@ -1,6 +1,6 @@
 """KV caches: the keys and values of a layer, and all that a model keeps between steps."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -47,10 +47,6 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.value, (0, 0, position, 0), entries.value),
         )
 
-    def reorder(self, parents: keras.KerasTensor) -> "KeyValue":
-        """Returns itself: the lineage of `DecodingCache` says which entries a hypothesis has."""
-        return self
-
     def extended(self, capacity: int) -> "KeyValue":
         """Returns a copy with `capacity` positions, zeros behind the old ones."""
         more = capacity - ops.shape(self.value)[2]
@@ -69,8 +65,8 @@ class DecodingCache(NamedTuple):
     and the encoder's keys and values are held once a sentence, not once a beam.
 
     Attributes:
-        layers: A `KeyValue` a decoder block, with `max_length · beams` positions; or another value
-            with `extended` and `reorder`, such as `layers.SSRUState`.
+        layers: A `KeyValue` a decoder block, with `max_length · beams` positions; or an
+            `SSRUState`, which moves with its hypotheses.
         cross_key_values: A `KeyValue` a decoder block, over the source.
         cross_mask: Bool `(batch, 1, 1, source)`.
         lineage: Bool `(batch, beams, max_length · beams)`, True = the beam's own past; `()`
@@ -78,7 +74,7 @@ class DecodingCache(NamedTuple):
         position: Integer scalar, the number of steps taken.
     """
 
-    layers: tuple[KeyValue, ...]
+    layers: tuple[Any, ...]
     cross_key_values: tuple[KeyValue, ...]
     cross_mask: keras.KerasTensor
     lineage: keras.KerasTensor | tuple[()]
@@ -106,7 +102,7 @@ class DecodingCache(NamedTuple):
 
         `parents`, integer `(batch, beams)`: the hypothesis that each one continues.
         """
-        layers, lineage = tuple(each.reorder(parents) for each in self.layers), self.lineage
-        if not isinstance(lineage, tuple):
-            lineage = ops.take_along_axis(lineage, ops.expand_dims(parents, 2), axis=1)
-        return self._replace(layers=layers, lineage=lineage)
+        if isinstance(self.lineage, tuple):
+            return self._replace(layers=tuple(each.reorder(parents) for each in self.layers))
+        lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
+        return self._replace(lineage=lineage)

@@ -19,7 +19,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from keras_transformer.commands import corpora, evaluate, export, serve, train, translate
+from keras_transformer.commands import (
+    corpora,
+    evaluate,
+    export,
+    imports,
+    serve,
+    train,
+    translate,
+)
 from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError, say
 
@@ -188,6 +196,7 @@ def _parser():
     train.add_commands(commands)
     translate.add_commands(commands)
     evaluate.add_commands(commands)
+    imports.add_command(commands)
     export.add_command(commands)
     serve.add_command(commands)
     corpora.add_commands(commands)

@@ -47,10 +47,11 @@ class SearchDefaults:
 class RunDefaults(SearchDefaults):
     """Options of a search that a run has defaults of its own for, and its exports do not have."""
 
-    length_normalization: Literal["gnmt", "marian"] = option(
+    length_normalization: Literal["gnmt", "length", "marian"] = option(
         "gnmt",
-        "Score of a hypothesis: gnmt, log-probability / GNMT's length penalty; marian, "
-        "(log-probability - word_penalty * length) / length^length_penalty in a beam that shrinks "
+        "Score of a hypothesis: gnmt, log-probability / GNMT's length penalty; length, "
+        "log-probability / length^length_penalty, as in Hugging Face's search; marian, "
+        "(log-probability - word_penalty * length) / length^length_penalty, in a beam that shrinks "
         "with each hypothesis that ends.",
         strict=None,
     )

@@ -86,14 +86,18 @@ def import_run(
     Raises:
         InputError: The folder holds no model that can be imported, or the output cannot be made.
     """
-    from keras_transformer.importing import SAMPLES, import_model
+    from keras_transformer.export.verification import SENTENCES
+    from keras_transformer.importing import import_model
     from keras_transformer.training import Recipe
     from keras_transformer.training.recipe import model_keys
     from keras_transformer.training.run_folder import save_model
+    from keras_transformer.training.train import SAMPLE_PAIRS
 
     run = RunFolder(output)
     run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
-    texts = SAMPLES if samples is None else read_lines(samples)[:_VERIFICATION_SENTENCES]
+    texts: Sequence[str] = (
+        SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+    )
     model, *tokenizers, decoding = import_model(folder)
     fields = model.config.to_dict()
     is_joint = tokenizers[0] == tokenizers[1] or fields["tie_embeddings"] == "all"
@@ -109,7 +113,7 @@ def import_run(
     run.owned().clear()
     run.path.mkdir(parents=True, exist_ok=True)
     save_model(model, run.model_file)
-    run.write_sample_pairs((text, "") for text in texts)
+    run.write_sample_pairs((text, "") for text in texts[:SAMPLE_PAIRS])
     run.create(recipe, tuple(tokenizers), {})
     return str(output)
 

@@ -137,12 +137,16 @@ def test_round_trip_through_json_keeps_every_field():
         max_distance=41,
         turn_layers=2,
         turn_id=4,
+        position_layout="halves",
+        position_frequencies="marian",
+        output_bias=True,
     )
-    # Heads are either shared or pruned.
-    shared = TransformerConfig(1, num_kv_heads=2)
+    # Heads are either shared or pruned; a recurrent decoder has none.
+    shared = TransformerConfig(1, num_kv_heads=2, decoder="ssru", ssru_projection=True)
     default = TransformerConfig(1)
     for field in dataclasses.fields(TransformerConfig):
-        own = shared if field.name == "num_kv_heads" else config
+        is_other = field.name in ("num_kv_heads", "decoder", "ssru_projection")
+        own = shared if is_other else config
         assert getattr(own, field.name) != getattr(default, field.name), field.name
     for each in (config, shared):
         assert TransformerConfig.from_dict(json.loads(json.dumps(each.to_dict()))) == each

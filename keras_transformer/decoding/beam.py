@@ -60,7 +60,7 @@ class Beam:
     A logit bias takes part in the ranking and not in the log-probabilities that are returned.
 
     Args:
-        beam_size: As in `DecodingOptions`, like the others; the two penalties may be traced scalars.
+        beam_size: As in `DecodingOptions`, like the others; both penalties may be traced scalars.
         normalization: `length_normalization` of `DecodingOptions`.
 
     Reference: Wu et al. 2016, section 7 (arXiv:1609.08144).

@@ -189,7 +189,7 @@ class Recipe:
     @property
     def has_data(self) -> bool:
         """False for the recipe of a model that was imported, which names no files."""
-        return any(each.source for part in _PARTS for each in self.data.corpora(part))
+        return self.data != DataSection()
 
     def check_files(self) -> None:
         """Raises `InputError` unless both parts of the data name their files."""
@@ -227,8 +227,8 @@ class Recipe:
     @property
     def search(self) -> dict[str, Any]:
         """The run's own defaults of a search."""
-        names = "beam_size", "length_penalty", "early_stopping", "length_normalization"
-        names = *names, "word_penalty"
+        names = ["beam_size", "length_penalty", "early_stopping"]
+        names += ["length_normalization", "word_penalty"]
         found = {name: getattr(self.decoding, name) for name in names}
         if (ratio := self.decoding.max_length_ratio) is not None:
             found["max_length_ratio"] = ratio

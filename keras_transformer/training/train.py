@@ -35,7 +35,7 @@ from keras_transformer.training.tensorboard import TensorBoard, check_plots
 _BLEU_SENTENCES = 2000
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
-_SAMPLE_PAIRS = 300
+SAMPLE_PAIRS = 300
 
 
 def train(
@@ -206,7 +206,7 @@ class Run:
             self.folder.owned().clear()
             self.folder.create(self.recipe, self.tokenizers, self.digests)
         if not self.folder.sample_pairs_file.exists():
-            self.folder.write_sample_pairs(self.validation[:_SAMPLE_PAIRS])
+            self.folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
         self.history = self.folder.history()
         options = self.recipe.engine_options
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)

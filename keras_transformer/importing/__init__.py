@@ -1,0 +1,104 @@
+"""Models of Marian, OPUS-MT, Hugging Face and Firefox as models of this package."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_transformer.config import TransformerConfig
+from keras_transformer.errors import InputError, show
+from keras_transformer.importing import hugging_face, marian
+from keras_transformer.importing.vocabulary import tokenizer_of
+from keras_transformer.importing.weights import fill
+from keras_transformer.models import Transformer
+from keras_transformer.text import Tokenizer
+
+__all__ = ["ImportedModel", "import_model"]
+
+
+class ImportedModel(NamedTuple):
+    """A model with its tokenizers.
+
+    Attributes:
+        model: `Transformer`, not compiled.
+        source_tokenizer: Tokenizer of the source side.
+        target_tokenizer: Tokenizer of the target side; the source's where both are equal.
+        decoding: Options of decoding that the folder gives, as `Translator.translate` takes them.
+    """
+
+    model: Transformer
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    decoding: dict[str, Any]
+
+
+def import_model(folder: str | os.PathLike) -> ImportedModel:
+    """Reads a model of another program, with equal word probabilities.
+
+    Args:
+        folder: Path of a folder of Marian (an OPUS-MT model that was unpacked), of Hugging Face
+            with `model_type: marian`, or of a student of Bergamot or Firefox.
+
+    Raises:
+        InputError: The folder holds no such model, or a model that is more than a `Transformer`.
+    """
+    folder = Path(folder)
+    show(f"{folder}: reading the model")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder.")
+    if (folder / hugging_face.CONFIG).is_file():
+        fields, tensors, models, sides, decoding = _read_hugging_face(folder)
+    else:
+        fields, tensors, models, sides, decoding = _read_marian(folder)
+    show(f"{folder}: making the tokenizers")
+    source, target = (
+        tokenizer_of(model, side, writes)
+        for model, side, writes in zip(models, sides, (False, True), strict=True)
+    )
+    if models[0] == models[1] and sides[0].names == sides[1].names:
+        source = target  # One that writes: without pieces of another side both are equal.
+    fields |= {"dropout": 0.1, "vocabulary_size": source.vocabulary_size}
+    if source != target:
+        fields["target_vocabulary_size"] = target.vocabulary_size
+    model = Transformer(TransformerConfig(**fields))
+    show(f"{folder}: {model.count_params():,} parameters")
+    fill(model, tensors, sides)
+    return ImportedModel(model, source, target, decoding)
+
+
+def _read_marian(folder):
+    path = marian.model_file(folder)
+    arrays = marian.read_tensors(path)
+    options = marian.read_options(arrays, path)
+    marian.check_supported(options, path)
+    tensors = marian.tensors_of(arrays, path)
+    defaults = marian.decoding_defaults(folder)
+    models, sides = marian.read_vocabularies(folder, defaults.get("vocabs"))
+    return marian.model_fields(options, tensors), tensors, models, sides, _of_marian(defaults)
+
+
+def _of_marian(given):
+    """Decoding options of Marian's decoder, with its defaults."""
+    return {
+        "beam_size": int(given.get("beam-size", 12)),
+        # Without a value the option means 1.
+        "length_penalty": float(given.get("normalize", "0") or 1),
+        "word_penalty": float(given.get("word-penalty", 0)),
+        "length_normalization": "marian",
+        "max_length_ratio": float(given.get("max-length-factor", 3)),
+    }
+
+
+def _read_hugging_face(folder):
+    path = folder / hugging_face.CONFIG
+    config = hugging_face.read_json(path)
+    hugging_face.check_supported(config, path)
+    tensors = hugging_face.read_tensors(folder, config)
+    models, sides = hugging_face.read_vocabularies(folder, config)
+    given = config | hugging_face.read_json(folder / "generation_config.json", required=False)
+    decoding = {
+        "beam_size": int(given.get("num_beams", 1)),
+        "length_penalty": float(given.get("length_penalty", 1.0)),
+        "length_normalization": "length",
+        "early_stopping": given.get("early_stopping") is True,
+    }
+    return hugging_face.model_fields(config, tensors), tensors, models, sides, decoding

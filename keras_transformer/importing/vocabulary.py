@@ -1,0 +1,177 @@
+"""Vocabularies of Marian's models as tokenizers with the ids that the whole package agrees on.
+
+Marian has `</s>` and `<unk>` and no padding. Id `i` of the file becomes `i + 2` where these two are
+its ids 0 and 1, as they nearly always are.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.errors import InputError
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.vocabulary import OF_FIRST_IDS, SPACE, parsed
+
+BANNED = -100.0
+"""Bias of an id that may not be chosen: nothing in a softmax, harmless in label smoothing."""
+_LANGUAGE = re.compile(r">>.+<<")
+_SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+# Score of a piece that is never the best segmentation of what other pieces can spell.
+_NEVER = -1000.0
+
+
+class Vocabulary(NamedTuple):
+    """Tokens of one side of a file, and its ids in the order of ours.
+
+    Attributes:
+        names: Name of each id of the file.
+        end: Its id of the end of a sentence.
+        unknown: Its id of the unknown token.
+        pad: Its id of padding, or None.
+        start: Its id of what a decoder reads first; None for a vector of zeros.
+    """
+
+    names: Sequence[str]
+    end: int
+    unknown: int
+    pad: int | None = None
+    start: int | None = None
+
+    @property
+    def rows(self) -> list[int | None]:
+        """The file's id of each of our ids; None for an id that the file does not have."""
+        known = {self.end, self.unknown, self.pad}
+        others = (id for id in range(len(self.names)) if id not in known)
+        return [self.pad, self.start, self.end, self.unknown, *others]
+
+    def table(self, embeddings: np.ndarray) -> np.ndarray:
+        """Rows of a matrix `(file's ids, width)` in the order of our ids, zeros where None."""
+        table = np.zeros((len(self.rows), embeddings.shape[1]), "float32")
+        for row, id in enumerate(self.rows):
+            if id is not None:
+                table[row] = embeddings[id]
+        return table
+
+    def bias(self, values: np.ndarray | None) -> np.ndarray:
+        """Bias of the logits of our ids: the file's values, `BANNED` for ids that it lacks."""
+        bias = np.full(len(self.rows), BANNED, "float32")
+        for row, id in enumerate(self.rows):
+            if id is not None and row != BOS_ID:
+                bias[row] = 0.0 if values is None else values[id]
+        return bias
+
+
+def read_sentencepiece(path: Path) -> Any:
+    """Reads a SentencePiece model as a `ModelProto`."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = parsed(path.read_bytes())
+    except (DecodeError, OSError):
+        model = None
+    if model is None or not model.pieces:
+        raise InputError(f"{path}: expected a SentencePiece model.")
+    return model
+
+
+def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
+    """Reads a YAML mapping whose values are texts, lists or mappings of them."""
+    import yaml
+
+    try:  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
+        found = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"{where}: expected names and values as YAML.")
+    return found
+
+
+def of_sentencepiece(model: Any) -> Vocabulary:
+    """Vocabulary of a model whose ids are the file's."""
+    names = [each.piece for each in model.pieces]
+    unknown = next(i for i, each in enumerate(model.pieces) if each.type == each.UNKNOWN)
+    return Vocabulary(names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
+
+
+def read_names(path: Path) -> list[str]:
+    """Reads the name of each id from a YAML or JSON file of names and ids."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        ids = json.loads(text) if path.suffix == ".json" else read_yaml(text, path)
+        names = {int(id): name for name, id in ids.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise InputError(f"{path}: expected names with their ids.") from None
+    return [names.get(id, f"<missing_{id}>") for id in range(max(names) + 1)]
+
+
+def of_names(names: Sequence[str], path: str | os.PathLike, **special: int | None) -> Vocabulary:
+    """Vocabulary of a file of names."""
+    for name in ("</s>", "<unk>"):
+        if name not in names:
+            raise InputError(f"{path}: the vocabulary must have {name}.")
+    return Vocabulary(names, names.index("</s>"), names.index("<unk>"), **special)
+
+
+def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
+    """Makes a tokenizer that segments as a SentencePiece model and has the ids of a vocabulary.
+
+    A piece of the model that the vocabulary lacks still takes part in the segmentation, and is
+    unknown. A name that the model lacks is a piece of the other side, which no text is cut into;
+    but a name `>>xxx<<` is a language tag, known at the start of a word.
+
+    Args:
+        model: `ModelProto`.
+        vocabulary: Vocabulary of the side.
+        writes: Whether the side's ids become text: then pieces of the other side keep their text.
+    """
+    known = {each.piece: each for each in model.pieces}
+    made = type(model)()
+    made.CopyFrom(model)
+    del made.pieces[:]
+    kinds = type(model.pieces[0])
+    for id, name in _SPECIAL.items():
+        made.pieces.add(
+            piece=name, score=0.0, type=kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
+        )
+    taken = set(_SPECIAL.values())
+    # BPE merges to any piece, whatever its score.
+    keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
+    for id in vocabulary.rows[len(_SPECIAL) :]:
+        name = vocabulary.names[id]
+        piece = _piece(name, known, keeps_text, kinds)
+        if piece["piece"] in taken:
+            piece |= {"piece": f"<{id}:{name}>", "type": kinds.CONTROL}
+        taken.add(piece["piece"])
+        made.pieces.add(**piece)
+    count = len(made.pieces)
+    segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
+    for each in model.pieces:
+        if each.piece not in taken and each.type in segmented:
+            made.pieces.add(piece=each.piece, score=each.score, type=each.type)
+    spec = made.trainer_spec
+    spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
+    spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
+    # The types of the pieces count; of these lists the package takes tags and separators.
+    del spec.user_defined_symbols[:], spec.control_symbols[:]
+    if len(made.pieces) > count:
+        spec.control_symbols.append(f"{OF_FIRST_IDS}{count}")
+    return Tokenizer(made.SerializeToString())
+
+
+def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
+    """Fields of the piece of a name."""
+    if name in known:
+        own = known[name]
+        kind = kinds.CONTROL if own.type == kinds.UNUSED else own.type
+        return {"piece": name, "score": own.score, "type": kind}
+    if _LANGUAGE.fullmatch(name):
+        return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
+    kind = kinds.NORMAL if keeps_text else kinds.CONTROL
+    return {"piece": name, "score": _NEVER if keeps_text else 0.0, "type": kind}

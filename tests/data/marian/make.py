@@ -1,0 +1,178 @@
+"""Makes the two models in this folder: random weights in Marian's files, without Marian.
+
+python tests/data/marian/make.py
+
+opus      an OPUS-MT model: npz, source.spm, target.spm, and one vocab.yml that lacks some pieces
+student   a student of Firefox: binary file with int8 matrices, SSRU decoder, one vocabulary
+"""
+
+import io
+import pathlib
+import struct
+
+import numpy as np
+import sentencepiece
+
+HERE = pathlib.Path(__file__).parent
+WIDTH, HEADS, INNER, LAYERS = 16, 2, 24, 2
+SOURCE = [
+    "the old child sees a small house",
+    "a happy cat likes the red stone",
+    "the river moves and the tree moves",
+    "yes, the cats find 1 tree",
+]
+TARGET = [
+    "la maljuna infano vidas malgrandan domon",
+    "felica kato sxatas la rugan sxtonon",
+    "la rivero movas kaj la arbo movas",
+    "jes, la katoj trovas 1 arbon",
+]
+OPTIONS = """\
+type: transformer
+dim-emb: {width}
+enc-depth: {layers}
+dec-depth: {layers}
+transformer-heads: {heads}
+transformer-dim-ffn: {inner}
+transformer-ffn-activation: {activation}
+transformer-ffn-depth: 2
+transformer-preprocess: ""
+transformer-postprocess: dan
+transformer-postprocess-emb: d
+transformer-postprocess-top: ""
+transformer-decoder-autoreg: {autoreg}
+dec-cell: {cell}
+tied-embeddings-all: true
+version: v1.12.42 b7be0e964 2025-05-24 22:34:42 -0700
+"""
+
+
+def options(activation="swish", autoreg="self-attention", cell="gru"):
+    """`special:model.yml`, padded with NULs to a multiple of 256."""
+    sizes = {"width": WIDTH, "layers": LAYERS, "heads": HEADS, "inner": INNER}
+    given = {"activation": activation, "autoreg": autoreg, "cell": cell}
+    text = OPTIONS.format(**sizes, **given).encode()
+    return np.frombuffer(text.ljust(-(-len(text) // 256) * 256, b"\0"), "int8")
+
+
+def sentencepiece_model(lines, size, **ids):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 20),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        normalization_rule_name="identity",
+        minloglevel=2,
+        num_threads=1,
+        **ids,
+    )
+    return model.getvalue()
+
+
+def tensors(vocabulary_size, rng, ssru=False):
+    """Random tensors of a post-norm model under Marian's names."""
+    found = {}
+
+    def matrix(name, rows, columns, bias=None):
+        found[name] = rng.normal(size=(rows, columns), scale=rows**-0.5).astype("float32")
+        if bias is not None:
+            found[bias] = rng.normal(size=(1, columns), scale=0.1).astype("float32")
+
+    def norm(name):
+        found[f"{name}_ln_scale"] = rng.uniform(0.5, 1.5, (1, WIDTH)).astype("float32")
+        found[f"{name}_ln_bias"] = rng.normal(size=(1, WIDTH), scale=0.1).astype("float32")
+
+    def attention(name):
+        for letter in "qkvo":
+            matrix(f"{name}_W{letter}", WIDTH, WIDTH, f"{name}_b{letter}")
+        norm(f"{name}_Wo")
+
+    table = rng.normal(size=(vocabulary_size, WIDTH), scale=WIDTH**-0.5)
+    found["Wemb"] = table.astype("float32")
+    found["decoder_ff_logit_out_b"] = rng.normal(size=(1, vocabulary_size)).astype("float32")
+    for side in ("encoder", "decoder"):
+        for number in range(1, LAYERS + 1):
+            name = f"{side}_l{number}"
+            if side == "decoder" and ssru:
+                matrix(f"{name}_rnn_W", WIDTH, WIDTH)
+                matrix(f"{name}_rnn_Wf", WIDTH, WIDTH, f"{name}_rnn_bf")
+                norm(f"{name}_rnn_ffn")
+            else:
+                attention(f"{name}_self")
+            if side == "decoder":
+                attention(f"{name}_context")
+            matrix(f"{name}_ffn_W1", WIDTH, INNER, f"{name}_ffn_b1")
+            matrix(f"{name}_ffn_W2", INNER, WIDTH, f"{name}_ffn_b2")
+            norm(f"{name}_ffn_ffn")
+    return found
+
+
+def quantized(array):
+    """Int8 values and the multiplier that they were made with."""
+    multiplier = np.float32(127 / np.abs(array).max())
+    return np.round(array * multiplier).astype("int8"), multiplier
+
+
+def binary(items):
+    """The layout of a binary model, version 1; matrices in intgemm8."""
+    entries = []
+    for name, array in items.items():
+        if array.dtype == np.int8:
+            entries.append((name, 0x0101, array.shape, array.tobytes()))
+        elif "_W" in name or name == "Wemb":
+            values, multiplier = quantized(array if name == "Wemb" else array.T)
+            content = values.tobytes() + struct.pack("<f", multiplier)
+            entries.append((name, 0x4101, array.shape, content))
+        else:
+            entries.append((name, 0x0404, array.shape, array.tobytes()))
+    contents = [content.ljust(-(-len(content) // 256) * 256, b"\0") for *_, content in entries]
+    head = struct.pack("<QQ", 1, len(entries))
+    for (name, kind, shape, _), content in zip(entries, contents, strict=True):
+        head += struct.pack("<QQQQ", len(name) + 1, kind, len(shape), len(content))
+    head += b"".join(name.encode() + b"\0" for name, *_ in entries)
+    head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in entries)
+    gap = -(len(head) + 8) % 256
+    return head + struct.pack("<Q", gap) + bytes(gap) + b"".join(contents)
+
+
+def make_opus(folder):
+    folder.mkdir(exist_ok=True)
+    pieces = {}
+    for side, lines in (("source", SOURCE), ("target", TARGET)):
+        model = sentencepiece_model(lines, 40)
+        (folder / f"{side}.spm").write_bytes(model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        pieces[side] = [processor.id_to_piece(i) for i in range(3, len(processor))]
+    # Each fifth piece of a side is missing, as where a corpus had it nowhere.
+    kept = [piece for side in pieces.values() for i, piece in enumerate(side) if i % 5]
+    # Names that YAML takes for other types.
+    names = ["</s>", "<unk>", ">>epo<<", "yes", "1", "<<", *dict.fromkeys(kept)]
+    names = list(dict.fromkeys(names))
+    lines = (f"{name if name.isalnum() else repr(name)}: {i}\n" for i, name in enumerate(names))
+    text = "".join(lines).replace("'<<'", "<<")
+    (folder / "vocab.yml").write_text(text, encoding="utf-8")
+    weights = tensors(len(names), np.random.default_rng(1))
+    np.savez_compressed(folder / "model.npz", **weights, **{"special:model.yml": options()})
+    (folder / "decoder.yml").write_text(
+        "models:\n  - elsewhere/model.npz\nvocabs:\n  - elsewhere/vocab.yml\n"
+        "  - elsewhere/vocab.yml\nbeam-size: 3\nnormalize: 0.7\nword-penalty: 0.2\n"
+    )
+
+
+def make_student(folder):
+    folder.mkdir(exist_ok=True)
+    ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1}
+    model = sentencepiece_model(SOURCE + TARGET, 60, **ids)
+    (folder / "vocab.en.spm").write_bytes(model)
+    size = len(sentencepiece.SentencePieceProcessor(model_proto=model))
+    weights = tensors(size, np.random.default_rng(2), ssru=True)
+    weights["none_QuantMultA"] = np.ones((1, 1), "float32")
+    weights["special:model.yml"] = options("relu", "rnn", "ssru")
+    (folder / "model.intgemm8.bin").write_bytes(binary(weights))
+    (folder / "config.yml").write_text("beam-size: 1\nnormalize: 1.0\nword-penalty: 0\n")
+
+
+if __name__ == "__main__":
+    make_opus(HERE / "opus")
+    make_student(HERE / "student")

@@ -1,0 +1,84 @@
+"""Marian's beam search, which shrinks, and its scores, against a search in plain Python."""
+
+import numpy as np
+import pytest
+from decoding_oracles import HistoryModel, check_equal
+from keras import ops
+from naive_search import EOS, FORBIDDEN, Hypothesis
+
+from keras_transformer.decoding import Beam, Constraints, DecodingOptions, decode
+from keras_transformer.errors import InputError
+
+pytestmark = pytest.mark.tensorflow
+
+SENTENCES, VOCABULARY, CAPACITY = 23, 7, 11
+
+
+def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty):
+    """The hypotheses of a sentence, best first: every prefix scored from scratch."""
+    alive, ended = [((), 0.0)], []
+    for _ in range(limit):
+        extended = [
+            ((*ids, token), total + gain)
+            for ids, total in alive
+            for token, gain in enumerate(scorer([row], [ids])[0])
+            if token not in FORBIDDEN
+        ]
+        extended.sort(key=lambda each: -each[1])
+        # What has ended takes its place along.
+        best = extended[: beam_size - len(ended)]
+        ended += [each for each in best if each[0][-1] == EOS]
+        alive = [each for each in best if each[0][-1] != EOS]
+    found = [
+        Hypothesis(ids, total, (total - word_penalty * len(ids)) / len(ids) ** exponent)
+        for ids, total in ended + alive
+    ]
+    return sorted(found, key=lambda each: -each.score)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("exponent", "word_penalty"), [(0.0, 0.0), (0.6, 0.0), (1.0, 0.3), (0.5, 0.7), (1.4, 0.2)]
+)
+def test_a_beam_shrinks_with_each_hypothesis_that_ends(rng, beam_size, exponent, word_penalty):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
+    limits = rng.integers(1, CAPACITY, SENTENCES)
+    found = decode(
+        model.step,
+        model.start(beam_size),
+        Beam(beam_size, exponent, beam_size, False, "marian", word_penalty),
+        Constraints(ops.convert_to_tensor(limits, "int32")),
+        CAPACITY,
+        model.reorder,
+    )
+    expected = [
+        marian_beam(model, row, limit, beam_size, exponent, word_penalty)
+        for row, limit in enumerate(limits)
+    ]
+    # Where fewer hypotheses exist, the last places are empty.
+    first = [[hypotheses[0]] for hypotheses in expected]
+    check_equal(found._replace(**{k: getattr(found, k)[:, :1] for k in found._fields}), first)
+    for row, hypotheses in enumerate(expected):
+        scores = np.asarray(found.scores)[row, : len(hypotheses)]
+        np.testing.assert_allclose(scores, [each.score for each in hypotheses], atol=1e-4)
+
+
+def test_a_full_beam_ranks_by_the_length_alone(rng):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
+    found = decode(
+        model.step,
+        model.start(3),
+        Beam(3, 0.8, 3, False, "length"),
+        Constraints(ops.full((SENTENCES,), 9, "int32")),
+        CAPACITY,
+        model.reorder,
+    )
+    lengths = np.count_nonzero(np.asarray(found.ids), axis=2)
+    expected = np.asarray(found.log_probabilities) / lengths**0.8
+    np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
+    assert (np.diff(np.asarray(found.scores), axis=1) <= 1e-6).all()
+
+
+def test_a_word_penalty_needs_marians_rule():
+    with pytest.raises(InputError, match="`word_penalty` needs `length_normalization: marian`"):
+        DecodingOptions(word_penalty=0.3)

@@ -1,0 +1,445 @@
+"""Models of Marian and Hugging Face against an independent NumPy reference and their own scores."""
+
+import json
+import pathlib
+import re
+import shutil
+import struct
+import sys
+
+import keras
+import marian_reference
+import numpy as np
+import pytest
+import sentencepiece
+import yaml
+
+from keras_transformer import Translator
+from keras_transformer.cli import run
+from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding.search import score_targets
+from keras_transformer.errors import InputError
+from keras_transformer.importing import import_model, marian
+from keras_transformer.runs import import_run
+
+pytestmark = pytest.mark.tensorflow
+
+TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
+OURS = pytest.mark.parametrize("name", ["opus", "student"])
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "marian"
+with_shared_toys = pytest.mark.skipif(
+    not SHARED.is_dir(), reason=f"needs Marian's toys with their scores in {SHARED}"
+)
+SUPPORTED = ["post_relu_tied", "post_gelu", "default_normalizer", "opus_layout", "pre_ssru"]
+SUPPORTED += ["post_ssru_guided", "pre_swish_separate"]
+SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves"]
+TARGETS = ["la kato movas", "la maljuna infano vidas malgrandan domon", "jes"]
+
+
+@pytest.fixture(scope="module")
+def imported():
+    """Models of folders, each imported once."""
+    found = {}
+
+    def get(folder):
+        if folder not in found:
+            found[folder] = import_model(folder)
+        return found[folder]
+
+    return get
+
+
+def padded(rows):
+    width = max(map(len, rows))
+    return np.array([[*row, *[0] * (width - len(row))] for row in rows], "int32")
+
+
+def word_scores(got, sources, targets):
+    """Log-probabilities of the words of targets, a list per target."""
+    source = got.source_tokenizer.tokenize(sources, add_eos=True)
+    target = got.target_tokenizer.tokenize(targets, add_eos=True)
+    found, _ = score_targets(got.model, padded(source), padded(target))
+    found = np.asarray(found)
+    return [row[: len(ids)] for row, ids in zip(found, target, strict=True)]
+
+
+def files_ids(ids):
+    """The ids of a file, whose end is 0 and unknown token 1, for ours."""
+    return [id - 2 for id in ids]
+
+
+@OURS
+def test_words_have_the_probabilities_of_an_independent_reference(imported, name):
+    folder = TOYS / name
+    got, path = imported(folder), marian.model_file(folder)
+    tensors = marian.read_tensors(path)
+    options = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
+    found = word_scores(got, SOURCES, TARGETS)
+    for source, target, scores in zip(SOURCES, TARGETS, found, strict=True):
+        ids = got.source_tokenizer.tokenize(source, add_eos=True)
+        written = got.target_tokenizer.tokenize(target, add_eos=True)
+        expected = marian_reference.log_probabilities(
+            tensors, options, files_ids(ids), files_ids(written)
+        )
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+@OURS
+def test_cached_steps_equal_one_full_pass(imported, name):
+    got = imported(TOYS / name)
+    source = padded(got.source_tokenizer.tokenize(SOURCES, add_eos=True))
+    read = np.array([[1, 7, 11, 5, 13], [1, 4, 4, 9, 6], [1, 5, 8, 12, 10]], "int32")
+    logits = np.asarray(got.model((source, read)))
+    cache = got.model.start_decoding(source, 5, num_beams=2)
+    for step in range(read.shape[1]):
+        ids = np.repeat(read[:, step : step + 1], 2, axis=1)
+        found, cache = got.model.step(ids, cache)
+        np.testing.assert_allclose(found, np.repeat(logits[:, step : step + 1], 2, 1), atol=1e-4)
+
+
+@OURS
+def test_the_beginning_and_padding_have_no_share_in_the_softmax(imported, name):
+    got = imported(TOYS / name)
+    source = padded(got.source_tokenizer.tokenize(SOURCES[:1], add_eos=True))
+    logits = np.asarray(got.model((source, np.array([[1, 5, 7]]))))[0]
+    shares = np.exp(logits - np.log(np.exp(logits).sum(1, keepdims=True)))[:, :2]
+    assert shares.max() < 1e-30
+
+
+def test_a_weight_of_int8_is_its_number_over_the_multiplier():
+    tensors = marian.read_tensors(TOYS / "student" / "model.intgemm8.bin")
+    sys.path.insert(0, str(TOYS))
+    try:
+        import make
+    finally:
+        sys.path.remove(str(TOYS))
+    made = make.tensors(len(tensors["Wemb"]), np.random.default_rng(2), ssru=True)
+    for name, array in made.items():
+        step = np.abs(array).max() / 127
+        np.testing.assert_allclose(tensors[name], array, atol=step * 0.51 if "W" in name else 0)
+
+
+class TestVocabulary:
+    """A vocabulary beside the SentencePiece models, as OPUS-MT has it."""
+
+    @pytest.fixture
+    def names(self):
+        return marian.vocabulary.read_names(TOYS / "opus" / "vocab.yml")
+
+    def expected(self, side, text, names):
+        """The ids of SentencePiece's pieces, each looked up by its name."""
+        path = str(TOYS / "opus" / f"{side}.spm")
+        pieces = sentencepiece.SentencePieceProcessor(model_file=path).encode(text, out_type=str)
+        return [names.index(each) + 2 if each in names else UNK_ID for each in pieces]
+
+    @pytest.mark.parametrize("side", ["source", "target"])
+    def test_a_text_is_cut_as_sentencepiece_cuts_it(self, imported, names, side):
+        got = imported(TOYS / "opus")
+        tokenizer = getattr(got, f"{side}_tokenizer")
+        texts = [*(SOURCES if side == "source" else TARGETS), "a çé jes", "ççé", "a ж", "Ж"]
+        found = [tokenizer.tokenize(text) for text in texts]
+        assert found == [self.expected(side, text, names) for text in texts]
+        assert any(UNK_ID in row for row in found)
+
+    def test_the_graph_gives_the_ids_of_python(self, imported):
+        from keras_transformer.text.graph import GraphTokenizer
+
+        tokenizer = imported(TOYS / "opus").source_tokenizer
+        texts = [*SOURCES, ">>epo<< the cat"]
+        found = GraphTokenizer(tokenizer).tokenize(texts, add_eos=True).to_list()
+        assert found == tokenizer.tokenize(texts, add_eos=True)
+        assert max(map(max, found)) < tokenizer.vocabulary_size
+
+    def test_names_keep_what_yaml_would_make_of_them(self, names):
+        assert {"yes", "1", "<<"} <= set(names)
+
+    def test_a_language_is_one_token_and_no_separator_of_turns(self, imported, names):
+        tokenizer = imported(TOYS / "opus").source_tokenizer
+        ids = tokenizer.tokenize(">>epo<< a cat")
+        assert ids[0] == names.index(">>epo<<") + 2
+        assert ids[1:] == tokenizer.tokenize("a cat")
+        assert tokenizer.turn_id is None and tokenizer.tags == ()
+
+    def test_a_piece_of_the_other_side_keeps_its_text_in_a_translation(self, imported, names):
+        source = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "source.spm"))
+        target = sentencepiece.SentencePieceProcessor(model_file=str(TOYS / "opus" / "target.spm"))
+        others = [
+            name
+            for name in names
+            if source.piece_to_id(name) != source.unk_id()
+            and target.piece_to_id(name) == target.unk_id()
+            and len(name.strip("▁")) > 1
+        ]
+        tokenizer = imported(TOYS / "opus").target_tokenizer
+        assert others
+        for name in others:
+            text = tokenizer.detokenize([names.index(name) + 2])
+            assert text == name.replace("▁", " ").strip()
+
+
+def test_bpe_is_cut_as_sentencepiece_cuts_it():
+    from keras_transformer.importing.vocabulary import of_sentencepiece, tokenizer_of
+    from keras_transformer.text.graph import GraphTokenizer
+    from keras_transformer.text.vocabulary import parsed
+
+    sys.path.insert(0, str(TOYS))
+    try:
+        import make
+    finally:
+        sys.path.remove(str(TOYS))
+    ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "model_type": "bpe"}
+    content = make.sentencepiece_model(make.SOURCE, 50, **ids)
+    model = parsed(content)
+    tokenizer = tokenizer_of(model, of_sentencepiece(model), writes=True)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
+    expected = [[id + 2 for id in theirs.encode(text)] for text in make.SOURCE]
+    assert tokenizer.kind == "bpe"
+    assert tokenizer.tokenize(make.SOURCE) == expected
+    assert GraphTokenizer(tokenizer).tokenize(make.SOURCE).to_list() == expected
+    assert tokenizer.detokenize(expected) == make.SOURCE
+
+
+def changed(tmp_path, name="opus", **options):
+    """A copy of a toy with other options in its model."""
+    folder = tmp_path / name
+    shutil.copytree(TOYS / name, folder)
+    path = folder / "model.npz"
+    tensors = marian.read_tensors(path)
+    found = yaml.load(bytes(tensors[marian.OPTIONS]).split(b"\0")[0], yaml.BaseLoader)
+    found |= {key.replace("_", "-"): value for key, value in options.items()}
+    tensors[marian.OPTIONS] = np.frombuffer(yaml.safe_dump(found).encode() + b"\0\0", "int8")
+    np.savez(path, **tensors)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"type": "s2s"}, "`type` must be 'transformer'"),
+        ({"transformer_ffn_depth": "3"}, "`transformer-ffn-depth` must be '2'"),
+        ({"transformer_tied_layers": ["1", "1"]}, "layers that share weights"),
+        ({"transformer_no_projection": "true"}, "`transformer-no-projection`"),
+        ({"transformer_postprocess_emb": "nd"}, "`transformer-postprocess-emb`"),
+        ({"transformer_decoder_autoreg": "average-attention"}, "`transformer-decoder-autoreg`"),
+        ({"transformer_alibi_shift": "true"}, "ALiBi is not imported"),
+        ({"right_left": "true"}, "`right-left`"),
+        ({"dim_emb": "15"}, "the width must be even"),
+        ({"transformer_preprocess": "n"}, "normalizations must be all before or all after"),
+        (
+            {
+                "transformer_preprocess": "n",
+                "transformer_postprocess": "da",
+                "transformer_postprocess_top": "n",
+                "version": "v1.10.4 1234",
+            },
+            "pre-norm models of Marian before 1.11",
+        ),
+        ({"transformer_ffn_activation": "gelu", "version": "v1.12.0"}, "gelu of Marian before"),
+        ({"enc_depth": "1"}, "the tensor encoder_l2_ffn_W1 has no place"),
+        ({"dec_depth": "3"}, "the model has no tensor decoder_l3_self_Wq"),
+    ],
+)
+def test_what_is_not_supported_is_one_line(tmp_path, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        import_model(changed(tmp_path, **options))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pickle_is_not_read_and_the_message_says_how_to_convert_it(tmp_path):
+    sizes = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = {"model_type": "marian", "scale_embedding": True, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(InputError, match="is a pickle.*save_pretrained"):
+        import_model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [0x10002, 0x18001])
+def test_a_tensor_of_another_type_is_refused(tmp_path, kind):
+    folder = tmp_path / "student"
+    shutil.copytree(TOYS / "student", folder)
+    path = folder / "model.intgemm8.bin"
+    content = path.read_bytes().replace(struct.pack("<Q", 0x4101), struct.pack("<Q", kind))
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="only float32 and intgemm8 are read"):
+        import_model(folder)
+
+
+@pytest.mark.parametrize("size", [8, 100, 3000])
+def test_a_file_that_was_cut_is_one_line(tmp_path, size):
+    folder = tmp_path / "student"
+    shutil.copytree(TOYS / "student", folder)
+    path = folder / "model.intgemm8.bin"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(InputError, match="model.intgemm8.bin"):
+        import_model(folder)
+
+
+@OURS
+def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, capsys, name):
+    output = tmp_path / "run"
+    assert run(["import", str(TOYS / name), "--output", str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+    translator, got = Translator.load(output), import_model(TOYS / name)
+    assert {key: translator.defaults[key] for key in got.decoding} == got.decoding
+    engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
+    expected = [each.text for each in engine.translate(SOURCES, **got.decoding)]
+    assert [each.text for each in translator.translate(SOURCES)] == expected
+    assert run(["import", str(TOYS / name), "--output", str(output)]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@OURS
+def test_a_training_starts_from_the_run_with_nothing_but_a_corpus(tmp_path, name):
+    from keras_transformer.training import Recipe, train
+
+    origin = import_run(TOYS / name, tmp_path / "origin")
+    (tmp_path / "a.src").write_text("\n".join(SOURCES * 20) + "\n")
+    (tmp_path / "a.trg").write_text("\n".join(TARGETS * 20) + "\n")
+    files = {"source": "a.src", "target": "a.trg"}
+    recipe = {
+        "data": {"folder": str(tmp_path), "train": files, "validation": files}
+        | {"drop_duplicates": False, "max_length_ratio": None},
+        "training": {"start_from": origin, "epochs": 2, "warmup_steps": 10, "max_shapes": 1}
+        | {"batch_tokens": 512, "sample_translations": 0},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    folder = train(Recipe.load(path), tmp_path / "tuned")
+    losses = [row["val_loss"] for row in folder.history()]
+    assert losses[1] < losses[0]
+    # Marian's vector of the beginning of a sentence is zero, and padding never chosen.
+    assert folder.model().config.to_dict() == import_model(TOYS / name).model.config.to_dict()
+
+
+def test_a_training_from_a_recipe_without_files_is_one_line(tmp_path):
+    from keras_transformer.training import Recipe, train
+
+    origin = import_run(TOYS / "student", tmp_path / "origin")
+    recipe = Recipe.load(pathlib.Path(origin) / "recipe.yaml")
+    with pytest.raises(InputError, match="`data.train` must name its files"):
+        train(recipe, tmp_path / "again")
+
+
+def expected_of(name):
+    corpus = (SHARED / "corpus" / f"test.{side}" for side in ("src", "trg"))
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in corpus]
+    return texts, json.loads((SHARED / "toys" / name / "expected.json").read_text("utf-8"))
+
+
+@with_shared_toys
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_words_have_marians_own_scores(imported, name):
+    (sources, targets), expected = expected_of(name)
+    found = word_scores(imported(SHARED / "toys" / name), sources, targets)
+    for scores, known in zip(found, expected["word_scores"], strict=True):
+        np.testing.assert_allclose(scores, known, atol=1e-4)
+
+
+@with_shared_toys
+@pytest.mark.parametrize(
+    ("name", "search"),
+    # But pre-norm with self-attention: Marian's decoder normalizes other keys than its scorer.
+    [(name, "beam1_normalize1_penalty0") for name in SUPPORTED if name != "pre_swish_separate"]
+    + [
+        ("post_relu_tied", "beam6_normalize0.6_penalty0"),
+        ("post_ssru_guided", "beam4_normalize1_penalty0.3"),
+    ],
+)
+def test_texts_are_marians_own(imported, name, search):
+    (sources, _), expected = expected_of(name)
+    found, known = search_of(imported(SHARED / "toys" / name), sources, search), expected[search]
+    assert len(found) == len(known)
+    for ours, theirs in zip(found, known, strict=True):
+        _, pieces, log_probability, score = theirs[0]
+        if ours[0] != pieces:  # A tie of rounding.
+            assert abs(ours[1] - score) < 1e-4
+        else:
+            np.testing.assert_allclose(ours[1:], [score, log_probability], atol=1e-3)
+
+
+def search_of(got, sources, search):
+    """Pieces, score and log-probability of each translation by a search of `expected.json`."""
+    numbers = re.fullmatch(r"beam(\d+)_normalize([\d.]+)_penalty([\d.]+)", search).groups()
+    beam, normalize, penalty = map(float, numbers)
+    options = {"beam_size": int(beam), "length_penalty": normalize, "word_penalty": penalty}
+    options |= {"length_normalization": "marian", "max_length_ratio": 3.0}
+    engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
+    tokenizer = got.target_tokenizer
+
+    def pieces(ids):
+        return " ".join(tokenizer.pieces_of([id for id in ids if id != EOS_ID]))
+
+    return [
+        (pieces(each.ids), each.score, each.log_probability)
+        for each in engine.translate(sources, **options)
+    ]
+
+
+@with_shared_toys
+@pytest.mark.parametrize("name", ["depths_no_bias", "no_projection", "tied_layers_ssru_projection"])
+def test_toys_that_are_not_supported_are_one_line(name):
+    with pytest.raises(InputError, match="model.npz: "):
+        import_model(SHARED / "toys" / name)
+
+
+@with_shared_toys
+def test_bergamots_binary_file_gives_the_scores_of_the_npz(imported, tmp_path):
+    folder = SHARED / "toys" / "post_ssru_guided"
+    shutil.copyfile(folder / "vocab.spm", tmp_path / "vocab.spm")
+    shutil.copyfile(folder / "model.bergamot.bin", tmp_path / "model.bin")
+    (sources, targets), _ = expected_of("post_ssru_guided")
+    quantized = import_model(tmp_path)
+    exact = np.concatenate(word_scores(imported(folder), sources, targets))
+    found = np.concatenate(word_scores(quantized, sources, targets))
+    assert np.abs(found - exact).mean() < 0.1
+
+
+@with_shared_toys
+def test_hugging_faces_logits_and_texts(imported):
+    pytest.importorskip("safetensors")
+    folder = SHARED / "hf" / "tied"
+    got = imported(folder)
+    known, arrays = json.loads((folder / "expected.json").read_text("utf-8")), None
+    arrays = np.load(folder / "expected.npz")
+    pad = json.loads((folder / "config.json").read_text())["pad_token_id"]
+    ours = [2, 3, *range(4, pad + 2), 0]  # The file's ids in ours: its padding is the last.
+    for number, text in enumerate(known["sources"]):
+        source = [ours[id] for id in arrays[f"source{number}"]]
+        target = [ours[id] for id in arrays[f"target{number}"]]
+        assert got.source_tokenizer.tokenize(text, add_eos=True) == source
+        logits = np.asarray(got.model((np.array([source]), np.array([[1, *target[:-1]]]))))[0]
+        np.testing.assert_allclose(logits[:, ours], arrays[f"logits{number}"], atol=1e-4)
+    engine = ModelEngine(got.model, got.source_tokenizer, got.target_tokenizer, with_xla=False)
+    for name, beam_size in (("greedy", 1), ("beam4", 4)):
+        options = {**got.decoding, "beam_size": beam_size, "max_length": 39}
+        found = engine.translate(known["sources"], max_length_ratio=float("inf"), **options)
+        assert [each.text for each in found] == [text_of(each) for each in known[name]]
+
+
+def text_of(entry):
+    return entry if isinstance(entry, str) else entry[0]
+
+
+def test_the_toys_are_what_their_script_makes(tmp_path):
+    sys.path.insert(0, str(TOYS))
+    try:
+        import make
+    finally:
+        sys.path.remove(str(TOYS))
+    make.make_opus(tmp_path / "opus")
+    made = marian.read_tensors(tmp_path / "opus" / "model.npz")
+    kept = marian.read_tensors(TOYS / "opus" / "model.npz")
+    assert made.keys() == kept.keys()
+    for name in kept:
+        np.testing.assert_allclose(made[name], kept[name], atol=1e-6)
+
+
+def test_a_model_that_was_saved_gives_the_same_logits(imported, tmp_path):
+    model = imported(TOYS / "student").model
+    model.save(tmp_path / "model.keras")
+    source, read = np.array([[5, 7, 2]]), np.array([[1, 9, 11]])
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again((source, read)), model((source, read)), atol=1e-6)
