@@ -2,7 +2,6 @@
 
 from keras_transformer.config.checks import check_choice, check_positive, check_rate
 from keras_transformer.config.models import (
-    ATTENTION_SCORES,
     NO_LABEL,
     POOLINGS,
     PRESETS,
@@ -10,9 +9,9 @@ from keras_transformer.config.models import (
     ClassifierConfig,
     LanguageModelConfig,
     ModelConfig,
-    RecurrentConfig,
     TransformerConfig,
 )
+from keras_transformer.config.recurrent import ATTENTION_SCORES, RecurrentConfig
 from keras_transformer.errors import InputError
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
