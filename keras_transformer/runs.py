@@ -98,12 +98,12 @@ def import_run(
     texts: Sequence[str] = (
         SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
     )
-    model, *tokenizers, decoding = import_model(folder)
+    model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
     fields = model.config.to_dict()
-    is_joint = tokenizers[0] == tokenizers[1] or fields["tie_embeddings"] == "all"
+    is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
     recipe = Recipe.from_dict(
         {
-            "text": {"vocabulary_size": tokenizers[0].vocabulary_size, "joint": is_joint},
+            "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
             "model": {name: fields[name] for name in model_keys("transformer") if name in fields},
             "decoding": decoding,
         },
@@ -114,7 +114,7 @@ def import_run(
     run.path.mkdir(parents=True, exist_ok=True)
     save_model(model, run.model_file)
     run.write_sample_pairs((text, "") for text in texts[:SAMPLE_PAIRS])
-    run.create(recipe, tuple(tokenizers), {})
+    run.create(recipe, (source_tokenizer, target_tokenizer), {})
     return str(output)
 
 

@@ -163,8 +163,11 @@ class ModelEngine(Engine):
             batch_size: Most pairs in one call of the compiled model.
             alignment: Whether each gets its alignment.
         """
-        rule = {"length_normalization": length_normalization, "word_penalty": word_penalty}
-        self._options(length_penalty=length_penalty, **rule)  # Checks it.
+        self._options(  # Checks them.
+            length_penalty=length_penalty,
+            length_normalization=length_normalization,
+            word_penalty=word_penalty,
+        )
         check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
             given = f"{len(sources)} sources and {len(targets)} targets"
@@ -186,7 +189,8 @@ class ModelEngine(Engine):
             each = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
             results.append(dataclasses.replace(each, alignment=aligned))
         totals = np.array([each.log_probability for each in results], "float32")
-        scores = np.asarray(score_of(totals, lengths, length_penalty, *rule.values())).tolist()
+        rule = length_penalty, length_normalization, word_penalty
+        scores = np.asarray(score_of(totals, lengths, *rule)).tolist()
         return [
             dataclasses.replace(each, score=score)
             for each, score in zip(results, scores, strict=True)

@@ -16,7 +16,6 @@ from keras_transformer.importing.weights import Tensors
 
 OPTIONS = "special:model.yml"
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
-# Types of tensors in a binary file.
 _FLOAT32, _INT8 = 0x0404, 0x0101
 _INTGEMM8 = (0x4101, 0x10001)
 # Values of options that are imported. Where a file lacks an option, it has Marian's default.

@@ -44,7 +44,7 @@ class Vocabulary(NamedTuple):
     start: int | None = None
 
     @property
-    def rows(self) -> list[int | None]:
+    def rows(self) -> list[Any]:
         """The file's id of each of our ids; None for an id that the file does not have."""
         known = {self.end, self.unknown, self.pad}
         others = (id for id in range(len(self.names)) if id not in known)

@@ -265,7 +265,7 @@ class TargetSide(SequenceModel):
             )
         cross_key_values, cross_mask = self._encoded_source(source_ids)
         batch, slots = ops.shape(source_ids)[0], max_length * num_beams
-        lineage = ()
+        lineage, layers = (), ()  # type: Any, Any
         if self.decoder.is_recurrent:
             layers = self.decoder.start_states(batch, num_beams)
         else:

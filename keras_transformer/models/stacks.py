@@ -141,8 +141,8 @@ class Decoder(Stack):
         self.is_recurrent = not own
         both = zip(own or cross, cross or own, strict=True)
         heads = [{"num_heads": own, "num_cross_heads": cross} for own, cross in both]
-        block = DecoderBlock
-        if self.is_recurrent:
+        block: Callable = DecoderBlock
+        if isinstance(config, TransformerConfig) and self.is_recurrent:
             block = functools.partial(SSRUDecoderBlock, use_projection=config.ssru_projection)
         super().__init__(config, block, heads, **kwargs)
 
