@@ -137,7 +137,8 @@ class TestVocabulary:
     def test_a_text_is_cut_as_sentencepiece_cuts_it(self, imported, names, side):
         got = imported(TOYS / "opus")
         tokenizer = getattr(got, f"{side}_tokenizer")
-        texts = [*(SOURCES if side == "source" else TARGETS), "a çé jes", "ççé", "a ж", "Ж"]
+        texts = SOURCES if side == "source" else TARGETS
+        texts = [*texts, f"çé {texts[0]}", f"{texts[1]}ççé ж", "Ж"]
         found = [tokenizer.tokenize(text) for text in texts]
         assert found == [self.expected(side, text, names) for text in texts]
         assert any(UNK_ID in row for row in found)
