@@ -95,9 +95,7 @@ def import_run(
 
     run = RunFolder(output)
     run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
-    texts: Sequence[str] = (
-        SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
-    )
+    texts: Sequence[str] = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
     model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
     fields = model.config.to_dict()
     is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
