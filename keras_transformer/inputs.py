@@ -27,6 +27,8 @@ _SENTENCE_END = regex.compile(
     # for the wide point of a number.
     r"|(?![.!?]|．\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
     rf"[{_CLOSING}]*+"
+    # Greek's question mark, which looks like a semicolon.
+    rf"|(?<=\p{{Greek}})[;\u037e][{_CLOSING}]*+(?=\s)"
     r"|[\n\r\v\f\x85\u2028\u2029]"
 )
 _SHOWN_CHARACTERS = 40
@@ -100,10 +102,10 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     """Splits a text at the ends of its sentences into as few parts as possible.
 
     A sentence ends at `.`, `!`, `?` or `…` before a space, at another mark with Unicode's property
-    Sentence_Terminal (`。`, `।`, `؟`, `။`…), each with the quotes and brackets that close after it,
-    and at a line break. A point after an abbreviation counts as an end. Parts are filled one after
-    the other, which gives the fewest where every part of a text that fits also fits. None is blank;
-    a sentence that does not fit is an error.
+    Sentence_Terminal (`。`, `।`, `؟`, `။`…) or at Greek's `;`, each with the quotes and brackets
+    that close after it, and at a line break. A point after an abbreviation counts as an end. Parts
+    are filled one after the other, which gives the fewest where every part of a text that fits also
+    fits. None is blank; a sentence that does not fit is an error.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']

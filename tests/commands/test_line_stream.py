@@ -345,7 +345,7 @@ def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
     scored = dataclasses.replace(
         OTHER, log_probability=-6.0, token_log_probabilities=(-1.0, -2.0, -3.0)
     )
-    assert as_scored_row(LINE, "y\tz", scored) == f"{LINE.text}\ty z\t2.0000\n"
+    assert as_scored_row(LINE, "y\tz", scored) == "a b\ty z\t2.0000\n"
     # Without tokens two words and the end count.
     scored = dataclasses.replace(scored, token_log_probabilities=())
     assert as_scored_row(LINE, "y z", scored).endswith("\t2.0000\n")
