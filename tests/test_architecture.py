@@ -187,21 +187,6 @@ def test_no_module_needs_itself_to_be_imported():
     assert needs == {}
 
 
-def test_a_file_and_a_function_can_be_read_at_once():
-    long = []
-    for path in sorted([*PACKAGE.rglob("*.py"), *BENCHMARKS.glob("*.py")]):
-        text = path.read_text(encoding="utf-8")
-        if len(text.splitlines()) > 420:
-            long.append(str(path))
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node, clean=False)  # of a public one: arguments, errors
-                code = node.body[1:] if text else node.body
-                if code and code[-1].end_lineno - code[0].lineno > 55:
-                    long.append(f"{path}:{node.lineno} {node.name}")
-    assert long == []
-
-
 def tensorflow_imports(paths):
     return [
         (path, line, inside, name)

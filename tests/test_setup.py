@@ -61,7 +61,7 @@ def test_what_is_told_to_install_is_this_distribution_and_not_a_strangers():
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     assert f'name="{DISTRIBUTION}"' in setup and DISTRIBUTION != "keras-transformer"
     of_a_stranger = re.compile(
-        r"pip (un)?install [^\n]*keras[-_]transformer(?![-_]nmt)\b(?!\.git|/)"
+        r"pip (un)?install [^\n&]*keras[-_]transformer(?![-_]nmt)\b(?!\.git|/)"
     )
     places = [ROOT / name for name in (".ci/run", "README.md", "CONTRIBUTING.md", "setup.py")]
     for top in ("keras_transformer", "benchmarks", "export", "training", "docs"):

@@ -115,7 +115,7 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
         return model_bytes
     if not hasattr(sentencepiece.SentencePieceNormalizer, "Decompile"):
         raise InputError(
-            'A newer SentencePiece is needed: pip install "keras_transformer[litert]".'
+            'A newer SentencePiece is needed: pip install "keras-transformer-nmt[litert]".'
         )
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model_bytes).Decompile()
     kinds = schema.ModelProto.SentencePiece

@@ -65,7 +65,7 @@ def test_a_pruned_model_computes_what_the_whole_one_does_without_the_heads(model
 def test_a_pruned_model_decodes_with_its_cache_as_it_computes_at_once(model):
     pruned = prune_heads(model, NAMES)
     expected = logits(pruned)
-    cache = pruned.start_decoding(ops.convert_to_tensor(SOURCE), 5, 1, True)
+    cache = pruned.start_decoding(ops.convert_to_tensor(SOURCE), 5, 1)
     for weights in (None, pruned.step_weights()):
         step, now = pruned.step_function(weights=weights), cache
         for place in range(5):

@@ -85,5 +85,5 @@ def test_operations_are_counted_over_all_matrices(source, target):
 
 def test_a_picture_without_matplotlib_is_one_line_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SystemExit, match=r"Matplotlib.*keras_transformer\[plots\]"):
+    with pytest.raises(SystemExit, match=r"Matplotlib.*keras-transformer-nmt\[plots\]"):
         measure.subplots(size=(1, 1))

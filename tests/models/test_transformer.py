@@ -338,7 +338,7 @@ def test_a_functional_model_of_the_layers_can_be_cloned(randomize):
 LOAD = """
 import json, pathlib, sys
 import numpy as np
-import keras_transformer, keras
+import keras, keras_transformer
 
 errors = {}
 for path in sorted(pathlib.Path(sys.argv[1]).glob("*.keras")):

@@ -112,11 +112,13 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     graph = (pathlib.Path(folder) / "saved_model.pb").read_bytes()
     manifest = {
         "format": "keras_transformer.saved_model",
+        "kind": "transformer",
         "beam_size": 2,
         "length_penalty": 0.0,
         "n_best": 1,
         "largest_chunk": 32,
         "max_source_length": 64,
+        "max_target_length": 64,
         "shapes": {"rows": [1, 2], "source_lengths": [16]},
         "signatures": described,
         "placeholders": [2],

@@ -218,7 +218,7 @@ def test_a_damaged_or_incomplete_folder_is_refused(folder, tmp_path):
 
 def test_the_error_without_ctranslate2_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"keras_transformer\[ctranslate2\]"):
+    with pytest.raises(InputError, match=r"keras-transformer-nmt\[ctranslate2\]"):
         Translator.load(folder)
 
 
