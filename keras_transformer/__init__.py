@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keras_transformer.translation import Translation as Translation
     from keras_transformer.translator import Translator as Translator
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Modules of classes that `keras.models.load_model` looks up.
 _REGISTERED = ("layers", "losses", "metrics", "models", "schedules")
