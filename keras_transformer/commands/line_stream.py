@@ -28,7 +28,7 @@ def translate_lines(
     output: TextIO,
     format: str = "text",
     target_prefixes: str | os.PathLike | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     bar: Any = None,
     **options: Any,
 ) -> None:

@@ -23,6 +23,9 @@ from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation, translation_of
 
 
+_WARMED_UP_FOR = 32  # texts of a call whose programs `warmup` compiles by default
+
+
 class ModelEngine(Engine):
     """Translates with a `Transformer` and its tokenizers.
 
@@ -93,7 +96,7 @@ class ModelEngine(Engine):
         beam_size: int = DecodingOptions.beam_size,
         length_penalty: float = DecodingOptions.length_penalty,
         n_best: int = DecodingOptions.n_best,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         target_prefixes: Sequence[str] | None = None,
         alignment: bool = False,
         long_input: inputs.LongInput = "refuse",
@@ -106,7 +109,8 @@ class ModelEngine(Engine):
             texts: Strings. A blank one (white space alone, or what the tokenizer takes no token
                 from, as zero-width spaces) is translated as the empty string.
             beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
-            batch_size: Most sentences in one call of the compiled search.
+            batch_size: Most sentences in one call of the compiled search; by default as many as
+                are fastest, see `inputs.batch_rows`.
             target_prefixes: What each translation (of a text that is split, its first part's) must
                 begin with, in whole tokens; "" forces nothing.
             alignment: Whether each translation gets its alignment.
@@ -126,7 +130,7 @@ class ModelEngine(Engine):
         sizes = {"beam_size": beam_size, "n_best": n_best}
         asked = self._options(length_penalty=length_penalty, **sizes, **options)
         inputs.check_texts("texts", texts)
-        check_positive(batch_size=batch_size)
+        batch_size = self._batch_size(batch_size, len(texts), asked)
         check("alignment", alignment, "True or False", bool)
         reading = self._reading(texts, asked)
         sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
@@ -243,7 +247,7 @@ class ModelEngine(Engine):
             given = f"{last} " if last else ""
 
     def warmup(
-        self, lengths: Sequence[int] = (16, 32, 48, 64), batch_size: int = 32, **options
+        self, lengths: Sequence[int] = (16, 32, 48, 64), batch_size: int | None = None, **options
     ) -> int:
         """Compiles ahead what `translate` with the same options will need; counts the programs.
 
@@ -258,7 +262,7 @@ class ModelEngine(Engine):
         inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
         asked = self._options(**options)
-        check_positive(batch_size=batch_size)
+        batch_size = self._batch_size(batch_size, _WARMED_UP_FOR, asked)
         check("alignment", alignment, "True or False", bool)
         count = 1 if prefixes is None else len(prefixes)
         prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
@@ -275,6 +279,13 @@ class ModelEngine(Engine):
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
                 self._scheduler.score(pairs, batch_size, alignment=True)
         return self.compilations - before
+
+    def _batch_size(self, batch_size, count, options):
+        """Most sentences of a batch in a call of `count` texts."""
+        if batch_size is None:
+            return inputs.batch_rows(count, self.model.config.model_dim, options.beams)
+        check_positive(batch_size=batch_size)
+        return batch_size
 
     def _reading(self, texts, options) -> tuple[Any, Any, int]:
         """Texts, tokenizer and limit for `inputs.source_ids`."""

@@ -19,11 +19,11 @@ from keras_transformer.export.exporter import (
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.verification import TOLERANCES, verify
-from keras_transformer.inputs import length_buckets
+from keras_transformer.inputs import batch_rows, length_buckets
 
-CHUNK_SIZE = 32
-"""Most sentences in one call of a compiled function, a power of two: it bounds the memory of a
-large request, and with it the number of programs that XLA compiles."""
+# Chunks are made for calls of this many texts. A fixed size bounds the memory of a large request,
+# and the number of programs that XLA compiles.
+_TEXTS_OF_A_CALL = 32
 
 IDS = "ids"
 """The subfolder with the SavedModel from ids to ids."""
@@ -90,7 +90,7 @@ class SavedModelExporter(Exporter):
         return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        from keras_transformer.export.saved_model.batches import ROWS
+        from keras_transformer.export.saved_model.batches import chunk_rows
         from keras_transformer.export.saved_model.signatures import Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
@@ -100,14 +100,16 @@ class SavedModelExporter(Exporter):
             from keras_transformer.export.saved_model.signatures import LabelSignature
 
             signatures = LabelSignature(engine)
-        saved = _save(engine, folder, signatures, options["signatures"])
+        largest = chunk_size(engine, search.get("beam_size", 1))
+        rows = chunk_rows(largest)
+        saved = _save(engine, folder, signatures, options["signatures"], rows)
         # XLA compiles a program for each pair of these, when it first occurs.
         shapes = {
-            "rows": list(ROWS),
+            "rows": rows,
             "source_lengths": length_buckets(engine.max_source_length),
             "target_lengths": length_buckets(engine.max_target_length),
         }
-        fixed = {"n_best": 1, "largest_chunk": CHUNK_SIZE, "shapes": shapes}
+        fixed = {"n_best": 1, "largest_chunk": largest, "shapes": shapes}
         return {**search, **fixed, **saved}
 
     def verify(
@@ -148,6 +150,11 @@ class SavedModelExporter(Exporter):
         }
 
 
+def chunk_size(engine: Any, beam_size: int) -> int:
+    """Largest number of sentences in one call of a compiled function, a power of two."""
+    return batch_rows(_TEXTS_OF_A_CALL, engine.model.config.model_dim, beam_size)
+
+
 def _described(specs):
     def sizes(spec):
         return ", ".join("·" if size is None else str(size) for size in spec["shape"])
@@ -183,7 +190,7 @@ def trackable_variables(model):
     return [variable.value for variable in model.variables]
 
 
-def _save(engine, folder, signatures, names):
+def _save(engine, folder, signatures, names, rows):
     """Writes a SavedModel of some `Signatures`; gives the manifest's fields about it."""
     import tensorflow as tf
 
@@ -196,7 +203,7 @@ def _save(engine, folder, signatures, names):
         tf.saved_model.save(module, os.fspath(folder), functions)
         if "serving_ids" in functions:
             _save_ids(engine, folder, module, functions["serving_ids"])
-    return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names)}
+    return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names, rows)}
 
 
 @contextlib.contextmanager

@@ -5,19 +5,16 @@ TensorFlow Serving replays the requests of `write_warmup` when it loads a SavedM
 answers anybody.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
 from keras_transformer.config import PAD_ID
 from keras_transformer.decoding import ModelEngine
-from keras_transformer.export.saved_model import CHUNK_SIZE, signature_inputs
+from keras_transformer.export.saved_model import signature_inputs
 from keras_transformer.export.verification import SENTENCES
 from keras_transformer.inputs import length_buckets
-
-ROWS = tuple(2**i for i in range(CHUNK_SIZE.bit_length()))
-"""The numbers of sentences that batches are padded to."""
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 LENGTHS = (16, 32, 48)
@@ -57,30 +54,35 @@ def longest_first(wanted, lengths):
     return tf.gather(places, order)
 
 
-def in_chunks(places, call, results):
-    """Runs `call` on at most `CHUNK_SIZE` rows at a time, in loops side by side. No row, no call:
-    XLA fails on an empty batch.
+def chunk_rows(largest: int) -> list[int]:
+    """The numbers of rows that chunks of at most `largest` rows are padded to: powers of two."""
+    return [2**i for i in range(largest.bit_length())]
+
+
+def in_chunks(places, call, results, size: int):
+    """Runs `call` on at most `size` rows at a time, in loops side by side. No row, no call: XLA
+    fails on an empty batch.
 
     `places`, int64 `(rows,)`, are the rows of the batch in the order to be taken. `call` gives for
     some of them a dict of tensors with a row for each, which take their places in `results`.
     """
 
     def chunk(start, results):
-        chosen = places[start : start + CHUNK_SIZE]
+        chosen = places[start : start + size]
         found, at = call(chosen), tf.expand_dims(chosen, 1)
         results = {
             name: tf.tensor_scatter_nd_update(whole, at, found[name])
             for name, whole in results.items()
         }
-        return start + _LOOPS * CHUNK_SIZE, results
+        return start + _LOOPS * size, results
 
     found = [
         tf.while_loop(
-            lambda start, _: start < tf.size(places), chunk, (loop * CHUNK_SIZE, results)
+            lambda start, _: start < tf.size(places), chunk, (loop * size, results)
         )[1]
         for loop in range(_LOOPS)
     ]
-    loops = tf.range(tf.size(places)) // CHUNK_SIZE % _LOOPS
+    loops = tf.range(tf.size(places)) // size % _LOOPS
     merged = found[0]
     for loop, others in enumerate(found[1:], start=1):
         chosen = tf.boolean_mask(places, loops == loop)
@@ -93,17 +95,17 @@ def in_chunks(places, call, results):
     return merged
 
 
-def pad_rows(values, chosen):
-    """Some rows of a `(batch,)` tensor, with zeros up to one of `ROWS`."""
+def pad_rows(values, chosen, rows):
+    """Some rows of a `(batch,)` tensor, with zeros up to one of `rows`."""
     count = tf.size(chosen)
-    return tf.pad(tf.gather(values, chosen), [[0, _least(ROWS, count) - count]])
+    return tf.pad(tf.gather(values, chosen), [[0, _least(rows, count) - count]])
 
 
-def pad_ids(ids, chosen, lengths):
-    """Some rows of ragged ids `(batch, (length))` as `(one of ROWS, one of lengths)`."""
+def pad_ids(ids, chosen, rows, lengths):
+    """Some rows of ragged ids `(batch, (length))` as `(one of rows, one of lengths)`."""
     dense = tf.gather(ids, chosen).to_tensor(default_value=PAD_ID)
-    rows, columns = tf.size(chosen), tf.shape(dense)[1]
-    more = [[0, _least(ROWS, rows) - rows], [0, _least(lengths, columns) - columns]]
+    count, columns = tf.size(chosen), tf.shape(dense)[1]
+    more = [[0, _least(rows, count) - count], [0, _least(lengths, columns) - columns]]
     return tf.pad(dense, more, constant_values=PAD_ID)
 
 
@@ -128,10 +130,12 @@ def labelled(labels, probabilities, present):
     return {"label": tf.gather(tf.constant([*labels, ""]), best), "probabilities": probabilities}
 
 
-def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -> dict[str, list]:
+def write_warmup(
+    folder: Path, engine: ModelEngine, signatures: Iterable[str], rows: Sequence[int]
+) -> dict[str, list]:
     """Writes the requests into an export, if TensorFlow Serving's messages are installed.
 
-    They come with the extra `serving-api`.
+    They come with the extra `serving-api`. Batches of the export are padded to one of `rows`.
 
     Returns:
         A dict from each signature to its requests' shapes, lists of rows and padded length; empty
@@ -145,14 +149,14 @@ def write_warmup(folder: Path, engine: ModelEngine, signatures: Iterable[str]) -
     path.parent.mkdir()
     texts = _texts_of_lengths(engine)
     shapes = {name: [[1, min(texts)]] for name in signatures}
-    shapes["serving_default"] = [[rows, length] for length in texts for rows in ROWS]
+    shapes["serving_default"] = [[count, length] for length in texts for count in rows]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for name, each in shapes.items():
-            for rows, length in each:
+            for count, length in each:
                 record = prediction_log_pb2.PredictionLog()
                 request = record.predict_log.request
                 request.model_spec.signature_name = name
-                inputs = signature_inputs(name, [texts[length]] * rows, engine.source_tokenizer)
+                inputs = signature_inputs(name, [texts[length]] * count, engine.source_tokenizer)
                 for argument, values in inputs.items():
                     request.inputs[argument].CopyFrom(tf.make_tensor_proto(values))
                 writer.write(record.SerializeToString())

@@ -13,8 +13,9 @@ from keras_transformer.decoding import length_penalty, search
 from keras_transformer.decoding.engine import ClassifierEngine, label_probabilities
 from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.export.saved_model import INPUTS
+from keras_transformer.export.saved_model import INPUTS, chunk_size
 from keras_transformer.export.saved_model.batches import (
+    chunk_rows,
     in_chunks,
     is_blank,
     labelled,
@@ -132,7 +133,7 @@ def with_xla(function, *inputs):
 class Signatures:
     """Traces signatures of a model.
 
-    Texts of any number are tokenized, sorted by length, taken 32 at a time, and padded to few
+    Texts of any number are tokenized, sorted by length, taken a few at a time, and padded to few
     shapes, and XLA compiles a program for each shape. `serving_default`, `beam`, `align` and
     `serving_ids` share the programs of one search. A blank text, of white space or without tokens,
     gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
@@ -149,6 +150,8 @@ class Signatures:
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
         self._compiled = CompiledSearches(engine, beam_size, length_penalty, early_stopping)
+        self._chunk_size = chunk_size(engine, beam_size)
+        self._rows = chunk_rows(self._chunk_size)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
         sides = {"source": engine.source_tokenizer, "target": engine.target_tokenizer}
@@ -207,15 +210,16 @@ class Signatures:
 
         def call(chosen):
             log_probability, score = self._compiled.score(
-                pad_ids(sources, chosen, self._source_lengths),
-                pad_ids(targets, chosen, self._target_lengths),
+                pad_ids(sources, chosen, self._rows, self._source_lengths),
+                pad_ids(targets, chosen, self._rows, self._target_lengths),
             )
             count = tf.size(chosen)
             return {"log_probability": log_probability[:count], "score": score[:count]}
 
         nothing = tf.zeros(tf.shape(source))
         places = longest_first(tf.fill(tf.shape(source), True), lengths)
-        return in_chunks(places, call, {"log_probability": nothing, "score": nothing})
+        results = {"log_probability": nothing, "score": nothing}
+        return in_chunks(places, call, results, self._chunk_size)
 
     def _align(self, text):
         ids = self._ids(text, "source")
@@ -305,8 +309,9 @@ class Signatures:
         further, results = more or (lambda *_: {}, {})
 
         def call(chosen):
-            source_ids = pad_ids(ids, chosen, self._source_lengths)
-            target_ids, *numbers = compiled(source_ids, *(pad_rows(v, chosen) for v in values))
+            source_ids = pad_ids(ids, chosen, self._rows, self._source_lengths)
+            padded = (pad_rows(each, chosen, self._rows) for each in values)
+            target_ids, *numbers = compiled(source_ids, *padded)
             count = tf.size(chosen)
             numbers = [each[:count, :n_best] for each in numbers]
             # Where fewer hypotheses exist than there are places, the last ones are empty.
@@ -330,7 +335,8 @@ class Signatures:
         }
         if not self._reads_sources:
             results["continuation_length"] = tf.zeros([batch, n_best], tf.int32)
-        return in_chunks(longest_first(wanted, ids.row_lengths()), call, results)
+        places = longest_first(wanted, ids.row_lengths())
+        return in_chunks(places, call, results, self._chunk_size)
 
 
 class LabelSignature(Signatures):
@@ -345,11 +351,12 @@ class LabelSignature(Signatures):
         present = not_blank(text, ids)
 
         def call(chosen):
-            found = self._run(pad_ids(ids, chosen, self._source_lengths))
+            found = self._run(pad_ids(ids, chosen, self._rows, self._source_lengths))
             return {"probabilities": found[: tf.size(chosen)]}
 
         nothing = {"probabilities": tf.zeros([tf.size(text), len(labels)])}
-        found = in_chunks(longest_first(present, ids.row_lengths()), call, nothing)
+        places = longest_first(present, ids.row_lengths())
+        found = in_chunks(places, call, nothing, self._chunk_size)
         return labelled(labels, found["probabilities"], present)
 
 

@@ -32,7 +32,7 @@ def test_the_graph_pads_to_the_shapes_of_the_live_engine(rows, longest):
         if longest > limit:
             continue
         chosen = tf.range(rows, dtype=tf.int64)
-        padded = batches.pad_ids(ragged, chosen, length_buckets(limit))
+        padded = batches.pad_ids(ragged, chosen, batches.chunk_rows(32), length_buckets(limit))
         np.testing.assert_array_equal(padded.numpy(), pad_to_few_shapes(ids, limit))
 
 
@@ -56,9 +56,9 @@ def test_conversations_lose_their_oldest_turns_in_the_graph():
 
 def test_chosen_rows_are_padded_alone():
     ids = tf.ragged.constant([[5], [7, 7, 7], [], [3, 2]], dtype=tf.int32)
-    padded = batches.pad_ids(ids, tf.constant([3, 0, 2], tf.int64), [2, 5])
+    padded = batches.pad_ids(ids, tf.constant([3, 0, 2], tf.int64), [2, 4], [2, 5])
     np.testing.assert_array_equal(padded, [[3, 2], [5, 0], [0, 0], [0, 0]])
-    values = batches.pad_rows(tf.constant([5.0, 7.0, 11.0]), tf.constant([2, 0, 1]))
+    values = batches.pad_rows(tf.constant([5.0, 7.0, 11.0]), tf.constant([2, 0, 1]), [2, 4])
     np.testing.assert_array_equal(values, [11, 5, 7, 0])
 
 
@@ -79,7 +79,7 @@ def test_chunks_put_each_result_at_its_place_and_leave_the_others(count):
     @tf.function(autograph=False)
     def run(places):
         results = {"double": tf.fill([73], -1.0), "text": tf.fill([73], "nothing")}
-        return batches.in_chunks(places, double, results)
+        return batches.in_chunks(places, double, results, 32)
 
     places = np.random.default_rng(5).permutation(73)[:count]
     found = run(tf.constant(places, tf.int64))
