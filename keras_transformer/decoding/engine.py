@@ -22,7 +22,6 @@ from keras_transformer.inputs import bucket, length_buckets
 from keras_transformer.options import DecodingOptions
 from keras_transformer.translation import Translation, translation_of
 
-
 _WARMED_UP_FOR = 32  # texts of a call whose programs `warmup` compiles by default
 
 

@@ -75,7 +75,9 @@ class ServerOptions(_Options):
         0,
     )
     threads: int = _count(2, "threads of a replica, and batches that it runs at once")
-    max_batch_size: int = _count(32, "most sentences in a batch")
+    max_batch_size: int = _count(
+        32, "most sentences in a batch; a SavedModel takes as many as it was made for"
+    )
     batch_wait_ms: float = _number(
         10.0, "most milliseconds that a sentence waits for others if a thread is free", 0
     )

@@ -76,9 +76,11 @@ class _Api:
         self._parser = Parser(self._model.signatures, *limits, options.markup)
         self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
         self._hung: Rejection | None = None
-        self._batcher = Batcher(
-            self._run, options.threads, options.max_batch_size, options.batch_wait_ms / 1000
-        )
+        # A SavedModel would divide a larger batch again.
+        largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
+        largest = min(largest, options.max_batch_size)
+        wait_seconds = options.batch_wait_ms / 1000
+        self._batcher = Batcher(self._run, options.threads, largest, wait_seconds)
         tags: dict[str, Any] = {"tag_keys": ("signature",)}
         self._sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
         self._seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)

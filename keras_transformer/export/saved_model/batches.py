@@ -77,9 +77,7 @@ def in_chunks(places, call, results, size: int):
         return start + _LOOPS * size, results
 
     found = [
-        tf.while_loop(
-            lambda start, _: start < tf.size(places), chunk, (loop * size, results)
-        )[1]
+        tf.while_loop(lambda start, _: start < tf.size(places), chunk, (loop * size, results))[1]
         for loop in range(_LOOPS)
     ]
     loops = tf.range(tf.size(places)) // size % _LOOPS

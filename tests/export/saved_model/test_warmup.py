@@ -22,7 +22,7 @@ def records(report):
 
 def test_without_tensorflow_servings_package_there_are_no_requests(engine, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    assert write_warmup(tmp_path, engine, ["serving_default"]) == {}
+    assert write_warmup(tmp_path, engine, ["serving_default"], [1]) == {}
     assert list(tmp_path.iterdir()) == []
 
 
