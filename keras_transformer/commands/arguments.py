@@ -104,7 +104,12 @@ _GROUPS = {
     "min_length": "lengths",
     "banned_ids": "constraints",
 }
-_BATCH_SIZE = ("batch_size", int, "N", "sentences that are decoded together; default: 32")
+_BATCH_SIZE = (
+    "batch_size",
+    int,
+    "N",
+    "most sentences decoded together; default: as many as are fastest",
+)
 _TOO_LONG = "what happens to a line of too many tokens (a conversation is not split; it loses its "
 _TOO_LONG += "oldest turns where it is truncated); default: refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)

@@ -144,8 +144,10 @@ def score_lines(
     _write_each(score, chunks, write, output, f"{source} and {target}", bar)
 
 
-def chunk_size(batch_size: int) -> int:
+def chunk_size(batch_size: int | None) -> int:
     """Lines to wait for: many, because they are sorted by length, and whole batches of them."""
+    if batch_size is None:
+        return _LINES_AT_ONCE
     return batch_size * max(1, _LINES_AT_ONCE // batch_size)
 
 

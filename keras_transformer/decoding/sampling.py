@@ -1,7 +1,5 @@
 """One hypothesis at a time: greedy search, and sampling with its filters and random numbers."""
 
-from typing import Any
-
 import numpy as np
 from keras import KerasTensor, ops
 
@@ -83,9 +81,11 @@ class Sampling(Greedy):
         temperature: float | KerasTensor = DecodingOptions.temperature,
         top_k: int | KerasTensor = DecodingOptions.top_k,
         top_p: float | KerasTensor = DecodingOptions.top_p,
-        *ranking: Any,
+        length_penalty: float | KerasTensor = 0.0,
+        normalization: str = "gnmt",
+        word_penalty: float | KerasTensor = 0.0,
     ):
-        super().__init__(*ranking)
+        super().__init__(length_penalty, normalization, word_penalty)
         self.seeds, self.beams = seeds, num_samples
         filters = temperature, top_k, top_p
         # A value for each sentence broadcasts over its samples and the vocabulary.

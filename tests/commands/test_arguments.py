@@ -25,6 +25,8 @@ EVERY = {
     "allow_unknown": ([], True),
     "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0}),
     "no_repeat_ngram_size": (["3"], 3),
+    "length_normalization": (["marian"], "marian"),
+    "word_penalty": (["0.25"], 0.25),
     "batch_size": (["16"], 16),
     "long_input": (["split"], "split"),
 }

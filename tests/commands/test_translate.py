@@ -18,7 +18,7 @@ def test_tag_markup_and_glossary_reach_the_translator(call):
     given = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
     _, _, _, asked = call("translate", *given, "--glossary-by", "constraints")
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
-    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": 32}
+    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
     assert (code, err) == (2, "keras-transformer: --glossary does not go with --stream.\n")
 
@@ -39,7 +39,7 @@ def test_json_is_an_object_a_line(call):
     first, second = map(json.loads, out.splitlines())
     assert (first["line"], first["translation"]) == (1, "A B")
     assert second["alternatives"][0]["translation"] == "other"
-    assert asked[-1] == {"n_best": 2, "alignment": True, "batch_size": 32}
+    assert asked[-1] == {"n_best": 2, "alignment": True, "batch_size": None}
 
 
 def test_stream_asks_for_one_line_after_the_other(call):
@@ -52,7 +52,7 @@ def test_prefixes_come_from_their_file(call, tmp_path):
     (tmp_path / "prefixes").write_text("Ein\n\n")
     code, _, _, asked = call("translate", "--target-prefixes", str(tmp_path / "prefixes"))
     assert code == 0
-    assert asked[-1] == {"target_prefixes": ["Ein", ""], "batch_size": 32}
+    assert asked[-1] == {"target_prefixes": ["Ein", ""], "batch_size": None}
     code, _, err, _ = call("translate", "--target-prefixes", "nowhere")
     assert (code, err) == (
         2,

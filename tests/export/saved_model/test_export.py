@@ -84,7 +84,7 @@ def test_the_export_says_what_is_in_it(report, engine):
         "| `beam` | `text` string [·] | `log_probability` float32 [·, 3], `score` float32 [·, 3], "
         "`translation` string [·, 3] |",
         "| `serving_ids` | none |",
-        "| sentences, padded to | 1, 2, 4, 8, 16, 32 |",
+        "| sentences, padded to | 1, 2, 4, 8 |",
         "| tokens, padded to | 13 |",
     ):
         assert text in readme
