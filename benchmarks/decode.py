@@ -40,14 +40,20 @@ _OPTIONS: tuple[Row, ...] = (
         "batch_sizes",
         [int],
         "N",
-        "a row each, default: 1 8 32; with --model each engine takes its fastest, "
-        "default: 16 32 64 128",
+        "a row each, default: 1 8 32; with --model each engine takes its fastest, 0 is what it "
+        "takes by itself, default: 0 8 16 32 64",
     ),
     (
         "beam_sizes",
         [int],
         "N",
         "1 is greedy search; default: 1 4; with --model one of them, default: 4",
+    ),
+    (
+        "call_sizes",
+        [int],
+        "N",
+        "a row each: sentences of a call, 0 for the whole text, with --model, default: 0",
     ),
     ("rounds", int, "N", "default: 5"),
     ("threads", int, "N", "most that an engine may use; default: 2"),
@@ -128,7 +134,8 @@ def benchmark_corpus(
     source_file: str | os.PathLike,
     beam_size: int = 4,
     length_penalty: float | None = None,
-    batch_sizes: Sequence[int] = (16, 32, 64, 128),
+    batch_sizes: Sequence[int] = (0, 8, 16, 32, 64),
+    call_sizes: Sequence[int] = (0,),
     rounds: int = 5,
     threads: int = 2,
     engines: Sequence[str] | None = None,
@@ -137,12 +144,14 @@ def benchmark_corpus(
 ) -> dict[str, Any]:
     """Sentences per second of each engine on a text, tokenization included; as `benchmark_decode`.
 
-    Blank lines are left out. The batch size is a part of each engine's setting; the length penalty
-    is the recipe's by default. `exports` of the run take part under the names of their folders.
+    Blank lines are left out. The text is translated in one call (0) or in calls of so many
+    sentences, as they come. The batch size is a part of each engine's setting, 0 for its own; the
+    length penalty is the recipe's by default. `exports` of the run take part under the names of
+    their folders.
     """
     from keras_transformer.training import RunFolder
 
-    measure.check_positive(beam_size=beam_size, batch_sizes=batch_sizes, rounds=rounds)
+    measure.check_positive(beam_size=beam_size, rounds=rounds)
     chosen, absent = choose_engines(engines, of_text=True)
     folder = RunFolder.existing(run_folder)
     sentences = [line for line in read_lines(source_file) if line.strip()]
@@ -152,23 +161,42 @@ def benchmark_corpus(
         length_penalty = folder.recipe().decoding.length_penalty
     DecodingOptions(beam_size, length_penalty)  # Checks both.
     measure.use_threads(threads)
-    text_engine, trials = folder.engine(), {}
+    text_engine, rows = folder.engine(), []
     made_engines = {name: engine(text_engine.model, text_engine) for name, engine in chosen.items()}
     made_engines |= {os.path.basename(path): Artifact(path, threads) for path in exports}
-    for name, made in made_engines.items():
-        calls = {
-            _words({"batch_size": size, **setting}): functools.partial(translate, size)
+    made_calls = {
+        name: {
+            _words({"batch_size": size or "its own", **setting}): functools.partial(
+                translate, batch_size=size or None
+            )
             for setting in made.settings(threads, len(sentences))
-            for translate in [made.of_text(sentences, beam_size, length_penalty, **setting)]
+            for translate in [made.of_text(beam_size, length_penalty, **setting)]
             for size in batch_sizes
         }
-        trials[name] = measure.at_its_best(calls)
-        log(f"{name}: {trials[name].setting}")
-    rows = [_row(trials, rounds, len(sentences), beam_size)]
+        for name, made in made_engines.items()
+    }
+    for call_size in call_sizes:
+        trials = {}
+        for name, calls in made_calls.items():
+            whole = {
+                setting: functools.partial(_in_calls, call, sentences, call_size)
+                for setting, call in calls.items()
+            }
+            trials[name] = measure.at_its_best(whole)
+            log(f"{name}, calls of {call_size or len(sentences)}: {trials[name].setting}")
+        row = _row(trials, rounds, len(sentences), beam_size)
+        rows.append({"call_size": call_size or len(sentences), **row})
     config = text_engine.model.config
     report = measure.environment_info(config, rounds, threads, made_engines, absent)
     asked = {"run": str(run_folder), "source": str(source_file), "length_penalty": length_penalty}
     return {**asked, "unit": "sentences", **report, "rows": rows}
+
+
+def _in_calls(translate, sentences, call_size):
+    """Translations of a text in calls of so many sentences, 0 for one call."""
+    size = call_size or len(sentences)
+    parts = (sentences[start : start + size] for start in range(0, len(sentences), size))
+    return [text for part in parts for text in translate(part)]
 
 
 def random_model(preset: str, vocabulary_size: int) -> Transformer:
@@ -210,12 +238,15 @@ def table(report: dict[str, Any]) -> str:
     """A report as a Markdown table, and below it what one must know to read it."""
     rates = [f"{report['unit']}/s", "ratio", f"same as {report['reference']}", "setting"]
     rows = [["sentences", "search", "engine", *rates]]
+    if report["unit"] == "sentences":
+        rows[0][0] = "sentences of a call"
     for row in report["rows"]:
         search = "greedy" if row["beam_size"] == 1 else f"beam {row['beam_size']}"
         for name, engine in row["engines"].items():
             forms = (("rate", ",.0f"), ("ratio", ".2f"), ("same", ".1%"))
             found = [format(engine[key], form) for key, form in forms]
-            rows.append([f"{row['sentences']:,}", search, name, *found, engine["setting"]])
+            count = row.get("call_size", row["sentences"])
+            rows.append([f"{count:,}", search, name, *found, engine["setting"]])
     random = "{preset}, sources of {length} tokens, {steps} forced steps."
     what = random if report["unit"] == "tokens" else "{source}, length penalty {length_penalty}."
     return measure.markdown(rows, report, what)
@@ -225,8 +256,9 @@ def _measured(**values):
     """The report of what was asked for."""
     if "model" in values or "source" in values:
         return benchmark_corpus(**_corpus_arguments(values))
-    if "length_penalty" in values:
-        raise InputError("--length-penalty goes with --model and --source alone.")
+    for name in ("length_penalty", "call_sizes"):
+        if name in values:
+            raise InputError(f"--{name.replace('_', '-')} needs --model and --source.")
     return benchmark_decode(**values)
 
 

@@ -6,8 +6,8 @@ An engine is made with `(model, text_engine)`: a `Transformer` and, to translate
 - `settings(threads, batch)`: ways to use at most so many threads, keywords in its own words;
 - for random sentences `forced(source_ids, beam_size, steps, **setting)`: a function that searches
   lists of ids of one length, EOS included, and gives the `steps` ids of each best hypothesis;
-- for a text `of_text(sentences, beam_size, length_penalty, **setting)`, a function of the batch
-  size that gives their translations, tokenization included.
+- for a text `of_text(beam_size, length_penalty, **setting)`, a function of sentences and the batch
+  size, None for the engine's own, that gives their translations, tokenization included.
 """
 
 import functools
@@ -52,13 +52,17 @@ class Ours:
 
         return search
 
-    def of_text(self, sentences, beam_size, length_penalty, workers=1):
+    def of_text(self, beam_size, length_penalty, workers=1):
         made = self._text_engine
         tokenizers = made.source_tokenizer, made.target_tokenizer
         lengths = made.max_source_length, made.max_target_length
         engine = ModelEngine(self._model, *tokenizers, *lengths, frozen=True, workers=workers)
-        translate = functools.partial(engine.translate, sentences, beam_size, length_penalty)
-        return lambda batch_size: [each.text for each in translate(batch_size=batch_size)]
+
+        def translate(sentences, batch_size):
+            found = engine.translate(sentences, beam_size, length_penalty, batch_size=batch_size)
+            return [each.text for each in found]
+
+        return translate
 
 
 class LiteRT:
@@ -90,17 +94,16 @@ class LiteRT:
         search = at_once([functools.partial(run, each) for each in made])
         return functools.partial(search, np.array(source_ids, "int32"))
 
-    def of_text(self, sentences, beam_size, length_penalty, interpreters=1, num_threads=1):
+    def of_text(self, beam_size, length_penalty, interpreters=1, num_threads=1):
         from keras_transformer.export import export_litert
 
         path = f"{self._folder.name}/export"
         if not os.path.exists(path):
             asked = {"beam_size": beam_size, "length_penalty": length_penalty}
-            texts = sentences[:200]
-            export_litert(self._text_engine, path, texts, quantize=self.quantize, **asked)
+            export_litert(self._text_engine, path, quantize=self.quantize, **asked)
         loaded = [Translator.load(path) for _ in range(interpreters)]
 
-        def translate(batch_size):
+        def translate(sentences, batch_size):
             asked = dict(batch_size=batch_size, threads=num_threads, long_input="truncate")
             run = at_once([functools.partial(each.translate, **asked) for each in loaded])
             return [each.text for each in run(sentences)]
@@ -179,16 +182,16 @@ class CTranslate2:
 
         return search
 
-    def of_text(self, sentences, beam_size, length_penalty, **setting):
+    def of_text(self, beam_size, length_penalty, **setting):
         translator, (_, target) = self._translator(**setting), self._processors
         options = dict(beam_size=beam_size, length_penalty=length_penalty)
         options["max_input_length"] = self._text_engine.max_source_length
         options["max_decoding_length"] = self._text_engine.max_target_length
 
-        def translate(batch_size):
+        def translate(sentences, batch_size):
             tokens = self._text_engine.source_tokenizer.pieces(sentences)
             # It sorts by length what is more than one batch.
-            found = translator.translate_batch(tokens, max_batch_size=batch_size, **options)
+            found = translator.translate_batch(tokens, max_batch_size=batch_size or 32, **options)
             return target.decode([each.hypotheses[0] for each in found])
 
         return translate
@@ -215,10 +218,13 @@ class Artifact:
     def settings(self, threads, batch):
         return [{}]
 
-    def of_text(self, sentences, beam_size, length_penalty):
-        options = dict(beam_size=beam_size, length_penalty=length_penalty)
-        translate = functools.partial(self._translator.translate, sentences, **options)
-        return lambda batch_size: [each.text for each in translate(batch_size=batch_size)]
+    def of_text(self, beam_size, length_penalty):
+        def translate(sentences, batch_size):
+            options = dict(beam_size=beam_size, length_penalty=length_penalty)
+            found = self._translator.translate(sentences, batch_size=batch_size, **options)
+            return [each.text for each in found]
+
+        return translate
 
 
 class KerasHubBart:

@@ -62,7 +62,7 @@ def _check_exported_search(recipe, format, options):
     """Raises `InputError` for a beam search by a rule that exports do not have."""
     beam_size = options.get("beam_size", recipe.decoding.beam_size)
     rule = recipe.decoding.length_normalization
-    if rule != "gnmt" and beam_size > 1 and format != "tokenizer_json":
+    if rule != "gnmt" and beam_size > 1:
         raise InputError(
             "An export ranks hypotheses with `length_normalization: gnmt`, or searches greedily: "
             f"give --beam-size 1. Received: length_normalization={rule}, beam_size={beam_size}."

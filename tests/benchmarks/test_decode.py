@@ -135,11 +135,13 @@ def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
         export_ctranslate2(run.engine(), exports[0], beam_size=1, length_penalty=0.0)
     engines = ["ours", "litert_int8", "ctranslate2"]
     options = {"beam_size": 1, "batch_sizes": [4, 16], "rounds": 2, "engines": engines}
-    options["exports"] = exports
+    options |= {"exports": exports, "call_sizes": [0, 2]}
     report = benchmark_corpus(run.path, source, **options)
     chosen, not_installed = choose_engines(engines, of_text=True)
     assert report["not_installed"] == not_installed
-    (row,) = report["rows"]
+    row, in_calls = report["rows"]
+    assert [each["call_size"] for each in report["rows"]] == [9, 2]
+    assert in_calls["engines"].keys() == row["engines"].keys()
     assert list(row["engines"]) == [*chosen, *(path.name for path in exports)]
     assert row["sentences"] == 9
     assert report["length_penalty"] == 0.0
