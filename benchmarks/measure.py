@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+import keras_transformer
 from keras_transformer import config
 from keras_transformer.commands.arguments import add_options
 from keras_transformer.compilation_cache import enable_compilation_cache
@@ -160,6 +161,13 @@ def choose(
     return chosen, not_installed
 
 
+def _version(package):
+    """The installed version of a package, by the name under which it is imported."""
+    if package == "keras_transformer":  # its distribution has another name
+        return keras_transformer.__version__
+    return importlib.metadata.version(package)
+
+
 def environment_info(
     config: TransformerConfig,
     rounds: int,
@@ -174,7 +182,7 @@ def environment_info(
         "rounds": rounds,
         "threads": threads,
         "machine": machine(),
-        "versions": {name: importlib.metadata.version(name) for name in sorted(packages)},
+        "versions": {name: _version(name) for name in sorted(packages)},
         "reference": next(iter(chosen)),
         "notes": {name: engine.note for name, engine in chosen.items()},
         "not_installed": dict(absent),

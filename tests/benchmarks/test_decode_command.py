@@ -46,7 +46,7 @@ def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
         (["--model", "run"], "--model and --source go together"),
         (["--source", "text"], "--model and --source go together"),
         (["--model", "run", "--source", "text", "--steps", "4"], "--steps does not go with"),
-        (["--length-penalty", "1"], "--length-penalty goes with --model and --source"),
+        (["--length-penalty", "1"], "--length-penalty needs --model and --source"),
         (["--model", "run", "--source", "text", "--beam-sizes", "1", "4"], "one beam size"),
         (["--model", "run", "--source", "text"], "run: no such run folder"),
         (["--output", "no/such/report.json"], "no/such/report.json: cannot be written"),

