@@ -81,8 +81,8 @@ def test_the_extras_are_those_of_the_setup():
         if keyword.arg == "extras_require"
     ]
     extras = {key.value for key in extras}
-    (line,) = [line for line in README.split("\n") if line.startswith("setup.py ")]
-    assert set(re.findall(r"\[([\w-]+)\]", line)) == extras
+    page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `\[([\w-]+)\]` \|", page, flags=re.MULTILINE)) == extras
     for page in [*PAGES, *SITE]:
         text = page.read_text(encoding="utf-8")
         named = re.findall(r"(?:\.|keras_transformer|extra `)\[([\w,-]+)\]", text)

@@ -13,7 +13,9 @@ _READER = {"type": "plugin", "name": "myst_nb_md"}
 
 
 def execute(app) -> None:
-    """Executes the pages whose programs are not in the cache."""
+    """Executes the pages whose programs are not in the cache, unless execution is off."""
+    if app.config.nb_execution_mode == "off":
+        return
     source = pathlib.Path(app.srcdir)
     cache = get_cache(pathlib.Path(app.outdir).parent / ".jupyter_cache")
     # Tutorials take longest: they begin.
