@@ -128,5 +128,5 @@ setup(
         "serve": SERVE,
         "serving-api": SERVING_API,
     },
-    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli:main"]},
+    entry_points={"console_scripts": ["keras-transformer = keras_transformer.cli.main:main"]},
 )

@@ -35,7 +35,7 @@ _FIRST = 100  # Sentences that are translated one by one.
 
 def make(name, run, work):
     """The folder of an artifact, exported if it is not there."""
-    from keras_transformer import runs
+    from keras_transformer.cli import runs
 
     kind = name.split()[0]
     folder = work / (kind if kind == "CTranslate2" else name.replace(" ", "_"))

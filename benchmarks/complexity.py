@@ -28,8 +28,8 @@ import keras
 import numpy as np
 
 from benchmarks.measure import multiply_adds, subplots
-from keras_transformer.config import TransformerConfig
 from keras_transformer.layers import MultiHeadAttention
+from keras_transformer.models.config import TransformerConfig
 
 KERNEL = 3
 WINDOW = 32

@@ -23,11 +23,11 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.engines import Artifact, choose_engines
-from keras_transformer.commands.arguments import Row, add_options
-from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer.cli.arguments import Row, add_options
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
 from keras_transformer.files import read_lines
+from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import Transformer
 
 _FORCED_ALONE = ("preset", "vocabulary_size", "length", "steps")

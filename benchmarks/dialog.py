@@ -13,7 +13,7 @@ import pathlib
 
 from keras_transformer import Translator
 from keras_transformer.data import read_pairs
-from keras_transformer.dialog import Conversation
+from keras_transformer.text.dialog import Conversation
 from keras_transformer.training import perplexity
 
 LENGTHS = (1, 2, 3, None)

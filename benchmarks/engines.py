@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import MAX_POSITIONS, at_once, choose, grid
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding import DecodingOptions, ModelEngine
-from keras_transformer.decoding.scheduler import Job, Scheduler
-from keras_transformer.translator import Translator
+from keras_transformer.decoding import DecodingOptions
+from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.scheduler import Job, Scheduler
+from keras_transformer.engine.translator import Translator
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
 
 class Ours:

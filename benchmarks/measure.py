@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import keras
 
 import keras_transformer
-from keras_transformer import config
-from keras_transformer.commands.arguments import add_options
-from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.config import TransformerConfig
+from keras_transformer import options
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.engine.translator import give_tensorflow
 from keras_transformer.errors import InputError, did_you_mean, installation, require
 from keras_transformer.files import check_writable, write_output
-from keras_transformer.translator import give_tensorflow
+from keras_transformer.models.config import TransformerConfig
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has
 # The threads of an engine spin for some milliseconds after its last work: they must not take a
@@ -52,7 +52,7 @@ def check_positive(**values: Any) -> None:
     """Raises `InputError` unless each value, or each of a list of values, is 1 or more."""
     for name, value in values.items():
         for each in (isinstance(value, (list, tuple)) and value) or [value]:
-            config.check_positive(**{name: each})
+            options.check_positive(**{name: each})
 
 
 def config_of(preset: str, vocabulary_size: int, **fields: Any) -> TransformerConfig:

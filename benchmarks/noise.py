@@ -14,10 +14,10 @@ twice as many tokens as the longest one of the text as it is, and ten more.
 import argparse
 
 from keras_transformer import Translator
-from keras_transformer.compilation_cache import enable_compilation_cache
 from keras_transformer.data import read_pairs
 from keras_transformer.data.noise import Noise, PairNoise
-from keras_transformer.options import LENGTH_MARGIN
+from keras_transformer.decoding.options import LENGTH_MARGIN
+from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.training import evaluate
 
 KINDS = {

@@ -22,7 +22,7 @@ def _load(folder):
     """A session, and its signatures."""
     import tensorflow as tf
 
-    from keras_transformer.compilation_cache import enable_compilation_cache
+    from keras_transformer.engine.compilation_cache import enable_compilation_cache
     from keras_transformer.export.fresh_process import load_operations
 
     enable_compilation_cache()

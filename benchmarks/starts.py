@@ -20,8 +20,8 @@ import json, sys, time
 times = [time.perf_counter()]
 def done():
     times.append(time.perf_counter())
-from keras_transformer.compilation_cache import enable_compilation_cache
-from keras_transformer.translator import Translator
+from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.engine.translator import Translator
 enable_compilation_cache()
 translator = Translator.load(sys.argv[1])
 done()

@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.trainers import TRAINERS
-from keras_transformer.commands.arguments import Row, add_options
-from keras_transformer.config import PAD_ID
+from keras_transformer.cli.arguments import Row, add_options
 from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.errors import InputError
+from keras_transformer.ids import PAD_ID
 from keras_transformer.text import Tokenizer
 
 _MATRIX_SIZE = 1024

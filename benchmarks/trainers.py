@@ -17,9 +17,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.config import PAD_ID, TransformerConfig
 from keras_transformer.data import ParallelDataset
+from keras_transformer.ids import PAD_ID
 from keras_transformer.models import Transformer
+from keras_transformer.models.config import TransformerConfig
 from keras_transformer.training import compile_model
 from keras_transformer.training.recipe import TrainingSection
 

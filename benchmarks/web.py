@@ -35,8 +35,8 @@ from browser import Browser  # noqa: E402
 from keras import ops  # noqa: E402
 
 from keras_transformer import Translator  # noqa: E402
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID  # noqa: E402
 from keras_transformer.data import read_lines  # noqa: E402
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID  # noqa: E402
 
 _STEPS = 16  # about those of a sentence of Multi30k
 _SCRIPT = """(async () => {
@@ -182,7 +182,7 @@ def cuts(live, source, translations, beam_size):
 def make(preset, tokenizer, folder):
     """Exports an untrained model of a preset's size; it hardly ever ends a sentence by itself."""
     from keras_transformer import Tokenizer, Transformer
-    from keras_transformer.decoding import ModelEngine
+    from keras_transformer.engine import ModelEngine
     from keras_transformer.export import export_web
 
     tokenizer = Tokenizer.load(tokenizer)

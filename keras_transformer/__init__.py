@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from keras_transformer import layers as layers
-    from keras_transformer.config import TransformerConfig as TransformerConfig
+    from keras_transformer.engine.translation import Translation as Translation
+    from keras_transformer.engine.translator import Translator as Translator
     from keras_transformer.losses import SmoothedCrossEntropy as SmoothedCrossEntropy
     from keras_transformer.metrics import Perplexity as Perplexity
     from keras_transformer.metrics import TokenAccuracy as TokenAccuracy
     from keras_transformer.metrics import TokenLoss as TokenLoss
     from keras_transformer.models import Transformer as Transformer
+    from keras_transformer.models.config import TransformerConfig as TransformerConfig
     from keras_transformer.schedules import TransformerSchedule as TransformerSchedule
     from keras_transformer.text import Tokenizer as Tokenizer
-    from keras_transformer.translation import Translation as Translation
-    from keras_transformer.translator import Translator as Translator
 
 __version__ = "0.3.0"
 
 # Modules of classes that `keras.models.load_model` looks up.
-_REGISTERED = ("layers", "losses", "metrics", "models", "schedules")
+_REGISTERED = ("layers", "losses", "metrics", "models.recurrent", "models.transformer", "schedules")
 _WITHOUT_KERAS = {"Tokenizer", "TransformerConfig", "Translation", "Translator"}
 _MODULES = {
     "Perplexity": "metrics",
@@ -34,10 +34,10 @@ _MODULES = {
     "TokenLoss": "metrics",
     "Tokenizer": "text",
     "Transformer": "models",
-    "TransformerConfig": "config",
+    "TransformerConfig": "models.config",
     "TransformerSchedule": "schedules",
-    "Translation": "translation",
-    "Translator": "translator",
+    "Translation": "engine.translation",
+    "Translator": "engine.translator",
 }
 __all__ = [*_MODULES, "layers"]
 

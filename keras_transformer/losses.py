@@ -5,8 +5,8 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_transformer.config import PAD_ID, check_choice, check_rate
-from keras_transformer.config.checks import check
+from keras_transformer.ids import PAD_ID
+from keras_transformer.options import check, check_choice, check_rate
 
 
 def token_losses(

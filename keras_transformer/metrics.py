@@ -7,8 +7,9 @@ Each is updated with `y_true`, integer `(batch, length)`, `y_pred`, logits
 import keras
 from keras import ops
 
-from keras_transformer.config import PAD_ID, check_rate
+from keras_transformer.ids import PAD_ID
 from keras_transformer.losses import real_token_weights, token_losses
+from keras_transformer.options import check_rate
 
 
 class _TokenMean(keras.metrics.Metric):

@@ -1,169 +1,260 @@
-"""Options of decoding, declared once with range, meaning and default; imports no Keras."""
+"""Options declared once, with type, range, unit, meaning and default, and checked by pydantic.
 
-from collections.abc import Mapping, Set
-from typing import Annotated, Any, Literal
+Error messages, `--help` and the reference of recipes are generated from the declaration.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import numbers
+import reprlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import pydantic
 
-from keras_transformer.declaration import FLOAT32, INT32, Int32, declared, option
-from keras_transformer.errors import InputError
+from keras_transformer.errors import InputError, did_you_mean
 
-# sacreBLEU's tokenizers that need no download; `none` takes text apart at spaces alone.
-BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
-LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
+STRICT = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+FLOAT32 = 2.0**127
+"""Limit of numbers that a program holds in float32."""
+INT32 = 2**31
+"""Limit of integers that a program holds in int32."""
+Int32 = Annotated[int, pydantic.Field(strict=True, ge=-INT32, lt=INT32)]
 
-# Minus infinity bans an id.
-_Bias = Annotated[float, pydantic.Field(strict=True, allow_inf_nan=True, lt=FLOAT32)]
+UNION_TAGS = ("object", "array")
+"""Tags of a section that may be a list of sections, in pydantic's paths."""
 
-
-def _count(default, meaning, least=0):
-    return option(default, meaning, ge=least, lt=INT32)
-
-
-def _number(default, meaning):
-    return option(default, meaning, ge=0, lt=FLOAT32)
-
-
-def early_stopping() -> Any:
-    """Declares the option of every class that has it."""
-    return option(
-        True,
-        "End the beam search of a sentence when as many hypotheses as the beam size have ended; "
-        "false goes on until no other one can score higher.",
-    )
-
-
-@declared
-class SearchDefaults:
-    """Options of a search that a run has defaults of its own for."""
-
-    beam_size: int = _count(4, "Hypotheses that stay alive; 1 is greedy search.", 1)
-    length_penalty: float = _number(
-        0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
-    )
+_TYPES = {
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "a section with keys",
+    "array": "a list",
+    "null": "null",
+}
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
+_POWERS = {FLOAT32: "2**127", INT32: "2**31", -INT32: "-2**31"}
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 80
+_Declared = TypeVar("_Declared", bound=type)
 
 
-@declared
-class RunDefaults(SearchDefaults):
-    """Options of a search that a run has defaults of its own for, and its exports do not have."""
+def option(default: Any, meaning: str, expected: str | None = None, **limits: Any) -> Any:
+    """Declares a field.
 
-    length_normalization: Literal["gnmt", "length", "marian"] = option(
-        "gnmt",
-        "Score of a hypothesis: gnmt, log-probability / GNMT's length penalty; length, "
-        "log-probability / length^length_penalty, as in Hugging Face's search; marian, "
-        "(log-probability - word_penalty * length) / length^length_penalty, in a beam that shrinks "
-        "with each hypothesis that ends.",
-        strict=None,
-    )
-    word_penalty: float = _number(0.0, "Price of each token with `length_normalization: marian`.")
-
-
-@declared
-class DecodingOptions(RunDefaults):
-    """Options of a search; NumPy's numbers and any collections are taken.
-
-    Raises:
-        InputError: A value is out of range, two contradict each other, or a name is unknown.
+    Args:
+        default: Its default.
+        meaning: Its meaning and unit.
+        expected: Its values in words; by default made of its type and limits.
+        **limits: Its range, in pydantic's names.
     """
+    extra = {} if expected is None else {"json_schema_extra": {"expected": expected}}
+    return pydantic.Field(default, description=meaning, **{"strict": True, **extra, **limits})
 
-    early_stopping: bool = early_stopping()
-    n_best: int = _count(
-        1, "Translations of each sentence: at most the beam size, or any number of samples.", 1
-    )
-    sampling: bool = option(
-        False, "Draw at random instead of searching; the beam size has no effect then."
-    )
-    temperature: float = option(1.0, "Divisor of the logits in sampling.", ge=1e-6, lt=FLOAT32)
-    top_k: int = _count(0, "Sample from this many most probable tokens; 0 = all.")
-    top_p: float = option(
-        1.0,
-        "Sample from the smallest set of most probable tokens with this probability.",
-        ge=1e-9,
-        le=1,
-    )
-    seed: Int32 | tuple[Int32, ...] = option(
-        0,
-        "Seed of each sentence's samples: an integer for all sentences, or one for each. A "
-        "sentence with a seed gives equal samples in any batch.",
-        "an integer of at least -2**31 and below 2**31, or a list of them",
-        strict=None,
-    )
-    min_length: int = _count(0, "Fewest tokens of a translation, including EOS.")
-    max_length: int | None = _count(
-        None, "Most tokens, including EOS; by default the run's `max_target_length`.", 1
-    )
-    min_length_ratio: float = _number(0.0, "Fewest tokens, as a multiple of the source's.")
-    max_length_ratio: float = option(
-        2.0,
-        "Most tokens, as a multiple of the source's, and 10 more; infinity for any.",
-        "a number of at least 0 and below 2**127, or infinity",
-        ge=0,
-        allow_inf_nan=True,
-    )
-    banned_ids: tuple[Int32, ...] = option((), "Ids that are never chosen.", "a list of integers")
-    allow_unknown: bool = option(
-        False, "Let a translation contain `<unk>`, the token of everything unknown."
-    )
-    logit_bias: tuple[tuple[Int32, _Bias], ...] = option(
-        (),
-        "Ids with a number that is added to their logit before choosing.",
-        "a dict from ids to numbers",
-    )
-    no_repeat_ngram_size: int = _count(0, "No n-gram of this many tokens occurs twice; 0 = off.")
 
-    @pydantic.field_validator("*", mode="before")
-    @classmethod
-    def _to_plain(cls, value: Any) -> Any:
-        """Tuples for other collections, Python's numbers for NumPy's."""
-        if isinstance(value, Mapping):
-            value = value.items()
-        if hasattr(value, "tolist"):
-            value = value.tolist()
-        if isinstance(value, (list, tuple, Set)):
-            return tuple(map(cls._to_plain, value))
-        return value
+@dataclass_transform(frozen_default=True)
+def declared(options: _Declared) -> _Declared:
+    """Makes a class of `option` fields a frozen dataclass that raises `InputError`."""
+    made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
+    validate = made.__init__
+    names = [each.name for each in dataclasses.fields(made) if not each.kw_only]
 
-    @pydantic.model_validator(mode="after")
-    def _check_beams(self) -> "DecodingOptions":
-        if not self.sampling and self.n_best > self.beam_size:
-            rule = "`n_best` must be at most `beam_size`."
-            received = f"n_best={self.n_best}, beam_size={self.beam_size}"
-            raise InputError(f"{rule} Received: {received}.")
-        if self.word_penalty and self.length_normalization != "marian":
-            rule = "`word_penalty` needs `length_normalization: marian`."
-            raise InputError(f"{rule} Received: word_penalty={self.word_penalty}.")
-        # Infinity is a value of its own; a number beyond float32 would become infinity unseen.
-        if FLOAT32 <= self.max_length_ratio < float("inf"):
-            rule = "`max_length_ratio` must be below 2**127, or infinity."
-            raise InputError(f"{rule} Received: {self.max_length_ratio!r}.")
-        return self
+    @functools.wraps(validate)
+    def __init__(self, *args, **values):
+        if len(args) > len(names):
+            rule = f"{made.__name__} takes at most {len(names)} values without a name."
+            raise InputError(f"{rule} Received: {len(args)}.")
+        with checked(made):  # By name, for an error names the option.
+            validate(self, **dict(zip(names, args, strict=False)), **values)
 
-    @property
-    def beams(self) -> int:
-        """Hypotheses that go on at once for each sentence."""
-        return self.n_best if self.sampling else self.beam_size
+    made.__init__ = __init__
+    return made
 
-    @property
-    def stops_early(self) -> bool:
-        """The stop rule of the search: a beam of one is greedy search, which has the one rule."""
-        return self.early_stopping or self.beam_size == 1 or self.sampling
 
-    def resolve_max_length(self, max_length: int) -> int:
-        """Most tokens of a translation; `max_length` where the options name none."""
-        return max_length if self.max_length is None else self.max_length
+@dataclass_transform(frozen_default=True)
+def inherited(options: _Declared) -> _Declared:
+    """Makes a frozen dataclass of `option` fields for declared classes to inherit.
 
-    @property
-    def program_key(self) -> tuple:
-        """Equal for options that share a compiled program; the others are arguments of it."""
-        sizes = self.beams, self.n_best, self.no_repeat_ngram_size
-        rules = self.stops_early, self.allow_unknown, self.length_normalization
-        return self.sampling, *rules, *sizes
+    Its own schema, which takes pydantic milliseconds, is not built.
+    """
+    config = pydantic.ConfigDict(**STRICT, defer_build=True)
+    made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=config)
+    return made
 
-    def check_ids(self, vocabulary_size: int) -> None:
-        """Raises `InputError` for ids outside the model's target vocabulary."""
-        ids = {"banned_ids": self.banned_ids, "logit_bias": dict(self.logit_bias)}
-        for name, given in ids.items():
-            for each in given:
-                if not 0 <= each < vocabulary_size:
-                    rule = f"must name ids of the vocabulary, from 0 to {vocabulary_size - 1}"
-                    raise InputError(f"`{name}` {rule}. Received: {each!r}.")
+
+@contextlib.contextmanager
+def checked(declared: type, where: str = "") -> Iterator[None]:
+    """Turns pydantic's errors about values of a declared class into an `InputError` of one line."""
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        # The input is left out: pydantic's own text would spell a value of any size.
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "value_error":  # Raised by a validator, in its own words.
+            raise InputError(where + str(first["ctx"]["error"])) from None
+        raise InputError(_line(first, schema_of(declared), where)) from None
+
+
+def schema_of(declared: type) -> dict[str, Any]:
+    """JSON schema of a declared class, as a dict."""
+    return pydantic.TypeAdapter(declared).json_schema()
+
+
+def properties(schema: dict[str, Any], *path: str | int) -> dict[str, Any]:
+    """Schemas of a section's options by name; `path` are the keys that lead to the section."""
+    section = schema
+    for key in path:
+        if "oneOf" in section:  # The key is a type, the tag of a member.
+            is_list = key == "array"
+            section = next(x for x in section["oneOf"] if is_list == (x.get("type") == "array"))
+        elif isinstance(key, int):
+            section = section.get("items", {})
+        else:
+            section = section.get("properties", {}).get(key, {})
+        # A section that may be null is one of several schemas.
+        section = next((x for x in section.get("anyOf", ()) if "$ref" in x), section)
+        if "$ref" in section:
+            section = schema["$defs"][section["$ref"].rpartition("/")[2]]
+    return section.get("properties", {})
+
+
+def expected(schema: dict[str, Any]) -> str:
+    """Values that an option of this schema may have: `"an integer of at least 1, or null"`."""
+    if "expected" in schema:
+        return schema["expected"]
+    if union := schema.get("anyOf") or schema.get("oneOf"):
+        return ", or ".join(expected(each) for each in union)
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    kind = _TYPES[schema.get("type", "object")]
+    if schema.get("type") == "integer" and schema.get("minimum") == 1:
+        kind, schema = "a positive integer", {**schema, "minimum": None}
+    limits = " and ".join(
+        f"{words} {_POWERS.get(schema[key], schema[key])}"
+        for key, words in _LIMITS.items()
+        if schema.get(key) is not None
+    )
+    least = "of " if limits.startswith("at") else ""
+    return f"{kind} {least}{limits}".rstrip()
+
+
+def check_keys(values: Iterable[str], known: Iterable[str], section: str) -> None:
+    """Raises `InputError` for an unknown key of a section, naming the nearest known one."""
+    for key in values:
+        if key not in known:
+            near = did_you_mean(key, known, cutoff=0.0)
+            raise InputError(f"unknown key `{_shown(key)}` in `{section}`.{near}")
+
+
+def _shown(key):
+    return f"{repr(str(key))[1:-1]:.80}"  # One line, whatever the key has in it.
+
+
+def _line(first, schema, where):
+    *section, key = first["loc"] or ("",)
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+        known, place = properties(schema, *section), _place(section)
+        if not where:  # An argument.
+            return f"There is no option `{_shown(key)}`.{did_you_mean(key, known)}"
+        place = f" in `{place}`" if place else ""
+        near = did_you_mean(key, known, cutoff=0.0)
+        return f"{where}unknown key `{_shown(key)}`{place}.{near}"
+    # The place within a union of types follows that of the option.
+    while section and key not in properties(schema, *section):
+        *section, key = section
+    wanted = properties(schema, *section).get(key, {})
+    name = f"`{_place((*section, key))}`" if key else "the recipe"
+    given = "nothing" if first["type"].startswith("missing") else received(first["input"])
+    return f"{where}{name} must be {expected(wanted)}. Received: {given}."
+
+
+def _place(path):
+    return ".".join(str(each) for each in path if each not in UNION_TAGS)
+
+
+def received(value: object) -> str:
+    """A value for an error message, cut short because it can be of any size."""
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # An integer of thousands of digits.
+        return "a number that is too long to show"
+
+
+def check(
+    name: str,
+    value: Any,
+    rule: str,
+    kind: Any,
+    least: float | None = None,
+    most: float = sys.float_info.max,
+) -> None:
+    """Raises `InputError`, a `ValueError`, unless `value` is of a kind and, if a number, in range.
+
+    Without `least` it must be positive.
+    """
+    # A bool is an int to Python, but no number to a reader.
+    known = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if known and kind is not bool:
+        known = value <= most and (value > 0 if least is None else value >= least)
+    if not known:
+        raise InputError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+
+
+# `glu` halves the width, `threshold` needs arguments; the others are no activations.
+_NO_ACTIVATIONS = ("glu", "threshold", "get", "serialize", "deserialize")
+
+
+def check_activation(name: object) -> None:
+    """Raises `ValueError` unless it is the name of a Keras activation of one argument."""
+    # Late: what has no model needs no Keras.
+    import keras
+
+    try:
+        known = isinstance(name, str) and callable(keras.activations.get(name))
+    except ValueError:
+        known = False
+    if not known or name in _NO_ACTIVATIONS:
+        names = [each for each in dir(keras.activations) if each not in _NO_ACTIVATIONS]
+        raise ValueError(
+            f"`activation` must be the name of a Keras activation. Received: activation={name!r}."
+            + did_you_mean(name, names)
+        )
+
+
+def check_rate(name: str, value: object) -> None:
+    """Raises `ValueError` unless `value` is a probability below one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={value!r}.")
+
+
+def check_positive(or_none: bool = False, **sizes: Any) -> None:
+    """Raises `InputError`, a `ValueError`, for a size that is no positive integer of 32 bits."""
+    for name, size in sizes.items():
+        if size is not None or not or_none:
+            check(name, size, "a positive integer", numbers.Integral, most=2**31 - 1)
+
+
+def check_divides(name: str, size: int, other: str, whole: int) -> None:
+    """Raises `InputError`, a `ValueError`, unless one size divides another."""
+    if whole % size:
+        raise InputError(
+            f"`{name}` must divide `{other}`. Received: {other}={whole}, {name}={size}."
+        )
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raises `InputError`, a `ValueError`, unless `value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
+        )

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.config.checks import check
+from keras_transformer.options import check
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

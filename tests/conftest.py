@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.compilation_cache import enable_compilation_cache
+from keras_transformer.engine.compilation_cache import enable_compilation_cache
 
 BACKEND = keras.backend.backend()
 
@@ -71,9 +71,8 @@ def pytest_collection_finish():
 TOGETHER = (
     "tests/export/litert/",
     "tests/export/",
-    "tests/commands/test_learned_run.py",
+    "tests/cli/test_learned_run.py",
     "tests/serving/",
-    "tests/bulk/",
     "tests/test_kinds.py",
     "tests/training/test_resume.py",
     "tests/training/test_train.py",
@@ -84,8 +83,8 @@ TOGETHER = (
     "tests/decoding/test_scheduler.py",
     "tests/decoding/test_search.py",
     "tests/models/test_transformer.py",
-    "tests/test_demo.py",
-    "tests/test_cli.py",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_main.py",
     "tests/benchmarks/",
 )
 

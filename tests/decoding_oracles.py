@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from keras import ops
 from naive_search import ANYTHING, BOS, EOS, PAD, Hypothesis, log_softmax
 
-from keras_transformer import Transformer, TransformerConfig, inputs
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import Constraints, Hypotheses, loop
+from keras_transformer.engine import inputs
 
 
 def as_lists(hypotheses):

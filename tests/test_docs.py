@@ -9,9 +9,10 @@ import re
 
 import pytest
 
-from keras_transformer import __version__, cli
-from keras_transformer.config import CONFIGURATIONS
+from keras_transformer import __version__
+from keras_transformer.cli import main as cli
 from keras_transformer.export.options import FORMATS
+from keras_transformer.models.config import CONFIGURATIONS
 
 ROOT = pathlib.Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

@@ -14,12 +14,12 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Translator
-from keras_transformer.cli import run
-from keras_transformer.decoding.scheduler import Scheduler
+from keras_transformer.cli.main import run
+from keras_transformer.engine.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_saved_model
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
-from keras_transformer.export.saved_model import SavedModelExporter
+from keras_transformer.export.saved_model.export import SavedModelExporter
 from keras_transformer.models import model_of
 from keras_transformer.serving.model import Model
 from keras_transformer.training import Recipe, RunFolder

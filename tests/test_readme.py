@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from small_corpus import write_corpus
 
-from keras_transformer import cli, config
+from keras_transformer.cli import main as cli
+from keras_transformer.models import config
 from keras_transformer.training import Recipe
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -32,7 +32,7 @@ from keras_transformer.analysis import heads_off, prune_heads
 from keras_transformer.analysis.attention import KINDS
 from keras_transformer.analysis.heads import head_importance
 from keras_transformer.data import read_pairs
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import missing_package
 from keras_transformer.files import write_whole
 from keras_transformer.owned_folder import locked_folder

@@ -7,8 +7,8 @@ import textwrap
 
 import yaml
 
-from keras_transformer.config import CONFIGURATIONS
-from keras_transformer.declaration import expected, properties, schema_of
+from keras_transformer.models.config import CONFIGURATIONS
+from keras_transformer.options import expected, properties, schema_of
 from keras_transformer.training.recipe import Recipe, model_keys
 
 _HEAD = """\

@@ -13,8 +13,8 @@ from sphinx.util import inspect
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 
-from keras_transformer import cli
-from keras_transformer.declaration import expected, properties, schema_of
+from keras_transformer.cli import main as cli
+from keras_transformer.options import expected, properties, schema_of
 
 
 def table(declared: type) -> str:

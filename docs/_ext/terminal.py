@@ -96,7 +96,7 @@ def run(command: str) -> None:
         print(done.stdout, end="")
         assert done.returncode == 0, done.stderr
         return
-    from keras_transformer import cli
+    from keras_transformer.cli import main as cli
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(sys.stdout))
@@ -123,7 +123,7 @@ def bash(line: str, cell: str) -> None:
 
 def train() -> None:
     """Trains the run of the recipe, and keeps what is said."""
-    from keras_transformer import cli
+    from keras_transformer.cli import main as cli
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

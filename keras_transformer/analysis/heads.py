@@ -15,8 +15,8 @@ from keras_transformer.analysis.attention import (
     entropy,
     kinds_of,
 )
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.inputs import pad
+from keras_transformer.engine.inputs import pad
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
 
 # Voita et al. 2019: positional from 90% on; their head for rare tokens had them in 66% of the
 # sentences.

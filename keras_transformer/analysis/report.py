@@ -20,9 +20,10 @@ from keras_transformer.analysis.heads import Head, head_table
 from keras_transformer.analysis.page import attention_page
 from keras_transformer.analysis.positions import position_vectors, sinusoids
 from keras_transformer.analysis.pruning import heads_off
-from keras_transformer.config import BOS_ID
-from keras_transformer.decoding import ModelEngine, Translation
+from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID
 
 # Maximum number of pairs that heads are measured on.
 _PAIRS = 64

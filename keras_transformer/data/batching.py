@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.config import check_positive
 from keras_transformer.errors import InputError
+from keras_transformer.options import check_positive
 
 
 def choose_shapes(

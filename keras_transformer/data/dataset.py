@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_transformer.config import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID, check_rate
-from keras_transformer.config.checks import check
 from keras_transformer.data.batching import (
     check_shapes,
     choose_shapes,
@@ -16,6 +14,8 @@ from keras_transformer.data.batching import (
 from keras_transformer.data.noise import PairNoise
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID, EOS_ID, NO_LABEL, PAD_ID, UNK_ID
+from keras_transformer.options import check, check_rate
 
 if TYPE_CHECKING:
     import keras

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.data.pairs import EncodedPairs, offsets_of
-from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
+from keras_transformer.options import declared, option
 from keras_transformer.owned_folder import OwnedFolder, remove_left_behind
 
 # Why a pair is dropped, in the order in which the reasons are tried.

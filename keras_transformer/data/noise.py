@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import regex
 
-from keras_transformer.config import EOS_ID, UNK_ID
 from keras_transformer.data.pairs import EncodedPairs
-from keras_transformer.declaration import declared, option
+from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.options import declared, option
 
 _SAMPLE = 500  # pairs that tell how much longer noise makes a text
 _NEARLY_ALL = 0.95

@@ -1,30 +1,43 @@
-"""Decoding: one compiled loop on `keras.ops`, its strategies and constraints."""
+"""Decoding: one compiled loop on `keras.ops`, its strategies and constraints.
 
-from keras_transformer.decoding.beam import Beam
-from keras_transformer.decoding.constrained_beam import ConstrainedBeam
-from keras_transformer.decoding.constraints import Constraints
-from keras_transformer.decoding.engine import ClassifierEngine, ModelEngine, engine_of
-from keras_transformer.decoding.loop import decode
-from keras_transformer.decoding.results import Hypotheses, length_penalty
-from keras_transformer.decoding.sampling import Greedy, Sampling
-from keras_transformer.decoding.search import SearchModel, search
-from keras_transformer.options import DecodingOptions
-from keras_transformer.translation import Translation
+Keras is imported with the first name that needs it: `DecodingOptions` does without.
+"""
 
-__all__ = [
-    "Beam",
-    "ClassifierEngine",
-    "ConstrainedBeam",
-    "Constraints",
-    "DecodingOptions",
-    "Greedy",
-    "Hypotheses",
-    "ModelEngine",
-    "Sampling",
-    "SearchModel",
-    "Translation",
-    "decode",
-    "engine_of",
-    "length_penalty",
-    "search",
-]
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_transformer.decoding.beam import Beam as Beam
+    from keras_transformer.decoding.constrained_beam import ConstrainedBeam as ConstrainedBeam
+    from keras_transformer.decoding.constraints import Constraints as Constraints
+    from keras_transformer.decoding.loop import decode as decode
+    from keras_transformer.decoding.options import DecodingOptions as DecodingOptions
+    from keras_transformer.decoding.results import Hypotheses as Hypotheses
+    from keras_transformer.decoding.results import length_penalty as length_penalty
+    from keras_transformer.decoding.sampling import Greedy as Greedy
+    from keras_transformer.decoding.sampling import Sampling as Sampling
+    from keras_transformer.decoding.search import SearchModel as SearchModel
+
+_MODULES = {
+    "Beam": "beam",
+    "ConstrainedBeam": "constrained_beam",
+    "Constraints": "constraints",
+    "DecodingOptions": "options",
+    "Greedy": "sampling",
+    "Hypotheses": "results",
+    "Sampling": "sampling",
+    "SearchModel": "search",
+    "decode": "loop",
+    "length_penalty": "results",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__():
+    return [*globals(), *__all__]

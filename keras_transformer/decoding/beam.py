@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 from keras import KerasTensor, ops, tree
 
-from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState, pad_tokens
+from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of, score_of
-from keras_transformer.options import DecodingOptions
-from keras_transformer.selection import largest_of_rows, log_sums_and_maxima, take_rows
+from keras_transformer.decoding.selection import largest_of_rows, log_sums_and_maxima, take_rows
+from keras_transformer.ids import PAD_ID
 
 
 class Finished(NamedTuple):

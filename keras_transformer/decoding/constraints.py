@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from keras import KerasTensor, ops
 
-from keras_transformer import masks
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.layers import masks
 
 
 class Constraints(NamedTuple):

@@ -1,14 +1,12 @@
 """Results of a search: hypotheses as arrays, and the penalties in their scores."""
 
-import dataclasses
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer import masks, translation
-from keras_transformer.translation import Translation, translation_of
+from keras_transformer.decoding import options
+from keras_transformer.layers import masks
 
 # Below any log-probability that a search can reach, and finite: `-inf - -inf` would be NaN.
 NEG_INF = -1e30
@@ -53,8 +51,8 @@ def continuation_of(ids, token_log_probabilities, forced_lengths):
 
 
 def length_penalty(length: int | np.ndarray | KerasTensor, exponent: float) -> KerasTensor:
-    """`translation.length_penalty` in float32, the shape of `length`."""
-    return translation.length_penalty(ops.cast(length, "float32"), exponent)
+    """`options.length_penalty` in float32, the shape of `length`."""
+    return options.length_penalty(ops.cast(length, "float32"), exponent)
 
 
 def score_of(
@@ -76,26 +74,3 @@ def score_of(
     # A hypothesis without tokens has the score of its total.
     lengths = ops.maximum(ops.cast(lengths, "float32"), 1.0)
     return (totals - word_penalty * lengths) / lengths**exponent
-
-
-def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
-    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others."""
-    # Without the padding behind.
-    ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
-    texts = tokenizers[1].detokenize(ids)
-    found = []
-    for text, row, columns in zip(texts, ids, zip(*hypotheses, strict=True), strict=True):
-        _, _, score, by_token, following, length = columns
-        by_token = by_token[: len(row)].tolist()
-        each = translation_of(text, float(score), by_token, row, source, tokenizers)
-        if length < np.count_nonzero(row):  # Its beginning was forced.
-            each = dataclasses.replace(
-                each,
-                continuation_log_probability=float(following),
-                continuation_length=int(length),
-            )
-        found.append(each)
-    best, *others = found
-    # Where fewer hypotheses exist than were asked for, the last places are empty.
-    others = [each for each in others if each.score > NEG_INF / 2]
-    return dataclasses.replace(best, alternatives=tuple(others))

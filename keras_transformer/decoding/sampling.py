@@ -3,11 +3,11 @@
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer.config import PAD_ID
 from keras_transformer.decoding.loop import DecodingState
+from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import NEG_INF, Hypotheses, continuation_of, score_of
-from keras_transformer.options import DecodingOptions
-from keras_transformer.selection import first_argmax
+from keras_transformer.decoding.selection import first_argmax
+from keras_transformer.ids import PAD_ID
 
 # The bits of the largest int32: no float32's bits, read as an int32, are larger.
 _EVERYTHING = 2**31 - 1

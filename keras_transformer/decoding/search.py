@@ -7,17 +7,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_transformer import masks
-from keras_transformer.config import BOS_ID, UNK_ID
 from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits
 from keras_transformer.decoding.loop import DecodingState, Turn, pad_tokens
+from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
 from keras_transformer.errors import InputError
-from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
+from keras_transformer.ids import BOS_ID, UNK_ID
+from keras_transformer.layers import masks
 
 FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16

@@ -1,7 +1,7 @@
 """Shipping a translator: text in, text out, checked against the live model.
 
-A format is a folder with an `Exporter` and an `Engine`, and its options in `options.py`. Keras and
-TensorFlow are imported with what needs them, not with the package: the engines do without Keras.
+A format is a folder with an `Exporter`, its options in `options.py`, and an engine in `engine/`.
+Keras and TensorFlow are imported with what needs them, not with the package.
 `export_saved_model`, `export_litert`, `export_ctranslate2` and `export_web` are `Exporter.export`
 of a format.
 """
@@ -15,16 +15,11 @@ if TYPE_CHECKING:
     from keras_transformer.export.exporter import Exporter
 
 _MODULES = {
-    "CTranslate2Engine": "ctranslate2.engine",
-    "ExportedClassifier": "classifier",
     "ExportReport": "exporter",
     "FORMATS": "options",
-    "LiteRTEngine": "litert.engine",
-    "SavedModelEngine": "saved_model.engine",
-    "has_labels": "exporter",
 }
 _EXPORTERS = {
-    "saved_model": "saved_model:SavedModelExporter",
+    "saved_model": "saved_model.export:SavedModelExporter",
     "tflite": "litert.export:LiteRTExporter",
     "litert": "litert.export:LiteRTExporter",
     "web": "web.export:WebExporter",

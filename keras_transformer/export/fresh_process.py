@@ -52,7 +52,7 @@ def engine(path, root):
     Returns its method `translate`.
     """
     sys.path.insert(0, root)  # this very package, whichever is installed
-    from keras_transformer.translator import Translator
+    from keras_transformer.engine.translator import Translator
 
     return Translator.load(path).engine.translate
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from keras_transformer.declaration import INT32, declared, inherited, option
-from keras_transformer.options import SearchDefaults, early_stopping
+from keras_transformer.decoding.options import SearchDefaults, early_stopping
+from keras_transformer.options import INT32, declared, inherited, option
 
 QUANTIZATIONS = ("none", "float16", "int8")
 SIGNATURES = ("serving_default", "greedy", "beam", "sample", "score", "align", "serving_ids")

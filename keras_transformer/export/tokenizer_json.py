@@ -8,10 +8,10 @@ from typing import Any
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as schema
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.engine import Engine
+from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import write_tokenizers
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.vocabulary import SPACE, parsed
 

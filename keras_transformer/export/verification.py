@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding import ModelEngine
 from keras_transformer.decoding.search import score_targets
-from keras_transformer.engine import Engine
+from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.inputs import bucket, length_buckets, pad, source_ids
+from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_duration
-from keras_transformer.inputs import bucket, length_buckets, pad, source_ids
-from keras_transformer.translation import Translation
 
 NUM_TEXTS = 64
 _WHO = ("A man", "Two young women", "The dog", "My children and I")

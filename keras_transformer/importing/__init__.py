@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_transformer.config import TransformerConfig
 from keras_transformer.errors import InputError, show
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
+from keras_transformer.models.config import TransformerConfig
 from keras_transformer.text import Tokenizer
 
 __all__ = ["ImportedModel", "import_model"]

@@ -1,17 +1,17 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
-from keras_transformer.layers.attention import Attention
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
+from keras_transformer.layers.embeddings import TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.masked_pooling import MaskedPooling
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.pooling import MaskedPooling
 from keras_transformer.layers.positions import (
     ConcatenatedPositions,
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
 )
+from keras_transformer.layers.recurrent_attention import Attention
 from keras_transformer.layers.ssru import SSRU, SSRUDecoderBlock, SSRUState
-from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
     "Attention",

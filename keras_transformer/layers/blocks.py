@@ -6,12 +6,12 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.cache import KeyValue
-from keras_transformer.config import check_positive, check_rate
+from keras_transformer.layers import masks
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.kv_cache import KeyValue
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+from keras_transformer.options import check_positive, check_rate
 
 
 class Block(LayerOfProjections):

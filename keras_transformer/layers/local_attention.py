@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_transformer.cache import KeyValue
+from keras_transformer.layers.kv_cache import KeyValue
 
 
 def is_long(query: keras.KerasTensor, value: keras.KerasTensor, sliding_window: int) -> bool:

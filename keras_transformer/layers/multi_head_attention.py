@@ -7,13 +7,12 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.cache import KeyValue
-from keras_transformer.config import check_choice, check_positive, check_rate
-from keras_transformer.config.checks import check_divides
+from keras_transformer.layers import masks
+from keras_transformer.layers.kv_cache import KeyValue
 from keras_transformer.layers.local_attention import attend_in_blocks, is_long
 from keras_transformer.layers.positions import apply_rotary, relative_scores
 from keras_transformer.layers.projection import LayerOfProjections, check_sequence
+from keras_transformer.options import check_choice, check_divides, check_positive, check_rate
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -7,9 +7,8 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_transformer.config import check_choice, check_positive
-from keras_transformer.config.checks import check
 from keras_transformer.layers.projection import Projection
+from keras_transformer.options import check, check_choice, check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -1,33 +1,35 @@
-"""Whole models."""
+"""Whole models.
 
-from keras_transformer.config import (
-    ClassifierConfig,
-    LanguageModelConfig,
-    ModelConfig,
-    RecurrentConfig,
-    TransformerConfig,
-)
-from keras_transformer.models.recurrent import RecurrentTranslator
-from keras_transformer.models.transformer import Classifier, LanguageModel, Transformer
+Keras is imported with the first model: their configurations, in `config`, do without.
+"""
 
-__all__ = [
-    "KINDS",
-    "Classifier",
-    "LanguageModel",
-    "RecurrentTranslator",
-    "Transformer",
-    "model_of",
-]
+import importlib
+from typing import TYPE_CHECKING
 
-KINDS = {
-    TransformerConfig: Transformer,
-    RecurrentConfig: RecurrentTranslator,
-    ClassifierConfig: Classifier,
-    LanguageModelConfig: LanguageModel,
+if TYPE_CHECKING:
+    from keras_transformer.models.recurrent import RecurrentTranslator as RecurrentTranslator
+    from keras_transformer.models.transformer import KINDS as KINDS
+    from keras_transformer.models.transformer import Classifier as Classifier
+    from keras_transformer.models.transformer import LanguageModel as LanguageModel
+    from keras_transformer.models.transformer import Transformer as Transformer
+    from keras_transformer.models.transformer import model_of as model_of
+
+_MODULES = {
+    "Classifier": "transformer",
+    "KINDS": "transformer",
+    "LanguageModel": "transformer",
+    "RecurrentTranslator": "recurrent",
+    "Transformer": "transformer",
+    "model_of": "transformer",
 }
-"""Model of each kind of configuration."""
+__all__ = list(_MODULES)
 
 
-def model_of(config: ModelConfig, **options):
-    """Makes a freshly initialized model; the options are those of `keras.Model`."""
-    return KINDS[type(config)](config, **options)
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__():
+    return [*globals(), *__all__]

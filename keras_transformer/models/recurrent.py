@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.config import RecurrentConfig
-from keras_transformer.layers import Attention
+from keras_transformer.layers import Attention, masks
 from keras_transformer.layers.projection import Projection
+from keras_transformer.models.config import RecurrentConfig
 from keras_transformer.models.sequence_model import SequenceModel
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.cache import DecodingCache, KeyValue
-from keras_transformer.config import ModelConfig
 from keras_transformer.layers import (
     ConcatenatedPositions,
     LearnedPositionalEmbedding,
     SinusoidalPositionalEncoding,
     TokenEmbedding,
+    masks,
 )
+from keras_transformer.layers.kv_cache import DecodingCache, KeyValue
+from keras_transformer.models.config import ModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_numbers
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 

@@ -8,16 +8,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.cache import KeyValue
-from keras_transformer.config import CONFIGURATIONS, BlockFields, TransformerConfig
 from keras_transformer.layers import (
     DecoderBlock,
     EncoderBlock,
     SinusoidalPositionalEncoding,
     SSRUDecoderBlock,
     SSRUState,
+    masks,
 )
+from keras_transformer.layers.kv_cache import KeyValue
+from keras_transformer.models.config import CONFIGURATIONS, BlockFields, TransformerConfig
 
 # Arguments of a block that are fields of the configuration.
 _OF_A_BLOCK = tuple(

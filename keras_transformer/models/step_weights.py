@@ -10,7 +10,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.cache import KeyValue
+from keras_transformer.layers.kv_cache import KeyValue
 from keras_transformer.layers.projection import Projection
 
 # Below anything that a product can be, and finite in float32.

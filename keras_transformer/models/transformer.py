@@ -5,9 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.config import ClassifierConfig, LanguageModelConfig, TransformerConfig
-from keras_transformer.layers import MaskedPooling
+from keras_transformer.layers import MaskedPooling, masks
+from keras_transformer.models.config import (
+    ClassifierConfig,
+    LanguageModelConfig,
+    ModelConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
+from keras_transformer.models.recurrent import RecurrentTranslator
 from keras_transformer.models.sequence_model import SourceSide, TargetSide
 from keras_transformer.models.stacks import Decoder, Encoder, TurnEncoder
 
@@ -227,3 +233,17 @@ class Classifier(SourceSide):
 
     def _embedded(self, ids, embedding, training):
         return self.word_dropout(embedding(ids), training=training)
+
+
+KINDS = {
+    TransformerConfig: Transformer,
+    RecurrentConfig: RecurrentTranslator,
+    ClassifierConfig: Classifier,
+    LanguageModelConfig: LanguageModel,
+}
+"""Model of each kind of configuration."""
+
+
+def model_of(config: ModelConfig, **options):
+    """Makes a freshly initialized model; the options are those of `keras.Model`."""
+    return KINDS[type(config)](config, **options)

@@ -21,6 +21,6 @@ def build_app(options: ServerOptions) -> "Application":
         InputError: There is no export at `options.model`.
     """
     # Late: Ray reads its settings while it is imported.
-    from keras_transformer.serving.server import build
+    from keras_transformer.serving.app import build
 
     return build(options)

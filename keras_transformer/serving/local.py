@@ -199,7 +199,7 @@ def _deploy(options, name):
     """Deploys the application; raises `InputError` if no replica of it starts."""
     from ray import serve
 
-    from keras_transformer.serving.server import build
+    from keras_transformer.serving.app import build
 
     started = time.monotonic()
     say(f"{options.model} is being loaded")

@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from keras_transformer.declaration import FLOAT32
 from keras_transformer.errors import InputError
+from keras_transformer.options import FLOAT32
 from keras_transformer.serving.options import ServerOptions
 from keras_transformer.serving.protocol import (
     DEFAULT,
@@ -82,7 +82,7 @@ class Model:
     """
 
     def __init__(self, path: str, threads: int, max_answer_bytes: int):
-        from keras_transformer.translator import Translator
+        from keras_transformer.engine.translator import Translator
 
         self._max_answer_bytes = max_answer_bytes
         self._threads = threads

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import pydantic
 
-from keras_transformer.declaration import checked, option
 from keras_transformer.errors import InputError
+from keras_transformer.options import checked, option
 from keras_transformer.owned_folder import MANIFEST
 
 

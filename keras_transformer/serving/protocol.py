@@ -14,7 +14,7 @@ import pydantic
 import pydantic_core
 from typing_extensions import TypedDict
 
-from keras_transformer.declaration import Int32
+from keras_transformer.options import Int32
 
 DEFAULT = "serving_default"
 # Content type of any body that `curl -d` sends.

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pydantic
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.declaration import declared, option
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.options import declared, option
 
 # The trainer's result depends on how it splits its sums, so the number is fixed; it is also part
 # of the model file. More threads than cores do no harm.

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from keras_transformer.config import check_choice
+from keras_transformer.decoding.options import BleuTokenizer
 from keras_transformer.errors import InputError
-from keras_transformer.options import BleuTokenizer
+from keras_transformer.options import check_choice
 
 _HAN = re.compile("[々〇\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 # Other scripts without spaces between words.

@@ -21,7 +21,7 @@ from keras_transformer.training.run_folder import (
 )
 
 if TYPE_CHECKING:
-    from keras_transformer.training.train import Run
+    from keras_transformer.training.run import Run
 
 _STEP_CHECKPOINTS = 2  # the last one, and the one before in case that is damaged
 _STEPS_BETWEEN_LOOKS = 16  # at the clock, of several hosts: the others wait for the first one

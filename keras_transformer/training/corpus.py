@@ -22,9 +22,9 @@ from keras_transformer.data import (
 from keras_transformer.data.batching import epoch_rates
 from keras_transformer.data.encoding import digests
 from keras_transformer.data.noise import PairNoise
+from keras_transformer.engine.inputs import tagged
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
-from keras_transformer.inputs import tagged
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Placeholders, with_placeholders

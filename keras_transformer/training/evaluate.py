@@ -9,18 +9,18 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keras_transformer.config import UNK_ID
 from keras_transformer.data import read_lines, read_pairs
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.decoding.options import BleuTokenizer
+from keras_transformer.engine.inputs import ids_and_texts
+from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.translation import Translation
+from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, NotSavedError
 from keras_transformer.files import check_writable, one_line, write_output
-from keras_transformer.inputs import ids_and_texts
-from keras_transformer.options import BleuTokenizer
+from keras_transformer.ids import UNK_ID
 from keras_transformer.text import Labels, Tokenizer
 from keras_transformer.training.bleu import bleu_and_chrf, check_tokenizer, doubt
 from keras_transformer.training.corpus import labelled_texts
-from keras_transformer.translation import Translation
-from keras_transformer.translator import Translator
 
 FilePath = str | os.PathLike
 

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.decoding import engine_of
+from keras_transformer.engine.model_engine import engine_of
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.owned_folder import held_folder
 

@@ -10,15 +10,10 @@ from typing import Any
 import pydantic
 import yaml
 
-from keras_transformer.config import (
-    CONFIGURATIONS,
-    ModelConfig,
-    TransformerConfig,
-    check_choice,
-)
-from keras_transformer.declaration import check_keys, checked, declared, received
-from keras_transformer.dialog import Turns
 from keras_transformer.errors import InputError
+from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
+from keras_transformer.options import check_choice, check_keys, checked, declared, received
+from keras_transformer.text.dialog import Turns
 from keras_transformer.training.sections import (
     DataSection,
     DecodingSection,

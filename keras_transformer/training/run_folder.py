@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 
 import keras
 
-from keras_transformer.decoding import ClassifierEngine, ModelEngine, engine_of
+from keras_transformer.engine.model_engine import ClassifierEngine, ModelEngine, engine_of
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import (
     escape_field,

@@ -6,9 +6,9 @@ import pydantic
 
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
-from keras_transformer.declaration import declared, option
+from keras_transformer.decoding.options import BleuTokenizer, RunDefaults, early_stopping
 from keras_transformer.errors import InputError
-from keras_transformer.options import BleuTokenizer, RunDefaults, early_stopping
+from keras_transformer.options import declared, option
 from keras_transformer.text.vocabulary import VocabularyOptions
 
 # No file system takes such a name.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_transformer.analysis import attention, plots
-from keras_transformer.config import BOS_ID
 from keras_transformer.errors import missing_package
+from keras_transformer.ids import BOS_ID
 from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
 
 if TYPE_CHECKING:
-    from keras_transformer.training.train import Run
+    from keras_transformer.training.run import Run
 
 # Most tokens of a text in a picture that can be read.
 _LONGEST = 64

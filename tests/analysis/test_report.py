@@ -13,7 +13,7 @@ from keras_transformer.analysis import plots, positions
 from keras_transformer.analysis.alignment import WordAlignment
 from keras_transformer.analysis.heads import Head
 from keras_transformer.analysis.report import Inspection, position_pictures, write_report
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 
 SIDES = tuple(zip(*PAIRS, strict=True))

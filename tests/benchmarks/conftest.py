@@ -6,8 +6,9 @@ import pytest
 
 from benchmarks import measure
 from benchmarks.engines import Ours
-from keras_transformer import Transformer, TransformerConfig, config
-from keras_transformer.config import EOS_ID, UNK_ID
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.models import config
 
 VOCABULARY = 61
 SIZES = dict(model_dim=24, num_heads=3, intermediate_dim=40)

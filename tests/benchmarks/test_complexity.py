@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks import complexity
-from keras_transformer.config import TransformerConfig
+from keras_transformer.models.config import TransformerConfig
 
 
 def test_the_crossover_is_where_the_two_lines_meet():

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import decode, measure
 from benchmarks.engines import choose_engines
-from keras_transformer import config
+from keras_transformer.models import config
 
 pytestmark = pytest.mark.tensorflow
 

@@ -12,8 +12,8 @@ from benchmarks.engines import (
     LiteRTInt8,
     choose_engines,
 )
-from keras_transformer.config import BOS_ID, EOS_ID
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID, EOS_ID
 
 pytestmark = pytest.mark.tensorflow
 

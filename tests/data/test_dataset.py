@@ -5,7 +5,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.data import (
     EncodedPairs,
     LabelledDataset,
@@ -14,6 +13,7 @@ from keras_transformer.data import (
     read_pairs,
 )
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 ROOT = Path(__file__).parents[2]
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"

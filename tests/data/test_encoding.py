@@ -9,7 +9,6 @@ import threading
 import numpy as np
 import pytest
 
-from keras_transformer.config import EOS_ID
 from keras_transformer.data import (
     PairChecks,
     PairReport,
@@ -20,6 +19,7 @@ from keras_transformer.data import (
 )
 from keras_transformer.data.encoding import DropCount
 from keras_transformer.errors import InputError
+from keras_transformer.ids import EOS_ID
 from keras_transformer.owned_folder import OwnedFolder
 
 

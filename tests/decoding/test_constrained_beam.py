@@ -15,7 +15,8 @@ from decoding_oracles import (
 )
 from naive_search import EOS, Rules, exhaustive_search, naive_beam, open_phrases
 
-from keras_transformer.decoding import Beam, ConstrainedBeam, search
+from keras_transformer.decoding import Beam, ConstrainedBeam
+from keras_transformer.decoding.search import search
 
 SENTENCES, PHRASES, LENGTH = 5, 3, 3
 

@@ -11,11 +11,11 @@ from decoding_oracles import VOCABULARY, pad_to_few_shapes
 from naive_search import BOS, EOS, penalty
 from test_engine import NumberTokenizer
 
-from keras_transformer.decoding import ModelEngine, search
-from keras_transformer.decoding.search import Search, score_targets
-from keras_transformer.dialog import Turns
+from keras_transformer.decoding.search import Search, score_targets, search
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.models import step_weights
+from keras_transformer.text.dialog import Turns
 
 TEXTS = ["5 7 11", "13", "4 4 8 15 16", "9 12", "6 5 14 10"]
 BEAM = dict(beam_size=2, n_best=2)

@@ -12,8 +12,8 @@ from decoding_oracles import (
 )
 from naive_search import EOS, Rules, penalty
 
+from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.search import Search, search_arguments
-from keras_transformer.options import DecodingOptions
 
 # Their operations run on JAX in test_beam_penalties.py, test_search.py and test_sampling.py.
 pytestmark = pytest.mark.tensorflow

@@ -6,8 +6,8 @@ from decoding_oracles import HistoryModel, check_found
 from naive_search import EOS, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import Beam, Constraints, Greedy
-from keras_transformer.decoding.compiled import Compiled
 from keras_transformer.decoding.loop import advance, start, turn
+from keras_transformer.decoding.programs import Compiled
 
 SENTENCES, VOCABULARY, CAPACITY = 13, 7, 11
 LIMITS = [11, 0, 5, 7, 11, 1, 11, 3, 2, 4, 11, 6, 11]

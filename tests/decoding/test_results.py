@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from keras_transformer.decoding import Hypotheses
-from keras_transformer.decoding.results import (
-    NEG_INF,
-    best_translation,
-    length_penalty,
-)
+from keras_transformer.decoding.results import NEG_INF, length_penalty
+from keras_transformer.engine.model_engine import best_translation
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from decoding_oracles import (
 from keras import ops
 from naive_search import ANYTHING, EOS, Rules, naive_greedy, penalty, sequence_probabilities
 
-from keras_transformer.decoding import Constraints, Greedy, Sampling, decode, search
+from keras_transformer.decoding import Constraints, Greedy, Sampling, decode
+from keras_transformer.decoding.search import search
 
 VOCABULARY, CAPACITY, DRAWS = 5, 3, 4001
 SENTENCES, WORDS, LONGEST = 31, 7, 11  # of greedy search

@@ -14,8 +14,8 @@ from decoding_oracles import as_lists, check_equal, varied_sources
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions, Hypotheses
-from keras_transformer.decoding.scheduler import Job, Scheduler
 from keras_transformer.decoding.search import Search
+from keras_transformer.engine.scheduler import Job, Scheduler
 
 JOBS = [Job([7 + i] * length, 100 + i) for i, length in enumerate((40, 19, 17))]
 SHORT_JOBS = [Job([5, 2]), Job([6, 7, 2])]
@@ -190,8 +190,8 @@ import keras
 import numpy as np
 from decoding_oracles import varied_transformer, VOCABULARY
 from test_engine import NumberTokenizer
-from keras_transformer.decoding import ModelEngine
-from keras_transformer.inputs import length_buckets
+from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.inputs import length_buckets
 
 engine = ModelEngine(
     varied_transformer("post_norm"), NumberTokenizer(), max_source_length=64, max_target_length=40

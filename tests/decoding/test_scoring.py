@@ -6,9 +6,9 @@ from decoding_oracles import MAX_LENGTH, VOCABULARY, FullPass, varied_sources
 from keras import ops
 from naive_search import BOS, EOS, log_probability
 
-from keras_transformer import masks
-from keras_transformer.decoding.scheduler import Scheduler
 from keras_transformer.decoding.search import score_targets
+from keras_transformer.engine.scheduler import Scheduler
+from keras_transformer.layers import masks
 
 
 def random_pairs(count, seed=0):

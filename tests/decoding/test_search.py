@@ -22,9 +22,9 @@ from decoding_oracles import (
 from keras import ops
 from naive_search import EOS, UNK, naive_beam, naive_greedy
 
-from keras_transformer.decoding import DecodingOptions, SearchModel, search
-from keras_transformer.decoding.scheduler import Job, Scheduler
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding import DecodingOptions, SearchModel
+from keras_transformer.decoding.search import Search, search
+from keras_transformer.engine.scheduler import Job, Scheduler
 
 VARIANTS = [
     "untied",  # has all that the others have: alone on JAX
@@ -163,8 +163,8 @@ import sys
 import keras
 import numpy as np
 import keras_transformer
-from keras_transformer.decoding import search
-from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.decoding.search import search
+from keras_transformer.decoding.programs import Compiled
 
 folder, max_length = sys.argv[1], int(sys.argv[2])
 model = keras.saving.load_model(f"{folder}/model.keras", compile=False)

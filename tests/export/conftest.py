@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import ModelEngine
 
 WHO = "a man|a woman|two dogs|three children|the old clerk|a girl".split("|")
 DOES = "runs|is sleeping|sits|eats an apple|reads 12 books|läuft schnell".split("|")
@@ -117,7 +117,7 @@ def litert_parts(litert_table):
 @pytest.fixture(scope="session")
 def exported(report):
     """`report`'s folder, read once: what one test has compiled the others need not."""
-    from keras_transformer.export import SavedModelEngine
+    from keras_transformer.engine import SavedModelEngine
 
     return SavedModelEngine(report.folder)
 

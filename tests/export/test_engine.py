@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from keras_transformer.engine import check_fixed_options, encoded
+from keras_transformer.engine import LiteRTEngine
+from keras_transformer.engine.engine import check_fixed_options, encoded
+from keras_transformer.engine.inputs import in_batches
 from keras_transformer.errors import InputError
-from keras_transformer.export import LiteRTEngine
-from keras_transformer.inputs import in_batches
 
 BUILT_IN = {"max_length": None, "alignment": False}
 

@@ -9,7 +9,7 @@ from naive_search import WITHOUT_UNKNOWN, naive_greedy, penalty
 
 from keras_transformer import Tokenizer
 from keras_transformer.export.litert.export import LiteRTExporter
-from keras_transformer.export.saved_model import SIGNATURES, SavedModelExporter
+from keras_transformer.export.saved_model.export import SIGNATURES, SavedModelExporter
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.verification import (
@@ -17,7 +18,6 @@ from keras_transformer.export.verification import (
     chosen_texts,
     compare,
 )
-from keras_transformer.translation import Translation
 
 TEXTS = [f"text {i}" for i in range(50)]
 EVERY_TOLERANCE = {**TOLERANCES, "ctranslate2": ctranslate2._TOLERANCES["none"]}

@@ -15,13 +15,13 @@ import sentencepiece
 import yaml
 
 from keras_transformer import Translator
-from keras_transformer.cli import run
-from keras_transformer.config import EOS_ID, UNK_ID
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.cli.main import run
+from keras_transformer.cli.runs import import_run
 from keras_transformer.decoding.search import score_targets
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
+from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, marian
-from keras_transformer.runs import import_run
 
 pytestmark = pytest.mark.tensorflow
 

@@ -8,8 +8,8 @@ from keras import ops
 from pairwise import POLICIES, pairwise
 from reference import float64
 
-from keras_transformer.cache import KeyValue
 from keras_transformer.layers import DecoderBlock, EncoderBlock
+from keras_transformer.layers.kv_cache import KeyValue
 
 BATCH, LENGTH, SOURCE, HEADS, INNER, KEY_DIM = 2, 5, 7, 3, 13, 11
 WIDTH, SOURCE_WIDTH = HEADS * KEY_DIM, 17

@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.config import POOLINGS, ClassifierConfig
+from keras_transformer.layers.pooling import POOLINGS
 from keras_transformer.models import Classifier, model_of
+from keras_transformer.models.config import ClassifierConfig
 
 TEXT = [5, 9, 7, 11, 2]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.cache import DecodingCache, KeyValue
+from keras_transformer.layers.kv_cache import DecodingCache, KeyValue
 
 BATCH, BEAMS, HEADS, STEPS, WIDTH = 2, 3, 5, 7, 11
 

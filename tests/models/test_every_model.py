@@ -6,13 +6,13 @@ import pytest
 from reference import float64
 
 from keras_transformer import SmoothedCrossEntropy
-from keras_transformer.config import (
+from keras_transformer.models import model_of
+from keras_transformer.models.config import (
     ClassifierConfig,
     LanguageModelConfig,
     RecurrentConfig,
     TransformerConfig,
 )
-from keras_transformer.models import model_of
 
 VOCABULARY, WIDTH, LABELS = 23, 12, 3
 SIZES = dict(model_dim=WIDTH, num_heads=3, intermediate_dim=13)

@@ -11,11 +11,12 @@ from naive_search import EOS, Rules, exhaustive_search, log_probability, penalty
 from reference import float64, part
 from test_engine import NumberTokenizer
 
-from keras_transformer.config import LanguageModelConfig
-from keras_transformer.decoding import ModelEngine, search
-from keras_transformer.decoding.compiled import Compiled
+from keras_transformer.decoding.programs import Compiled
+from keras_transformer.decoding.search import search
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.models import LanguageModel
+from keras_transformer.models.config import LanguageModelConfig
 
 VOCABULARY, WIDTH = 23, 14
 NO_SOURCE = np.array([[2], [2]])

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.config import RecurrentConfig
-from keras_transformer.decoding import search
-from keras_transformer.decoding.search import score_targets
+from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.models import model_of
+from keras_transformer.models.config import RecurrentConfig
 
 SOURCE = np.array([[5, 6, 7, 2], [8, 9, 2, 0]], "int32")
 TARGET = np.array([[1, 5, 6, 7], [1, 8, 9, 4]], "int32")

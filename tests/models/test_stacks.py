@@ -6,7 +6,7 @@ import pytest
 from reference import float64
 
 from keras_transformer import TransformerConfig
-from keras_transformer.config import ClassifierConfig, LanguageModelConfig
+from keras_transformer.models.config import ClassifierConfig, LanguageModelConfig
 from keras_transformer.models.stacks import Decoder, Encoder
 
 BATCH, TARGET, SOURCE, HEADS, KEY_DIM = 2, 5, 7, 3, 11

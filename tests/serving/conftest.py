@@ -29,7 +29,7 @@ def light(tmp_path_factory):
     from decoding_oracles import ban_padding_and_bos
 
     from keras_transformer import Tokenizer, Transformer, TransformerConfig
-    from keras_transformer.decoding import ModelEngine
+    from keras_transformer.engine import ModelEngine
     from keras_transformer.export import export_ctranslate2
 
     words = "a man two dogs runs sleeps in the park on bench".split()

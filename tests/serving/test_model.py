@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translation, Translator
+from keras_transformer.decoding import DecodingOptions
 from keras_transformer.errors import InputError
-from keras_transformer.options import DecodingOptions
 from keras_transformer.serving import ServerOptions
 from keras_transformer.serving.model import Model, signatures_of
 from keras_transformer.serving.protocol import Rejection

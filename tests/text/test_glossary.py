@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_transformer import cli
+from keras_transformer.cli import main as cli
 from keras_transformer.errors import InputError
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.glossary import (

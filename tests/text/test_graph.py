@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.data import read_lines
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text import Tokenizer
 
 tf = pytest.importorskip("tensorflow")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.errors import InputError
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.text import Tokenizer
 
 

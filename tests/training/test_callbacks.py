@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import EncodedPairs, ParallelDataset
-from keras_transformer.decoding import Translation
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.resumption import MidEpochState
+from keras_transformer.training.run import Run
 from keras_transformer.training.run_folder import averaged_epochs
-from keras_transformer.training.train import Run
 
 
 class FakeModel:

@@ -10,13 +10,13 @@ import pytest
 from small_corpus import PAIRS, write_corpus
 
 from keras_transformer import Tokenizer, Translation, Translator
-from keras_transformer.config import BOS_ID, LanguageModelConfig
 from keras_transformer.data import read_lines
-from keras_transformer.decoding import ModelEngine
-from keras_transformer.engine import Engine
+from keras_transformer.engine import Engine, ModelEngine
+from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.errors import InputError
-from keras_transformer.inputs import ids_and_texts
+from keras_transformer.ids import BOS_ID
 from keras_transformer.models import LanguageModel
+from keras_transformer.models.config import LanguageModelConfig
 from keras_transformer.training import Recipe, evaluate, train
 from keras_transformer.training.evaluate import evaluate_labels, evaluate_model
 

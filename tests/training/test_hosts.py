@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from keras_transformer.cli import run
+from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 from keras_transformer.training.hosts import Host, join_hosts
 

@@ -6,10 +6,10 @@ import pytest
 from reference import perplexity, smoothed_loss
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.config import ClassifierConfig
 from keras_transformer.data import EncodedPairs, LabelledDataset, ParallelDataset
 from keras_transformer.errors import InputError
 from keras_transformer.models import Classifier
+from keras_transformer.models.config import ClassifierConfig
 from keras_transformer.training import Recipe, RunFolder, compile_model
 from keras_transformer.training.callbacks import AveragedValidation
 from keras_transformer.training.optimizer import AdamWithGradientNorm, averaged_weights

@@ -14,10 +14,10 @@ from small_corpus import recipe_values, write_corpus
 
 from benchmarks.kill_test import what_is_left
 from keras_transformer import files
-from keras_transformer.decoding import Translation
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, TrainingError
 from keras_transformer.training import Recipe, RunFolder, train
-from keras_transformer.training.train import Run
+from keras_transformer.training.run import Run
 
 pytestmark = pytest.mark.tensorflow
 

@@ -15,8 +15,8 @@ from keras_transformer.errors import InputError
 from keras_transformer.files import file_digests
 from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.run import Run
 from keras_transformer.training.run_folder import load_model
-from keras_transformer.training.train import Run
 
 pytestmark = pytest.mark.tensorflow
 

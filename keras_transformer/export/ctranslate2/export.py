@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.config import check_portable, check_transformer
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
+from keras_transformer.models.config import check_portable, check_transformer
 
 if TYPE_CHECKING:
     from keras_transformer.models import Transformer

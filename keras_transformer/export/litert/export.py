@@ -5,18 +5,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.config import check_portable, check_transformer
-from keras_transformer.engine import Engine
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.litert import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, check_tensorflow
-from keras_transformer.export.litert.engine import MODEL_FILE
 from keras_transformer.export.litert.file import convert, custom_operations, join, traced
 from keras_transformer.export.options import LiteRTOptions
 from keras_transformer.export.tokenizer_json import write_all_tokenizers
 from keras_transformer.export.verification import TOLERANCES, verify
 from keras_transformer.files import file_digests
-from keras_transformer.options import DecodingOptions
+from keras_transformer.models.config import check_portable, check_transformer
 
 SOURCE_LENGTHS = (32, 64, 128)
 """Tokens of a source that signatures are made for, where nothing else is asked for."""
@@ -103,7 +103,7 @@ def with_limits(engine: Any, options: dict[str, Any]) -> Engine:
     """Returns a live engine that takes sources up to the longest of an export's lengths."""
     if engine.max_source_length == options["source_lengths"][-1]:
         return engine
-    from keras_transformer.decoding import ModelEngine
+    from keras_transformer.engine.model_engine import ModelEngine
 
     tokenizers = engine.source_tokenizer, engine.target_tokenizer
     limits = options["source_lengths"][-1], engine.max_target_length

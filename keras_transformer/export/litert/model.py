@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.config import BOS_ID, PAD_ID
+from keras_transformer.ids import BOS_ID, PAD_ID
 
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""

@@ -17,10 +17,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from keras_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding import length_penalty
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.results import NEG_INF
+from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
+from keras_transformer.decoding.results import NEG_INF, length_penalty
+from keras_transformer.decoding.selection import block_size
 from keras_transformer.export.litert.model import (
     HIDDEN,
     array,
@@ -31,8 +31,7 @@ from keras_transformer.export.litert.model import (
     position_table,
     within_window,
 )
-from keras_transformer.options import LENGTH_MARGIN, DecodingOptions
-from keras_transformer.selection import block_size
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 _BLOCK = 8
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_transformer.config import PAD_ID
-from keras_transformer.decoding import ModelEngine
-from keras_transformer.export.saved_model import signature_inputs
+from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.export.saved_model.export import signature_inputs
 from keras_transformer.export.verification import SENTENCES
-from keras_transformer.inputs import length_buckets
+from keras_transformer.ids import PAD_ID
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 LENGTHS = (16, 32, 48)

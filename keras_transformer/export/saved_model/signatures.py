@@ -7,13 +7,11 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer import masks
-from keras_transformer.config import EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.decoding import length_penalty, search
-from keras_transformer.decoding.engine import ClassifierEngine, label_probabilities
-from keras_transformer.decoding.results import NEG_INF
-from keras_transformer.decoding.search import score_targets
-from keras_transformer.export.saved_model import INPUTS, chunk_size
+from keras_transformer.decoding.results import NEG_INF, length_penalty
+from keras_transformer.decoding.search import score_targets, search
+from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
+from keras_transformer.engine.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     chunk_rows,
     in_chunks,
@@ -25,10 +23,11 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
-from keras_transformer.inputs import length_buckets
+from keras_transformer.export.saved_model.export import INPUTS, chunk_size
+from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.graph import GraphTokenizer
-from keras_transformer.translation import CONTINUATION
 
 
 class CompiledSearches:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.config import UNK_ID
+from keras_transformer.engine import ctranslate2 as engine_module
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
-from keras_transformer.export.ctranslate2 import engine as engine_module
+from keras_transformer.ids import UNK_ID
 
 pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
 pytestmark = pytest.mark.tensorflow
@@ -182,7 +182,7 @@ import sys
 # With None in a module's place its import ends in ImportError.
 sys.modules.update(dict.fromkeys(["keras", "tensorflow", "tensorflow_text"]))
 sys.argv = ["keras-transformer", "translate", "--model", sys.argv[1]]
-from keras_transformer.cli import main
+from keras_transformer.cli.main import main
 main()
 """
 

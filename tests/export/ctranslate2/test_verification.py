@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from keras_transformer.engine import CTranslate2Engine
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.export.ctranslate2 import export as ctranslate2
-from keras_transformer.export.ctranslate2.engine import CTranslate2Engine
 from keras_transformer.files import file_digests
 
 pytestmark = pytest.mark.tensorflow

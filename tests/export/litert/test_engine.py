@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from keras_transformer import Translator
+from keras_transformer.engine import LiteRTEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export import LiteRTEngine
 
 pytestmark = pytest.mark.tensorflow
 
@@ -39,7 +39,7 @@ import sys
 # With None in a module's place its import ends in ImportError.
 sys.modules.update(dict.fromkeys(["keras", "tensorflow", "tensorflow_text"]))
 sys.argv = ["keras-transformer", "translate", "--model", sys.argv[1]]
-from keras_transformer.cli import main
+from keras_transformer.cli.main import main
 main()
 """
 

@@ -6,7 +6,7 @@ import pytest
 from small_corpus import recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
-from keras_transformer.cli import run
+from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_litert
 from keras_transformer.export.litert import export as litert

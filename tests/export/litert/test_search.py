@@ -6,10 +6,10 @@ from decoding_oracles import HistoryModel, as_lists, check_equal, check_varied
 from naive_search import BOS, EOS, PAD, UNK, naive_beam, naive_greedy, penalty
 
 from keras_transformer import Transformer, TransformerConfig
-from keras_transformer.decoding import search
+from keras_transformer.decoding import DecodingOptions
+from keras_transformer.decoding.search import search
 from keras_transformer.export.litert.model import HIDDEN
 from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
-from keras_transformer.options import DecodingOptions
 
 pytestmark = pytest.mark.tensorflow
 

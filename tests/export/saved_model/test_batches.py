@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from decoding_oracles import pad_to_few_shapes
 
+from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.export.saved_model import batches
-from keras_transformer.inputs import length_buckets
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

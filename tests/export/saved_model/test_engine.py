@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.decoding import Translation
+from keras_transformer.engine import SavedModelEngine
+from keras_transformer.engine import saved_model as module
+from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
-from keras_transformer.export import SavedModelEngine
-from keras_transformer.export.saved_model import engine as module
 from keras_transformer.training.evaluate import evaluate_model
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]

@@ -9,9 +9,10 @@ import keras
 import pytest
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
+from keras_transformer.engine import SavedModelEngine
 from keras_transformer.errors import InputError
-from keras_transformer.export import SavedModelEngine, VerificationError, export_saved_model
-from keras_transformer.export.saved_model import SavedModelExporter
+from keras_transformer.export import VerificationError, export_saved_model
+from keras_transformer.export.saved_model.export import SavedModelExporter
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore:.*tokens and were cut")]
 

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 
-from keras_transformer.config import EOS_ID, UNK_ID, LanguageModelConfig
-from keras_transformer.decoding import ModelEngine
+from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.options import SavedModelOptions
-from keras_transformer.export.saved_model import SIGNATURES
+from keras_transformer.export.saved_model.export import SIGNATURES
+from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import LanguageModel
+from keras_transformer.models.config import LanguageModelConfig
 
 tf = pytest.importorskip("tensorflow")
 signatures_module = pytest.importorskip("keras_transformer.export.saved_model.signatures")

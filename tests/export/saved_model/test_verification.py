@@ -7,13 +7,13 @@ import pytest
 
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.saved_model import (
+from keras_transformer.export.saved_model import signatures as signatures_module
+from keras_transformer.export.saved_model.export import (
     IDS,
     SIGNATURES,
     SavedModelExporter,
     signature_inputs,
 )
-from keras_transformer.export.saved_model import signatures as signatures_module
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

@@ -1,0 +1,1 @@
+"""Command line: `main` runs it, a module holds each command."""

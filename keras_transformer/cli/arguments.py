@@ -1,0 +1,189 @@
+"""Arguments that several commands have. One that is not given leaves no trace: `given`."""
+
+import argparse
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+from keras_transformer.errors import InputError
+
+Kind = Callable | list[Callable] | tuple[str, ...]
+"""The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
+Row = tuple[str, Kind | None, str | None, str]
+"""An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
+
+_SCHEMA_KINDS: dict[str, tuple[Kind | None, str]] = {
+    "boolean": (None, ""),
+    "integer": (int, "N"),
+    "number": (float, "X"),
+    "string": (str, "TEXT"),
+}
+
+
+def add_declared(
+    command: Any,
+    declared: type,
+    groups: Mapping[str, str] = MappingProxyType({}),
+    names: Collection[str] | None = None,
+    kinds: Mapping[str, tuple[Kind, str]] = MappingProxyType({}),
+    defaults: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Adds options of a declared class to a command.
+
+    Args:
+        command: The command's parser.
+        declared: A class of `options.option` fields.
+        groups: The title of each group in `--help`, under the option that it begins with.
+        names: The options to add; all by default.
+        kinds: Types and metavars that differ from the declaration.
+        defaults: Words for defaults that a command has instead of the declared ones.
+    """
+    from keras_transformer.options import properties, schema_of
+
+    group = command
+    for name, schema in properties(schema_of(declared)).items():
+        if name in groups:
+            group = command.add_argument_group(groups[name])
+        if names is not None and name not in names:
+            continue
+        (one, *_) = schema.get("anyOf", [schema])
+        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[one["type"]]
+        if kind is None and schema["default"] is True:
+            kind = bool
+        said = defaults.get(name, schema["default"])
+        end = "" if said is None or said is False or said == [] else f"; default: {said}"
+        help = (schema["description"].rstrip(".") + end).replace("%", "%%")
+        add_options(group, (name, kind, metavar, help))
+
+
+def add_options(group: Any, *rows: Row) -> None:
+    """Adds options to a parser or a group of one."""
+    for name, kind, metavar, meaning in rows:
+        flag = "--" + name.replace("_", "-")
+        default: dict[str, Any] = {"default": argparse.SUPPRESS}
+        if kind is None or kind is bool:
+            action = "store_true" if kind is None else argparse.BooleanOptionalAction
+            group.add_argument(flag, action=action, help=meaning, **default)
+            continue
+        if isinstance(kind, list):
+            (kind,) = kind
+            default |= {"nargs": "+", "action": "extend"}
+        default |= {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        group.add_argument(flag, metavar=metavar, help=meaning, **default)
+
+
+def _ratio(text):
+    try:
+        return math.inf if text == "none" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number or none, not {text!r}") from None
+
+
+def _bias(text):
+    name, _, value = text.partition("=")
+    try:
+        return int(name), float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected an id and a number, as in 5=-2.5, not {text!r}"
+        ) from None
+
+
+_OF_RUN = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
+_KINDS: dict[str, tuple[Kind, str]] = {
+    "max_length_ratio": (_ratio, "X|none"),
+    "banned_ids": ([int], "ID"),
+    "logit_bias": ([_bias], "ID=X"),
+}
+_GROUPS = {
+    "beam_size": "search",
+    "sampling": "sampling",
+    "min_length": "lengths",
+    "banned_ids": "constraints",
+}
+_BATCH_SIZE = (
+    "batch_size",
+    int,
+    "N",
+    "most sentences decoded together; default: as many as are fastest",
+)
+_TOO_LONG = "what happens to a line of too many tokens (a conversation is not split; it loses its "
+_TOO_LONG += "oldest turns where it is truncated); default: refuse"
+_LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
+_TAG = ("tag", str, "TAG", "tag of all lines, such as 2de: a direction, or a domain")
+_KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
+_MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
+_TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
+_GLOSSARY = ("glossary", str, "FILE", _TERMS)
+_BY = "have the search of a run write all terms, or show them to a model that was trained with "
+_BY += "data.glossary; default: annotations for such a model"
+_GLOSSARY_BY = ("glossary_by", ("constraints", "annotations"), None, _BY)
+_ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
+ALIGNMENT = ("alignment", None, None, _ROWS)
+
+
+def add_model(command: Any, help: str = "a run or export folder") -> None:
+    """Adds `--model`."""
+    command.add_argument("--model", required=True, metavar="DIR", help=help)
+
+
+def add_decoding(command: Any) -> None:
+    """Adds every option of `Translator.translate` that concerns how texts are decoded."""
+    # Late, here and above: pydantic is the half of what `--help` takes.
+    from keras_transformer.decoding.options import DecodingOptions
+
+    # Commands have an `n_best` of their own.
+    names = {field.name for field in dataclasses.fields(DecodingOptions)} - {"n_best"}
+    add_declared(command, DecodingOptions, _GROUPS, names, _KINDS, _OF_RUN)
+    rows = _BATCH_SIZE, _LONG_INPUT, _TAG, _MARKUP, _GLOSSARY, _GLOSSARY_BY
+    add_options(command.add_argument_group("texts"), *rows)
+
+
+def add_sampling(command: Any, *names: str, **defaults: str) -> None:
+    """Adds some options of decoding, with words for some defaults."""
+    from keras_transformer.decoding.options import DecodingOptions
+
+    defaults = {**_OF_RUN, **defaults}
+    add_declared(command, DecodingOptions, names=names, kinds=_KINDS, defaults=defaults)
+
+
+def add_scoring(command: Any) -> None:
+    """Adds every option of `Translator.score`."""
+    add_sampling(command, "length_penalty")
+    add_options(command, _BATCH_SIZE, ALIGNMENT)
+
+
+def add_progress(group: Any) -> None:
+    """Adds `--progress` and `--no-progress`."""
+    group.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="a bar on stderr; default: where that is a terminal and stdin is none",
+    )
+
+
+def given(options: argparse.Namespace, *own: str) -> dict[str, Any]:
+    """The options that were given and that are the library's, without the command's `own`."""
+    values = {key: value for key, value in vars(options).items() if key not in ("command", *own)}
+    if "logit_bias" in values:
+        values["logit_bias"] = dict(values["logit_bias"])
+    return values
+
+
+def load_translator(options: argparse.Namespace, *own: str) -> tuple[Any, dict[str, Any]]:
+    """Loads `--model` with `--threads`; returns the `Translator` and the options of `given`."""
+    from keras_transformer.engine.translator import Translator
+
+    values = given(options, "model", *own)
+    threads = {"threads": values.pop("threads")} if "threads" in values else {}
+    return Translator.load(options.model, **threads), values
+
+
+def binary_stdin() -> BinaryIO:
+    """Returns stdin; raises `InputError` where the parent process has closed it."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed: expected lines of text.")
+    return sys.stdin.buffer

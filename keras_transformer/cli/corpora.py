@@ -1,0 +1,188 @@
+"""The commands `keras-transformer clean`, `synthesize` and `glossary`: corpora for training."""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import sys
+from typing import get_args
+
+from keras_transformer.cli.arguments import (
+    add_declared,
+    add_decoding,
+    add_model,
+    add_options,
+    add_progress,
+    binary_stdin,
+    given,
+    load_translator,
+)
+from keras_transformer.errors import InputError
+
+_GROUPS = {
+    "min_characters": "rules for a pair",
+    "duplicates": "rules for the corpus",
+    "processes": "processes",
+}
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Adds `clean`, `synthesize` and `glossary` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "clean",
+        help="drop what is no translation from parallel corpora, with a report",
+        description="Writes the pairs of corpora that break no rule, in their order, with a report "
+        "of what was dropped by which rule, examples, and a picture of length ratios.",
+        options=_add_clean_options,
+    )
+    command.set_defaults(command=_clean)
+
+    command = commands.add_parser(
+        "synthesize",
+        help="make pairs for training of text in one language: distillation, back-translation",
+        description="Translates text and writes it beside its translations, as a TSV of sources "
+        "and targets that a recipe takes. With --output it goes on where it was interrupted.",
+        options=_add_synthesize_options,
+    )
+    command.set_defaults(command=_synthesize)
+
+    command = commands.add_parser(
+        "glossary",
+        help="learn words and their translations from parallel corpora",
+        description="Writes lines of a word, a tab and its translation, which IBM's Model 1 finds "
+        "in parallel corpora: a glossary for `data.glossary` of a recipe.",
+        options=_add_glossary_options,
+    )
+    command.set_defaults(command=_glossary)
+
+
+def _add_corpora(command):
+    command.add_argument(
+        "corpora",
+        nargs="+",
+        metavar="FILE",
+        help="a source and its target, once or more, plain or .gz; a name with .tsv has both sides",
+    )
+
+
+def _add_clean_options(command):
+    from keras_transformer.data.cleaning import CleanOptions, Rule, Script
+
+    _add_corpora(command)
+    command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
+    held_out = "test sets, either side: equal lines are dropped; a TSV's columns are lines"
+    add_options(command, ("held_out", [str], "FILE", held_out))
+    add_progress(command)
+    kinds = {
+        "source_scripts": ([str], "NAME"),
+        "target_scripts": ([str], "NAME"),
+        "without": ([str], "RULE"),
+        "duplicates": (("near", "exact", "keep"), None),
+    }
+    add_declared(command, CleanOptions, _GROUPS, kinds=kinds)
+    command.epilog = f"Rules: {', '.join(get_args(Rule))}. Scripts: {', '.join(get_args(Script))}."
+
+
+def _clean(options):
+    from keras_transformer.cli.line_reader import describe, progress_bar
+    from keras_transformer.data.cleaning import clean_corpora
+    from keras_transformer.files import is_terminal
+
+    values = given(options, "corpora", "output", "progress")
+    corpora = paired(options.corpora)
+    shown = is_terminal(sys.stderr) if options.progress is None else options.progress
+    paths = [path for corpus in corpora for path in corpus if path is not None]
+    total = None
+    if all(os.path.isfile(path) and not path.endswith(".gz") for path in paths):
+        total = sum(map(os.path.getsize, paths)) * 2
+    with progress_bar(total, shown) as bar:
+
+        def progress(stage, size):
+            if shown:
+                describe(bar, stage, size)
+
+        report = clean_corpora(corpora, options.output, progress=progress, **values)
+    print(json.dumps(report, indent=2, ensure_ascii=False))
+
+
+def paired(paths: list[str]) -> list[tuple[str, str | None]]:
+    """Returns the corpora of a list of files: a TSV by itself, others in twos."""
+    corpora: list[tuple[str, str | None]] = []
+    left = list(paths)
+    while left:
+        source = left.pop(0)
+        if source.removesuffix(".gz").endswith(".tsv"):
+            corpora.append((source, None))
+        elif not left:
+            rule = "A source needs its target after it; a file of both sides is named *.tsv"
+            raise InputError(f"{rule}. Received: {source} last.")
+        else:
+            corpora.append((source, left.pop(0)))
+    return corpora
+
+
+_BULK = (
+    ("input", [str], "FILE", "text files, .gz too; default: the lines of stdin, pairs to stdout"),
+    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to go on with"),
+    ("chunk_lines", int, "N", "lines that are translated at a time; default: 500"),
+    ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's 2, Ray's 1"),
+    ("workers", int, "N", "Ray's processes; default: one for each processor"),
+    ("ray_address", str, "TEXT", "default: Ray is started here"),
+)
+
+
+def _add_synthesize_options(command):
+    add_model(command)
+    back = "back-translation: the text is the targets', the translations become sources"
+    n_best = "hypotheses, each of which makes a pair; default: 1"
+    add_options(command, ("back", None, None, back), ("n_best", int, "N", n_best), *_BULK)
+    where = "where: in this process, or over a Ray cluster; default: here"
+    add_options(command, ("engine", ("here", "ray"), None, where))
+    add_decoding(command)
+
+
+def _synthesize(options):
+    from keras_transformer.cli.line_stream import translate_lines
+    from keras_transformer.serving.bulk import translate_corpus
+
+    with_ray = getattr(options, "engine", "here") == "ray"
+    records = "back" if "back" in options else "pairs"
+    for name in () if with_ray else ("workers", "ray_address"):
+        if name in options:
+            raise InputError(f"--{name.replace('_', '-')} goes with --engine ray alone.")
+    if ("input" in options) != ("output" in options) or with_ray and "input" not in options:
+        raise InputError("--input and --output go together, and --engine ray needs both.")
+    if "input" not in options:
+        translator, values = load_translator(options, "back", "engine", "chunk_lines")
+        translate_lines(translator, binary_stdin(), sys.stdout, records, **values)
+        return
+    values = given(options, "model", "input", "output", "back", "engine")
+    shared = {"records": records, "with_ray": with_ray}
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints about its own comings and goings.
+        report = translate_corpus(options.model, options.input, options.output, **shared, **values)
+    tag = {"tag": "bt"} if records == "back" else {}
+    folder = os.path.abspath(options.output)
+    report["train"] = [
+        {"name": re.sub(r"[^\w-]+", "-", name[:-4]), "source": os.path.join(folder, name), **tag}
+        for name in sorted(os.listdir(folder))
+        if name.endswith(".tsv")
+    ]
+    print(json.dumps(report, indent=2))
+
+
+def _add_glossary_options(command):
+    _add_corpora(command)
+    fewest = "pairs that must have both words; default: 2"
+    least = "probability of the word where its translation stands, at least; default: 0.5"
+    add_options(command, ("min_pairs", int, "N", fewest), ("min_probability", float, "X", least))
+
+
+def _glossary(options):
+    from keras_transformer.data import iterate_pairs
+    from keras_transformer.text.glossary import learn_terms
+
+    pairs = (pair for corpus in paired(options.corpora) for pair in iterate_pairs(*corpus))
+    for row in learn_terms(pairs, **given(options, "corpora")):
+        print(*row, sep="\t")

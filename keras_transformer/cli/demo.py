@@ -1,0 +1,146 @@
+"""The whole way on built-in data: dates written out in many languages -> 2026-11-20."""
+
+import os
+import pathlib
+import time
+
+from keras_transformer.cli.runs import export_run
+from keras_transformer.data.dates import LOCALES, date_corpus
+from keras_transformer.engine.translator import Translator
+from keras_transformer.errors import InputError, say
+from keras_transformer.export.web.export import npm_command
+from keras_transformer.owned_folder import OwnedFolder, locked_folder
+from keras_transformer.training import Recipe, RunFolder
+from keras_transformer.training.run import train
+
+_RECIPE = {
+    "text": {"vocabulary_size": 500, "split_digits": True},
+    "model": {
+        "model_dim": 128,
+        "num_heads": 4,
+        "intermediate_dim": 256,
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "dropout": 0.1,
+        "normalize_first": True,
+    },
+    "training": {
+        "epochs": 6,
+        "batch_tokens": 2048,
+        "max_shapes": 3,
+        "warmup_steps": 400,
+        "learning_rate_scale": 1.0,
+        "label_smoothing": 0.05,
+        "ema_momentum": 0.99,
+        "keep_checkpoints": 1,
+    },
+    "decoding": {"beam_size": 2, "max_source_length": 64, "max_target_length": 32},
+}
+_PARTS, _SIDES = ("train", "validation", "held_out"), ("source", "target")
+_HELD_OUT = 500
+_EXAMPLES = (
+    "Freitag, 20. November 2026",
+    "20 novembre 2026",
+    "Friday, November 20, 2026",
+    "2026年11月20日",
+    "пятница, 20 ноября 2026 г.",
+)
+
+
+def run_demo(output: str | os.PathLike, overwrite: bool = False) -> str:
+    """Makes data, trains, evaluates on held-out dates, exports, translates with the export.
+
+    Args:
+        output: Path of the folder to make: `data/`, `run/` and `export/`.
+        overwrite: Replace an earlier demo there, if nothing else is in its folder.
+
+    Returns:
+        A short table as text.
+
+    Raises:
+        InputError: The folder exists, or another process writes to it.
+    """
+    with locked_folder(output):
+        return _run_demo(pathlib.Path(output), overwrite)
+
+
+def _run_demo(folder, overwrite):
+    _prepare(folder, overwrite)
+    sources, targets = _write_data(folder / "data")
+    files = {part: {side: f"{part}.{side}" for side in _SIDES} for part in _PARTS[:2]}
+    values = {"data": {"folder": str(folder / "data"), **files}, **_RECIPE}
+    recipe = Recipe.from_dict(values, where="the demo's recipe")
+    start = time.perf_counter()
+    train(recipe, folder / "run")
+    minutes = (time.perf_counter() - start) / 60
+
+    say("evaluating on held-out dates")
+    translator = Translator.load(folder / "run")
+    found = [each.text for each in translator.translate(sources)]
+    right = sum(a == b for a, b in zip(found, targets, strict=True))
+
+    say("exporting and verifying the SavedModel")
+    report = export_run(folder / "run", folder / "export", signatures=["beam"])
+    exported = Translator.load(folder / "export").translate(list(_EXAMPLES))
+    rows = [
+        ("languages and formats", f"{len(LOCALES)} locales"),
+        ("training time", f"{minutes:.1f} minutes"),
+        ("held-out dates right", f"{right} of {len(targets)} ({right / len(targets):.1%})"),
+        ("export", _equal_texts(report.verification)),
+        *((example, each.text) for example, each in zip(_EXAMPLES, exported, strict=True)),
+        ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
+    ]
+    page = f"{folder}-page"
+    rows += [
+        ("in a browser", npm_command()),
+        ("", f"keras-transformer export --model {folder / 'run'} --format web --output {page}"),
+        ("", f"python -m http.server --bind 127.0.0.1 --directory {page} 8000"),
+        ("", "http://localhost:8000"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _equal_texts(verification):
+    return f"equal to the model on {verification['equal']} of {verification['texts']} texts"
+
+
+def _prepare(folder, overwrite):
+    owned = _owned(folder)
+    owned.check_replaceable(overwrite)
+    if folder.exists():
+        owned.clear()
+    try:
+        (folder / "data").mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot make the folder: {error.strerror}.") from None
+
+
+def _owned(folder):
+    """The folder as one that a demo made, if there is the run of one."""
+    is_demo = (folder / "run" / "tokenizer.model").is_file()
+    data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
+    parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
+    owners = {"data": data.__contains__, **{each.path.name: each.owner() for each in parts}}
+
+    def owns(path):
+        first, _, rest = path.partition("/")
+        is_left = any(each.is_left_beside(first) for each in parts)
+        return is_demo and (is_left or first in owners and owners[first](rest))
+
+    return OwnedFolder(folder, owns=owns)
+
+
+def _write_data(folder):
+    """Writes three parts that share no date, and returns the last: what nothing is chosen by."""
+    corpus = date_corpus(num_held_out=2 * _HELD_OUT)
+    parts = {
+        "train": (corpus.train_source, corpus.train_target),
+        "validation": (corpus.held_out_source[:_HELD_OUT], corpus.held_out_target[:_HELD_OUT]),
+        "held_out": (corpus.held_out_source[_HELD_OUT:], corpus.held_out_target[_HELD_OUT:]),
+    }
+    for part, texts in parts.items():
+        for side, lines in zip(_SIDES, texts, strict=True):
+            text = "".join(line + "\n" for line in lines)
+            (folder / f"{part}.{side}").write_text(text, encoding="utf-8")
+    return parts["held_out"]

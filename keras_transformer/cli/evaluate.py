@@ -1,0 +1,132 @@
+"""The commands `keras-transformer score`, `evaluate` and `inspect`: measures of a model."""
+
+import argparse
+import json
+import sys
+
+from keras_transformer.cli.arguments import (
+    add_decoding,
+    add_model,
+    add_options,
+    add_progress,
+    add_scoring,
+    given,
+    load_translator,
+)
+
+_HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
+_INSPECT = (
+    ("target", str, "TEXT", "its translation; default: the one that the model finds"),
+    ("without_heads", str, "HEADS", _HEADS),
+    ("other_positions", str, "RUN", "a run with the other kind of positions, to compare with"),
+    ("beam_size", int, "N", "default: the run's"),
+)
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Adds `score`, `evaluate` and `inspect` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "score",
+        help="how probable a model holds given translations, as JSON lines",
+        description="Writes a JSON object for each pair of two aligned files: the probability of "
+        "the target, and of each of its tokens; of a language model, after its source.",
+        options=_add_score_options,
+    )
+    command.set_defaults(command=_score)
+
+    command = commands.add_parser(
+        "evaluate",
+        help="BLEU and chrF of a model's translations, accuracy of labels, or perplexity, as JSON",
+        description="Translates a source file and scores it against a reference with sacreBLEU, "
+        "or gives its lines labels and counts the right ones.",
+        options=_add_evaluate_options,
+    )
+    command.set_defaults(command=_evaluate)
+
+    command = commands.add_parser(
+        "inspect",
+        help="see inside a run: attention, alignment, positions, heads",
+        description="Writes an interactive page of a sentence's attention, pictures and tables.",
+        options=_add_inspect_options,
+    )
+    command.set_defaults(command=_inspect)
+
+
+def _add_score_options(command):
+    add_model(command, "a run folder")
+    command.add_argument("--source", required=True, metavar="FILE")
+    command.add_argument("--target", required=True, metavar="FILE", help="aligned line by line")
+    rows = "write source, target and cross-entropy in nats per token, with tabs between, not JSON"
+    add_options(command, ("tsv", None, None, rows))
+    add_scoring(command)
+    add_progress(command)
+
+
+def _add_evaluate_options(command):
+    add_model(command)
+    from typing import get_args
+
+    from keras_transformer.decoding.options import BleuTokenizer
+
+    tokenize = "sacreBLEU's tokenizer of BLEU; none: spaces, for tokenized text; default: by the "
+    tokenize += "script of the references, zh for Chinese, char for other scripts without spaces "
+    tokenize += "between words, else 13a"
+    add_options(
+        command,
+        ("source", str, "FILE", "of all but a language model"),
+        ("reference", str, "FILE", "aligned; default: --source has two columns, as a TSV"),
+        ("perplexity", None, None, "of the references, a word and a token, instead of BLEU"),
+        ("tokenize", get_args(BleuTokenizer), None, tokenize),
+        ("save", str, "FILE", "also write the translations there"),
+    )
+    add_decoding(command)
+
+
+def _add_inspect_options(command):
+    add_model(command, "a run folder")
+    command.add_argument("--source", required=True, metavar="TEXT", help="a sentence")
+    command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
+    add_options(command, *_INSPECT)
+    command.add_argument(
+        "--corpus",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        default=argparse.SUPPRESS,
+        help="aligned files to measure the heads on; default: the run's validation text",
+    )
+
+
+def _score(options):
+    from keras_transformer.cli.line_reader import progress_bar
+    from keras_transformer.cli.line_stream import score_lines
+    from keras_transformer.files import is_terminal
+
+    translator, values = load_translator(options, "source", "target", "progress")
+    shown = is_terminal(sys.stderr) if options.progress is None else options.progress
+    with progress_bar(None, shown) as bar:
+        score_lines(translator, options.source, options.target, sys.stdout, bar=bar, **values)
+
+
+def _evaluate(options):
+    from keras_transformer.errors import NotSavedError
+    from keras_transformer.training.evaluate import evaluate_model
+
+    values = given(options)
+    values["of_references"] = values.pop("perplexity", False)
+    try:
+        scores = evaluate_model(**values)
+    except NotSavedError as error:
+        print(json.dumps(error.result, indent=2))
+        raise
+    print(json.dumps(scores, indent=2))
+
+
+def _inspect(options):
+    from keras_transformer.cli.runs import inspect_run
+
+    values = given(options, "model", "source", "output")
+    if "without_heads" in values:
+        values["without_heads"] = values["without_heads"].split(",")
+    report = inspect_run(options.model, options.source, options.output, **values)
+    print(json.dumps(report, indent=2, ensure_ascii=False))

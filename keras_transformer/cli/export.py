@@ -1,0 +1,87 @@
+"""The command `keras-transformer export`."""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+
+from keras_transformer.cli.arguments import add_declared, add_model, add_options, given
+from keras_transformer.errors import InputError
+
+_VERIFY = "sentences to compare with the model on; default: the run's samples.tsv"
+
+
+def add_command(commands: argparse._SubParsersAction) -> None:
+    """Adds `export` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "export",
+        help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
+        description="Exports a run folder. What is exported is verified against the model.",
+        options=_add_options,
+    )
+    command.set_defaults(command=_export)
+
+
+def _add_options(command):
+    from keras_transformer.export.options import FORMATS, QUANTIZATIONS
+
+    add_model(command, "a run folder")
+    command.add_argument("--format", required=True, choices=list(FORMATS))
+    command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
+    command.add_argument("--overwrite", action="store_true", help="replace an export there")
+    add_options(command, ("verify_with", str, "FILE", _VERIFY))
+    formats: dict[str, list[str]] = {}
+    for format, declared in FORMATS.items():
+        for field in dataclasses.fields(declared):
+            formats.setdefault(field.name, []).append(format)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, having in formats.items():
+        groups.setdefault(tuple(having), []).append(name)
+    kinds = {
+        "quantize": (QUANTIZATIONS, None),
+        "source_lengths": ([int], "N"),
+        "signatures": ([str], "NAME"),
+    }
+    of_run = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
+    for having, names in groups.items():
+        title = ", ".join(each for each in having if each != "litert")
+        group = command.add_argument_group(title)
+        defaults = {**of_run, "signatures": "all"}
+        add_declared(group, FORMATS[having[0]], {}, names, kinds, defaults)
+
+
+def _export(options):
+    from keras_transformer.cli.runs import export_run
+    from keras_transformer.export.options import FORMATS
+
+    values = given(options, "model", "format", "output", "overwrite", "verify_with")
+    allowed = {field.name for field in dataclasses.fields(FORMATS[options.format])}
+    if wrong := [name for name in values if name not in allowed]:
+        flag = wrong[0].replace("_", "-")
+        raise InputError(f"--{flag} does not go with --format {options.format}.")
+    shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
+    with _cleaned_up_on_sigterm():
+        report = export_run(options.model, options.output, options.format, **shared, **values)
+    result = {
+        "output": report.folder,
+        "seconds": round(report.seconds, 1),
+        "files": report.manifest["files"],
+        "verification": report.verification,
+    }
+    print(json.dumps(result, indent=2))
+
+
+@contextlib.contextmanager
+def _cleaned_up_on_sigterm():
+    """Lets SIGTERM end the command as an exception does, which removes what is half done."""
+
+    def end(number, _):
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

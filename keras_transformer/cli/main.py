@@ -1,0 +1,248 @@
+"""The `keras-transformer` command line: what holds for all of its commands.
+
+stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
+user's mistake (one line), 1 when an export does not do what its model does or when a training's
+loss is no number, 130 on Ctrl-C, 141 when the reader of the result has gone.
+"""
+
+import argparse
+import contextlib
+import errno
+import glob
+import importlib.util
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from keras_transformer.cli import corpora, evaluate, export, imports, serve, train, translate
+from keras_transformer.engine.compilation_cache import enable_compilation_cache
+from keras_transformer.errors import InputError, TrainingError, VerificationError, say
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        arguments: `sys.argv[1:]` by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    _open_closed_streams()
+    if sys.stdout is None:
+        say("stdout is closed, and the result is written there. Give >/dev/null to do without it.")
+        return _flush(2)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as ended:  # By argparse, after a help text or a wrong option.
+        sys.exit(_flush(ended.code))
+    except OSError as error:
+        return _flush(_exit_for_os_error(error))
+    # The rest are a command's own options, most of them arguments of the library.
+    name, verbose = vars(options).pop("name_of_command"), vars(options).pop("verbose", False)
+    is_silent = not verbose and _silence_tensorflow()
+    without_cache = vars(options).pop("no_compilation_cache", False)
+    with _messages_on_stderr():
+        if not without_cache:
+            enable_compilation_cache()
+        return _flush(_call(options, is_silent and _needs_tensorflow(name, options)))
+
+
+def _open_closed_streams():
+    """Opens /dev/null for each of stdin, stdout and stderr that the parent process has closed.
+
+    Otherwise the next file that is opened would take the descriptor of a closed stream, and a
+    library that writes to stderr would write into this file.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            lowest_free = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(lowest_free, True)  # for child processes
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+
+
+def _flush(code):
+    """Flushes stdout and stderr; returns `code`, or the exit code of a failure to write stdout."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            # Python would complain once more while it closes the stream, and exit with 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout:
+                code = code or _exit_for_os_error(error)
+    return code
+
+
+@contextlib.contextmanager
+def _messages_on_stderr():
+    """Shows warnings, and what the package logs, as lines of the command."""
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            say(record.getMessage())
+
+    logger, handler = logging.getLogger("keras_transformer"), Handler()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # TensorFlow's import may leave a handler of its own.
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *place: say(message)
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def _call(options, with_tensorflow):
+    """Calls a command, with TensorFlow imported before if it is asked for; gives its exit code."""
+    try:
+        if with_tensorflow:
+            _import_tensorflow_quietly()
+        options.command(options)
+    except (InputError, TrainingError, VerificationError) as error:
+        say(error)
+        return 2 if isinstance(error, InputError) else 1
+    except OSError as error:
+        return _exit_for_os_error(error)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    return 0
+
+
+def _exit_for_os_error(error):
+    if isinstance(error, BrokenPipeError):
+        return 141
+    if error.errno not in _CANNOT_WRITE:
+        raise error
+    say(f"cannot write: {error.strerror}.")
+    return 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser with the options of all commands; its subcommands have parsers of its class.
+
+    Args:
+        options: Adds a command's options to its parser, once the command is the one to run.
+    """
+
+    def __init__(self, options: Callable | None = None, **keywords: Any):
+        super().__init__(**keywords)
+        self._options = options
+        self.add_argument(
+            "--verbose",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show TensorFlow's messages on the machine too",
+        )
+        self.add_argument(
+            "--no-compilation-cache",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="compile anew what an earlier command has compiled",
+        )
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help text; raises `OSError` where argparse would ignore it."""
+        (sys.stdout if file is None else file).write(self.format_help())
+
+    def parse_known_args(self, *arguments, **keywords):
+        """Adds the options of this command, then parses."""
+        add, self._options = self._options, None
+        if add is not None:
+            add(self)
+        return super().parse_known_args(*arguments, **keywords)
+
+
+def _parser():
+    parser = _Parser(
+        prog="keras-transformer",
+        description="Train, evaluate, export and use a Transformer on your own parallel text.",
+    )
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", dest="name_of_command"
+    )
+    train.add_commands(commands)
+    translate.add_commands(commands)
+    evaluate.add_commands(commands)
+    imports.add_command(commands)
+    export.add_command(commands)
+    serve.add_command(commands)
+    corpora.add_commands(commands)
+    return parser
+
+
+def _silence_tensorflow():
+    """Silences TensorFlow, and that of child processes, unless the user chose a level of messages.
+
+    Returns:
+        True if TensorFlow is silent.
+    """
+    # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
+    # each program that it reads from the compilation cache, which is not in a text format.
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _has_gpu() else "3")
+    return level in ("2", "3")
+
+
+def _has_gpu():
+    return bool(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _needs_tensorflow(name, options):
+    """True if a command is going to import TensorFlow into this process."""
+    if name in ("serve", "clean", "glossary") or getattr(options, "engine", None) == "ray":
+        return False
+    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return False
+    if name not in ("translate", "chat", "score", "synthesize"):
+        return True
+    model = Path(getattr(options, "model", ""))
+    is_light = model.suffix == ".tflite" or (model / "model.bin").exists()
+    return model.exists() and not is_light and not any(model.glob("*.tflite"))
+
+
+def _import_tensorflow_quietly():
+    """Imports TensorFlow and keeps its messages back, unless something goes wrong.
+
+    While its C++ libraries are loaded, they write lines before they read the environment variable.
+    """
+    if "tensorflow" in sys.modules or importlib.util.find_spec("tensorflow") is None:
+        return
+    stderr, is_wrong = os.dup(2), True
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
+        try:
+            tensorflow = importlib.import_module("tensorflow")
+            gpus = tensorflow.config.list_physical_devices("GPU")
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+            # A GPU that cannot be used is an error; none at all is not.
+            is_wrong = not gpus and not hidden and _has_gpu()
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            if is_wrong:
+                messages.seek(0)
+                os.write(2, messages.read())

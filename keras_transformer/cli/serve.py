@@ -1,0 +1,50 @@
+"""The command `keras-transformer serve`."""
+
+import argparse
+
+from keras_transformer.cli.arguments import add_declared, given
+
+# The titles of groups in `--help`, and the option that each begins with.
+_GROUPS = {
+    "host": "where",
+    "name": "model",
+    "replicas": "processes and batches",
+    "max_ongoing": "limits",
+}
+
+
+def add_command(commands: argparse._SubParsersAction) -> None:
+    """Adds `serve` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "serve",
+        help="serve an export over HTTP",
+        description="Serves an export with TensorFlow Serving's REST protocol, on a Ray Serve of "
+        "its own. On a cluster: serve run keras_transformer.serving:build_app model=DIR",
+        options=_add_options,
+    )
+    command.set_defaults(command=_serve)
+
+
+def _add_options(command):
+    from keras_transformer.serving.options import LocalOptions, ServerOptions
+
+    command.add_argument(
+        "--model",
+        required=True,
+        metavar="PATH",
+        help="an export, a LiteRT file of one, or a folder of numbered exports, of which the "
+        "highest is served",
+    )
+    kinds = {"replicas": (str, "N|auto"), "version": (int, "N")}
+    for declaring in (LocalOptions, ServerOptions):
+        names = set(declaring.model_fields) - {"model"}
+        add_declared(command, declaring, _GROUPS, names, kinds)
+
+
+def _serve(options):
+    from keras_transformer.serving import LocalOptions, ServerOptions
+    from keras_transformer.serving.local import serve_here
+
+    values = {"model": options.model, **given(options, "model")}
+    local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}
+    serve_here(ServerOptions(**values), LocalOptions(**local))

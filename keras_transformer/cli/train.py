@@ -1,0 +1,77 @@
+"""The commands `keras-transformer train` and `demo`."""
+
+import argparse
+
+from keras_transformer.errors import InputError
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Adds `demo` and `train` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "demo",
+        help="the whole way on built-in data: dates in 26 locales -> 2026-11-20",
+        description="Trains on built-in data, evaluates on held-out dates, exports a SavedModel "
+        "and translates through it.",
+    )
+    command.add_argument("--output", default="demo", metavar="DIR", help="default: %(default)s")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier demo")
+    command.set_defaults(command=_demo)
+
+    command = commands.add_parser(
+        "train",
+        help="train from a recipe",
+        description="Trains as a recipe says and leaves a run folder.",
+    )
+    command.add_argument("recipe", metavar="RECIPE.yaml")
+    command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="section.key=value",
+        help="replace a value of the recipe; may be given more than once",
+    )
+    command.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    command.add_argument(
+        "--overwrite", action="store_true", help="replace a run that is there, and nothing else"
+    )
+    group = command.add_argument_group(
+        "several hosts",
+        "The same command on each host, on Keras' JAX backend; all of its devices take part.",
+    )
+    group.add_argument(
+        "--hosts",
+        metavar="HOST:PORT,…",
+        help="all of them, in the same order on each; auto: from the launcher (Slurm, Open MPI, "
+        "Kubernetes)",
+    )
+    group.add_argument("--host-index", type=int, metavar="I", help="its place in --hosts, from 0")
+    command.set_defaults(command=_train)
+
+
+def _demo(options):
+    from keras_transformer.cli.demo import run_demo
+
+    print(run_demo(options.output, overwrite=options.overwrite))
+
+
+def _train(options):
+    from keras_transformer.training import Recipe
+    from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
+    from keras_transformer.training.run import train
+
+    host = SINGLE_HOST
+    if options.hosts is not None:
+        host = join_hosts(options.hosts, options.host_index)
+    elif options.host_index is not None:
+        raise InputError("--host-index goes with --hosts alone.")
+    folder = train(
+        Recipe.load(options.recipe, options.set),
+        options.output,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        recipe_file=options.recipe,
+        host=host,
+    )
+    if not host.index:
+        print(folder.path)

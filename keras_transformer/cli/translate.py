@@ -1,0 +1,164 @@
+"""The commands `keras-transformer translate` and `chat`: text in, text out."""
+
+import argparse
+import contextlib
+import json
+import sys
+
+from keras_transformer.cli.arguments import (
+    ALIGNMENT,
+    add_decoding,
+    add_model,
+    add_options,
+    add_progress,
+    add_sampling,
+    binary_stdin,
+    given,
+    load_translator,
+)
+from keras_transformer.errors import InputError, say
+
+_OWN = ("json", "stream", "progress", "engine")
+_TOP_P = 0.9
+_RESET = "/reset"
+_BULK = (
+    ("workers", int, "N", "processes that translate; default: 1"),
+    ("chunk_lines", int, "N", "lines that a worker translates at a time; default: 1000"),
+    ("ray_address", str, "TEXT", "default: Ray is started here"),
+)
+
+
+def add_commands(commands: argparse._SubParsersAction) -> None:
+    """Adds `translate` and `chat` to the subparsers of the command line."""
+    command = commands.add_parser(
+        "translate",
+        help="translate stdin, a line in, a line out",
+        description="Translates the lines of stdin to stdout, in their order, as they come.",
+        options=_add_translate_options,
+    )
+    command.set_defaults(command=_translate)
+
+    command = commands.add_parser(
+        "chat",
+        help="hold a conversation with a model that was trained on some",
+        description="Answers the lines of stdin one by one, each with what was said before in "
+        f"mind. {_RESET} begins a new conversation, Ctrl-D or Ctrl-C ends it. Replies are drawn at "
+        "random; with --beam-size they are searched for.",
+        options=_add_chat_options,
+    )
+    command.set_defaults(command=_chat)
+
+
+def _add_translate_options(command):
+    group = command.add_argument_group("input and output")
+    add_model(group)
+    prefixes = "what each translation begins with, a line for each line of stdin"
+    n_best = "for N > 1: N lines a sentence, `number ||| translation ||| score`; default: 1"
+    add_options(
+        group,
+        ("target_prefixes", str, "FILE", prefixes),
+        ("n_best", int, "N", n_best),
+        ("json", None, None, "a JSON object a line: text, tokens, probabilities"),
+        ALIGNMENT,
+        ("stream", None, None, "write each translation while it grows"),
+        ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's 2, Ray's 1"),
+    )
+    add_progress(group)
+    group = command.add_argument_group("files over a Ray cluster, with --engine ray")
+    group.add_argument(
+        "--engine",
+        choices=["here", "ray"],
+        default="here",
+        help="where: in this process, or over a Ray cluster; default: here",
+    )
+    output = ("output", str, "DIR", "folder to make, or to go on with")
+    add_options(group, ("input", [str], "FILE", "text files, .gz too"), output, *_BULK)
+    add_decoding(command)
+
+
+def _add_chat_options(command):
+    add_model(command)
+    names = ("beam_size", "temperature", "top_k", "top_p", "seed", "max_length")
+    add_sampling(command, *names, beam_size="none, sampling", top_p=str(_TOP_P))
+
+
+def _translate_files(options):
+    from keras_transformer.serving.bulk import translate_corpus
+
+    _refuse(
+        options,
+        ("json", "alignment", "n_best", "stream", "progress", "target_prefixes"),
+        "does not go with --engine ray",
+    )
+    values = given(options, "model", *_OWN)
+    for name in ("input", "output"):
+        if name not in values:
+            raise InputError(f"--engine ray needs --{name}.")
+    inputs, output = values.pop("input"), values.pop("output")
+    # Ray prints about its own comings and goings.
+    with contextlib.redirect_stdout(sys.stderr):
+        report = translate_corpus(options.model, inputs, output, **values)
+    print(json.dumps(report, indent=2))
+
+
+def _translate(options):
+    if options.engine == "ray":
+        _translate_files(options)
+        return
+    from keras_transformer.cli.line_reader import progress_bar, size_left
+    from keras_transformer.cli.line_stream import translate_incrementally, translate_lines
+    from keras_transformer.files import is_terminal
+
+    _refuse(
+        options, ("input", "output", *(row[0] for row in _BULK)), "goes with --engine ray alone"
+    )
+    if "alignment" in options and "json" not in options:
+        raise InputError("--alignment is written as JSON alone: give --json with it.")
+    if "stream" in options:
+        names = ("json", "alignment", "n_best", "batch_size", "progress", "markup", "glossary")
+        _refuse(options, names, "does not go with --stream")
+    source = binary_stdin()
+    translator, values = load_translator(options, *_OWN)
+    if "stream" in options:
+        rewrite = is_terminal(sys.stdout)
+        translate_incrementally(translator, source, sys.stdout, rewrite=rewrite, **values)
+        return
+    format = "json" if "json" in options else "list" if values.get("n_best", 1) > 1 else "text"
+    shown = options.progress
+    if shown is None:
+        shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
+    with progress_bar(size_left(source), shown) as bar:
+        translate_lines(translator, source, sys.stdout, format, bar=bar, **values)
+
+
+def _refuse(options, names, rule):
+    for name in names:
+        if getattr(options, name, None) not in (None, False):
+            raise InputError(f"--{name.replace('_', '-')} {rule}.")
+
+
+def _chat(options):
+    from keras_transformer.cli.line_reader import read_chunks
+    from keras_transformer.cli.line_stream import write_growing
+    from keras_transformer.files import is_terminal
+    from keras_transformer.text.dialog import Conversation
+
+    source = binary_stdin()
+    translator, values = load_translator(options)
+    if "beam_size" not in values:
+        values = {"sampling": True, "top_p": _TOP_P, **values}
+    conversation = Conversation(translator, **values)
+    typed, shown = is_terminal(sys.stdin), is_terminal(sys.stdout)
+    prompt = "> " if typed and shown else ""
+    print(prompt, end="", flush=True)
+    for (line,) in read_chunks(source, 1):
+        message = line.text.strip()
+        if message == _RESET:
+            conversation.history.clear()
+        elif message:
+            try:
+                write_growing(conversation.reply(message), sys.stdout, rewrite=shown)
+            except InputError as error:
+                say(error.message)  # Of this message alone.
+        print(prompt, end="", flush=True)
+    print("\n" if prompt else "", end="")

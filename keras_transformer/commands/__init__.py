@@ -1,1 +1,0 @@
-"""The commands of the command line: each parses, calls one function, prints."""

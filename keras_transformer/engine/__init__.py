@@ -1,0 +1,45 @@
+"""All that opens a folder: engines, texts to results, and `Translator`, which picks one.
+
+Keras, TensorFlow and other packages are imported with the engine that needs them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_transformer.engine.ctranslate2 import CTranslate2Engine as CTranslate2Engine
+    from keras_transformer.engine.engine import Engine as Engine
+    from keras_transformer.engine.engine import LabelEngine as LabelEngine
+    from keras_transformer.engine.litert import LiteRTEngine as LiteRTEngine
+    from keras_transformer.engine.model_engine import ClassifierEngine as ClassifierEngine
+    from keras_transformer.engine.model_engine import ModelEngine as ModelEngine
+    from keras_transformer.engine.model_engine import engine_of as engine_of
+    from keras_transformer.engine.saved_model import ExportedClassifier as ExportedClassifier
+    from keras_transformer.engine.saved_model import SavedModelEngine as SavedModelEngine
+    from keras_transformer.engine.translation import Translation as Translation
+    from keras_transformer.engine.translator import Translator as Translator
+
+_MODULES = {
+    "CTranslate2Engine": "ctranslate2",
+    "ClassifierEngine": "model_engine",
+    "Engine": "engine",
+    "ExportedClassifier": "saved_model",
+    "LabelEngine": "engine",
+    "LiteRTEngine": "litert",
+    "ModelEngine": "model_engine",
+    "SavedModelEngine": "saved_model",
+    "Translation": "translation",
+    "Translator": "translator",
+    "engine_of": "model_engine",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__():
+    return [*globals(), *__all__]

@@ -1,0 +1,377 @@
+"""Translating with an exported CTranslate2 folder."""
+
+import collections
+import dataclasses
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
+from keras_transformer.decoding.options import length_penalty as penalty_of
+from keras_transformer.engine import inputs
+from keras_transformer.engine.engine import Engine, built_in, check_fixed_options, with_alternatives
+from keras_transformer.engine.manifest import load_tokenizers, open_export
+from keras_transformer.engine.translation import Translation, translation_of
+from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.options import check, check_positive
+
+BATCH_TOKENS = 512
+"""Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
+
+# Options of `DecodingOptions` that CTranslate2 has and `translate` does not name.
+_TAKEN = (
+    "sampling",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_length",
+    "max_length",
+    "max_length_ratio",
+    "banned_ids",
+    "allow_unknown",
+    "no_repeat_ngram_size",
+)
+# A search of CTranslate2 normalizes again without padding, BOS and `<unk>`. Label smoothing gives
+# each token a share of 0.1 / vocabulary: with 100 tokens scores were 2% off, with 8,000 less than
+# 0.2%. `<unk>` may have a larger share where the source contains it.
+_FEW_TOKENS = 2000
+# Options that CTranslate2 applies to the logits before its log-probabilities.
+_CHANGES_LOGITS = ("min_length", "banned_ids", "no_repeat_ngram_size")
+_FIELDS = {
+    "beam_size": int,
+    "length_penalty": (int, float),
+    "max_source_length": int,
+    "max_target_length": int,
+    "source_tokenizer": str,
+    "target_tokenizer": str,
+}
+
+
+class CTranslate2Engine(Engine):
+    """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
+
+    CTranslate2 searches without a length penalty and returns all hypotheses of the beam, which are
+    ranked here by `log-probability / ((5 + length) / 6)^length_penalty`, as the live model's are.
+    Calls from several threads are safe.
+
+    Args:
+        folder: Path of the export.
+        threads: Batches that are decoded at once, a thread each; the number of cores by default.
+        compute_type: Arithmetic of CTranslate2: `"default"` is that of the file, `"int8"` converts
+            the weights while they are loaded.
+
+    Attributes:
+        manifest: Content of its `export.json`.
+
+    Raises:
+        InputError: The folder is missing, damaged or no such export, or CTranslate2 is not
+            installed.
+    """
+
+    noun = "a CTranslate2 export"
+    capabilities = frozenset({"translate", "score", "sample", "align"})
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        threads: int | None = None,
+        compute_type: str = "default",
+    ):
+        folder = Path(folder)
+        self.manifest = open_export(folder, ("ctranslate2",), _FIELDS, "a CTranslate2 model")
+        self.max_source_length = self.manifest["max_source_length"]
+        self.max_target_length = self.manifest["max_target_length"]
+        self._tokenizers = sides = load_tokenizers(folder, self.manifest)
+        self.source_tokenizer, self.target_tokenizer = sides
+        self._tokens = [each.pieces_of(range(each.vocabulary_size)) for each in sides]
+        self._target_ids = {token: id for id, token in enumerate(self._tokens[1])}
+        self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        batch_size: int | None = None,
+        target_prefixes: Sequence[str] | None = None,
+        alignment: bool = False,
+        long_input: inputs.LongInput = "refuse",
+        **options: Any,
+    ) -> list[Translation]:
+        """Translates texts; the results are in their order.
+
+        Args (see `ModelEngine.translate` and `DecodingOptions`):
+            beam_size: Hypotheses that stay alive, the run's by default.
+            length_penalty: Exponent of the length penalty, the run's by default.
+            batch_size: Most sentences of a batch; by default batches have `BATCH_TOKENS` tokens.
+            **options: `sampling`, `temperature`, `top_k`, `top_p`, `min_length`, `max_length`,
+                `max_length_ratio`, `banned_ids`, `allow_unknown`, `no_repeat_ngram_size`. Samples
+                are drawn by generators of CTranslate2, which a `seed` does not reach.
+
+        Returns:
+            A list of `Translation`, with tokens and without the log-probability of each.
+
+        Raises:
+            InputError: An option is out of range or not in CTranslate2, or a text is too long.
+        """
+        asked = self._options(beam_size, length_penalty, n_best, options)
+        inputs.check_texts("texts", texts)
+        check("alignment", alignment, "True or False", bool)
+        if batch_size is not None:
+            check_positive(batch_size=batch_size)
+        longest = asked.resolve_max_length(self.max_target_length)
+        if longest > self.max_target_length:
+            rule = f"`max_length` must be at most {self.max_target_length} in this export."
+            raise InputError(f"{rule} Received: max_length={longest}.")
+        prefixes = inputs.prefix_ids(target_prefixes, len(texts), self.target_tokenizer, longest)
+        sources, parts = inputs.source_ids(
+            texts, self.source_tokenizer, self.max_source_length, long_input
+        )
+        forced: list[Sequence[int]] = [()] * len(sources)
+        for prefix, places in zip(prefixes, parts, strict=True):
+            if places:
+                forced[places[0]] = prefix
+        found = self._search(sources, forced, asked, longest, batch_size)
+        totals = self._log_probabilities(found, sources, forced, asked, batch_size)
+        ranked = [
+            self._ranked(*each, asked) for each in zip(found, totals, sources, forced, strict=True)
+        ]
+        if alignment:
+            ranked = self._aligned(ranked, sources, batch_size)
+        return [
+            Translation.joined([ranked[place] for place in places], asked.sampling)
+            for places in parts
+        ]
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | Sequence[Sequence[int]],
+        length_penalty: float | None = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Scores given translations by teacher forcing; see `ModelEngine.score`."""
+        check_fixed_options(options, built_in())
+        asked = self._options(None, length_penalty, 1, {})
+        if batch_size is not None:
+            check_positive(batch_size=batch_size)
+        if len(sources) != len(targets):
+            given = f"{len(sources)} sources and {len(targets)} targets"
+            raise InputError(f"There must be a target for each source. Received: {given}.")
+        source_ids, _ = inputs.ids_and_texts(
+            "sources", sources, self.source_tokenizer, self.max_source_length
+        )
+        target_ids, texts = inputs.ids_and_texts(
+            "targets", targets, self.target_tokenizer, self.max_target_length
+        )
+        scored = self._translator.score_batch(
+            [self._pieces(0, ids) for ids in source_ids],
+            [self._pieces(1, ids) for ids in target_ids],
+            max_input_length=0,
+            **_batches(batch_size),
+        )
+        results = []
+        for text, each, ids, source in zip(texts, scored, target_ids, source_ids, strict=True):
+            # CTranslate2 adds EOS, which ids may lack.
+            by_token = each.log_probs[: len(ids)]
+            result = translation_of(text, 0.0, by_token, ids, source, self._tokenizers)
+            penalty = penalty_of(len(ids), asked.length_penalty)
+            score = result.log_probability / penalty
+            results.append(dataclasses.replace(result, score=score))
+        return results
+
+    def _options(self, beam_size, length_penalty, n_best, others):
+        """`DecodingOptions`, checked, with the export's defaults."""
+        fixed = {name: value for name, value in others.items() if name not in _TAKEN}
+        check_fixed_options(fixed, built_in())
+        given = {"beam_size": beam_size, "length_penalty": length_penalty}
+        given = {
+            name: self.manifest[name] if value is None else value for name, value in given.items()
+        }
+        asked = DecodingOptions(**given, n_best=n_best, **others)
+        asked.check_ids(self.target_tokenizer.vocabulary_size)
+        return asked
+
+    def _search(self, sources, prefixes, asked, longest, batch_size):
+        """CTranslate2's result for each source."""
+        limits = [
+            int(min(longest, _length_limit(len(source), asked.max_length_ratio) + len(prefix)))
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+        pieces = [self._pieces(0, source) for source in sources]
+        forced = [[self._tokens[1][id] for id in prefix] for prefix in prefixes]
+        options = self._translator_options(asked)
+
+        def search(places, limit):
+            return self._translator.translate_batch(
+                [pieces[place] for place in places],
+                [forced[place] for place in places] if any(prefixes) else None,
+                max_decoding_length=limit,
+                asynchronous=True,
+                **_batches(batch_size),
+                **options,
+            )
+
+        # CTranslate2 has one limit a call. Few translations reach the limit of their own source:
+        # these are searched again with it, all limits at once to keep each thread busy.
+        begun = search(range(len(sources)), max(limits)) if sources else []
+        found = [each.result() for each in begun]
+        again = collections.defaultdict(list)
+        for place, (each, limit) in enumerate(zip(found, limits, strict=True)):
+            if max(map(len, each.hypotheses)) > limit:
+                again[limit].append(place)
+        searches = [(places, search(places, limit)) for limit, places in again.items()]
+        for places, begun in searches:
+            for place, each in zip(places, begun, strict=True):
+                found[place] = each.result()
+        return found
+
+    def _translator_options(self, asked):
+        never = (PAD_ID, BOS_ID, *asked.banned_ids)
+        options = {
+            "beam_size": asked.beam_size,
+            "num_hypotheses": asked.beams,
+            "length_penalty": 0,
+            "no_repeat_ngram_size": asked.no_repeat_ngram_size,
+            "min_decoding_length": max(asked.min_length - 1, 0),  # EOS does not count there
+            "disable_unk": not asked.allow_unknown,
+            "suppress_sequences": [[self._tokens[1][id]] for id in never],
+            "max_input_length": 0,
+            "return_scores": True,
+            "return_end_token": True,
+        }
+        if asked.sampling:
+            options["beam_size"] = 1
+            options["sampling_topk"] = asked.top_k
+            options["sampling_topp"] = min(asked.top_p, 1.0)
+            options["sampling_temperature"] = asked.temperature
+        return options
+
+    def _log_probabilities(self, found, sources, prefixes, asked, batch_size):
+        """The model's own log-probability of each hypothesis, and of what follows its prefix."""
+        is_changed = asked.sampling or any(getattr(asked, name) for name in _CHANGES_LOGITS)
+        is_changed |= len(self._tokens[1]) < _FEW_TOKENS
+        # Decided for each sentence: the other sentences in a call change no result.
+        scored_again = [
+            is_changed or len(prefix) > 0 or (UNK_ID in source and not asked.allow_unknown)
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+        every = [
+            (self._pieces(0, source), tokens, len(prefix))
+            for each, source, prefix, again in zip(
+                found, sources, prefixes, scored_again, strict=True
+            )
+            for tokens in (each.hypotheses if again else ())
+        ]
+        if not every:
+            return [[(total, total) for total in each.scores] for each in found]
+        end = self._tokens[1][EOS_ID]
+        scored = self._translator.score_batch(
+            [source for source, *_ in every],
+            [[token for token in tokens if token != end] for _, tokens, _ in every],
+            max_input_length=0,
+            **_batches(batch_size),
+        )
+        by_token = [
+            each.log_probs[: len(tokens)]
+            for each, (_, tokens, _) in zip(scored, every, strict=True)
+        ]
+        totals = iter(
+            (sum(each), sum(each[start:]))
+            for each, (*_, start) in zip(by_token, every, strict=True)
+        )
+        return [
+            [next(totals) if again else (total, total) for total in each.scores]
+            for each, again in zip(found, scored_again, strict=True)
+        ]
+
+    def _ranked(self, found, totals, source, prefix, asked):
+        """The best hypothesis, with the others that were asked for."""
+        hypotheses = []
+        for tokens, (total, following) in zip(found.hypotheses, totals, strict=True):
+            ids = tuple(self._target_ids[token] for token in tokens)
+            length = len(ids) - len(prefix)
+            hypotheses.append(
+                Translation(
+                    self.target_tokenizer.detokenize(ids),
+                    following / penalty_of(length, asked.length_penalty),
+                    total,
+                    tokens=tuple(tokens),
+                    ids=ids,
+                    source_tokens=tuple(self._tokens[0][id] for id in source),
+                    continuation_log_probability=following if prefix else None,
+                    continuation_length=length if prefix else None,
+                )
+            )
+        if not asked.sampling:
+            # A hypothesis that the limit cut comes after those that end.
+            hypotheses.sort(key=lambda each: (each.ids[-1:] != (EOS_ID,), -each.score))
+        return with_alternatives(hypotheses[: asked.n_best])
+
+    def _aligned(self, translations, sources, batch_size):
+        """Adds alignments: one more pass, in which the hypotheses are forced.
+
+        The attention that a beam search of CTranslate2 returns has another sentence's first row.
+        """
+        every = [
+            (self._pieces(0, source), each)
+            for source, best in zip(sources, translations, strict=True)
+            for each in (best, *best.alternatives)
+        ]
+        forced = self._translator.translate_batch(
+            [source for source, _ in every],
+            [list(each.tokens[:-1]) for _, each in every],
+            beam_size=1,
+            max_decoding_length=max((len(each.ids) for _, each in every), default=1),
+            max_input_length=0,
+            return_attention=True,
+            return_end_token=True,
+            **_batches(batch_size),
+        )
+        rows = iter(zip(forced, (each for _, each in every), strict=True))
+
+        def aligned():
+            found, translation = next(rows)
+            attention = np.asarray(found.attention[0], "float32")[: len(translation.ids)]
+            # The source's EOS has the rest to 1.
+            rest = np.clip(1.0 - attention.sum(axis=1, keepdims=True), 0.0, 1.0)
+            alignment = np.concatenate([attention, rest], axis=1)  # --> [target, source]
+            return dataclasses.replace(translation, alignment=alignment)
+
+        return [
+            dataclasses.replace(aligned(), alternatives=tuple(aligned() for _ in best.alternatives))
+            for best in translations
+        ]
+
+    def _pieces(self, side, ids):
+        return [self._tokens[side][id] for id in ids if id != EOS_ID]
+
+
+def _length_limit(source_length, ratio):
+    """Most tokens of a translation, EOS included; see `DecodingOptions.max_length_ratio`."""
+    return math.inf if ratio == math.inf else int(ratio * source_length) + LENGTH_MARGIN
+
+
+def _batches(batch_size):
+    if batch_size is None:
+        return {"max_batch_size": BATCH_TOKENS, "batch_type": "tokens"}
+    return {"max_batch_size": batch_size}
+
+
+def _load(folder, threads, compute_type):
+    ctranslate2 = require("ctranslate2", "CTranslate2", "ctranslate2")
+    try:
+        # Batches side by side, a thread each, decode twice as fast as one batch on all threads.
+        return ctranslate2.Translator(
+            os.fspath(folder), compute_type=compute_type, inter_threads=threads, intra_threads=1
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{folder}: CTranslate2 cannot load it. Received: {reason}") from error

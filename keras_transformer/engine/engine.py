@@ -1,0 +1,200 @@
+"""Engines: texts to results, whatever holds the model; checks that they share."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.engine.inputs import check_texts
+from keras_transformer.engine.translation import Translation
+from keras_transformer.errors import InputError, did_you_mean
+from keras_transformer.options import check_choice, check_positive
+from keras_transformer.text.dialog import Turns
+
+Capability = Literal[
+    "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
+]
+
+# Options of other engines at values that mean nothing here.
+_NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
+
+
+class Engine(abc.ABC):
+    """Base class of the live model's engine and of every export's.
+
+    Attributes:
+        noun: Name of the engine in error messages.
+        capabilities: Set of what the engine can do. Everything else ends in an `InputError` that
+            names these.
+        labels: Labels of a classifier in the order of their ids, None for a model that writes text.
+        turns: Rule that joins the turns of a source, where sources are conversations.
+        reads_sources: False for a language model, which continues the texts that it is given.
+        source_tokenizer: `Tokenizer` of the sources, None where it is inside the model.
+        target_tokenizer: `Tokenizer` of the targets, likewise.
+        manifest: Content of an export's `export.json`, None for a live model.
+        max_source_length: Most tokens of a source, EOS included.
+    """
+
+    noun = "this export"
+    capabilities: frozenset[Capability] = frozenset({"translate"})
+    labels: list[str] | None = None
+    turns: Turns | None = None
+    reads_sources = True
+    source_tokenizer: Any = None
+    target_tokenizer: Any = None
+    manifest: Any = None
+    max_source_length: int
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far, as far as they are counted."""
+        return 0
+
+    @abc.abstractmethod
+    def translate(self, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
+        """Translates texts; see `ModelEngine.translate` for the options."""
+
+    def score(
+        self, sources: Sequence[str], targets: Any, *arguments: Any, **options: Any
+    ) -> list[Translation]:
+        """Scores given translations by teacher forcing; see `ModelEngine.score`."""
+        raise self.lacks("score")
+
+    def stream(self, text: str, *arguments: Any, **options: Any) -> Iterator[str]:
+        """Yields one translation as it grows; see `ModelEngine.stream`."""
+        raise self.lacks("stream")
+
+    def warmup(self, *arguments: Any, **options: Any) -> int:
+        """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
+        raise self.lacks("warmup")
+
+    def lacks(self, capability: Capability, option: str | None = None) -> InputError:
+        """Returns the error for a capability, asked for by `option`, that is not there."""
+        able = ", ".join(sorted(self.capabilities))
+        where = "a run folder" if self.labels is None else "a model that writes text"
+        return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
+
+
+def built_in() -> dict[str, Any]:
+    """Returns the values of the options that an export does not take."""
+    own = {"alignment": False, "target_prefixes": None, "phrases": None}
+    return {**vars(DecodingOptions()), **own}
+
+
+def check_fixed_options(options: dict, built_in: dict) -> None:
+    """Raises `InputError` for an option that is unknown or not what the export does."""
+    for name, value in options.items():
+        if name not in built_in:
+            raise InputError(f"There is no option `{name}`.{did_you_mean(name, built_in)}")
+        if value != built_in[name]:
+            raise InputError(
+                f"`{name}` is not in this export, which does what {name}={built_in[name]!r} "
+                f"does; a run folder has it. Received: {name}={value!r}."
+            )
+
+
+def check_as_exported(manifest: dict, name: str, value) -> None:
+    """Raises `InputError` unless an option is None or what the export was made with."""
+    if value is not None and value != manifest[name]:
+        raise InputError(
+            f"`{name}` is fixed in this export, at {manifest[name]!r}. Received: {name}={value!r}."
+        )
+
+
+def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
+    """Encodes texts as UTF-8; raises `InputError` for one that is no valid Unicode."""
+    check_texts(name, texts)
+    result = []
+    for place, text in enumerate(texts):
+        try:
+            result.append(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise InputError(
+                f"`{name}` must be valid Unicode. Received: half a surrogate pair.", place
+            ) from None
+    return result
+
+
+def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:
+    """Returns the first hypothesis, the others that were found as its alternatives."""
+    best, *others = hypotheses
+    alternatives = tuple(other for other in others if other.score > -math.inf)
+    return dataclasses.replace(best, alternatives=alternatives)
+
+
+class LabelEngine(Engine):
+    """Base class of classifiers' engines, which give texts labels; a subclass has `labels`."""
+
+    noun = "a classifier"
+    capabilities = frozenset({"translate", "label"})
+    labels: list[str]
+    long_inputs: tuple[str, ...] = ("refuse", "truncate")  # the first is the default
+
+    @abc.abstractmethod
+    def probabilities(
+        self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
+    ) -> np.ndarray:
+        """Returns the probability of each label, float32 `(texts, labels)`, 0 for a blank text.
+
+        Args:
+            texts: Strings.
+            batch_size: Most texts in one call of the compiled model.
+            long_input: One of `long_inputs`: what happens to a text of too many tokens.
+        """
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        n_best: int = 1,
+        batch_size: int = 32,
+        long_input: str | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """The most probable label of each text, as a `Translation` whose score is its probability.
+
+        Args:
+            texts: Strings. A blank one has the label "".
+            n_best: Labels of each text; those after the best one are its `alternatives`.
+            batch_size: As for `probabilities`, like `long_input`.
+            **options: Options of a search, which is not made: an error at any telling value.
+
+        Raises:
+            InputError: An option is out of range or means nothing here, or a text is too long.
+        """
+        for name, value in options.items():
+            if name not in _NEUTRAL or value != _NEUTRAL[name]:
+                raise InputError(
+                    f"A classifier has no `{name}`: it takes `n_best`, `batch_size` and "
+                    f"`long_input`. Received: {name}={value!r}."
+                )
+        check_texts("texts", texts)
+        check_positive(batch_size=batch_size, n_best=n_best)
+        if n_best > len(self.labels):
+            rule = f"`n_best` must be at most {len(self.labels)}, the number of labels."
+            raise InputError(f"{rule} Received: n_best={n_best}.")
+        long_input = self.long_inputs[0] if long_input is None else long_input
+        check_choice("long_input", long_input, self.long_inputs)
+        found = self.probabilities(texts, batch_size, long_input) if texts else ()
+        return [label_translation(row, self.labels, n_best) for row in found]
+
+
+def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:
+    """Returns the most probable labels of a text from its row of probabilities."""
+    if not row.any():
+        return Translation("", 0.0)
+    best, *others = (
+        Translation(
+            labels[place],
+            float(row[place]),
+            logarithm := float(np.log(max(row[place], 1e-38))),
+            tokens=(labels[place],),
+            ids=(int(place),),
+            token_log_probabilities=(logarithm,),
+        )
+        for place in np.argsort(-row, kind="stable")[:n_best]
+    )
+    return dataclasses.replace(best, alternatives=tuple(others))

@@ -1,0 +1,243 @@
+"""Translating with an exported LiteRT file."""
+
+import dataclasses
+import functools
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from keras_transformer.engine.engine import (
+    Engine,
+    built_in,
+    check_as_exported,
+    check_fixed_options,
+    encoded,
+    with_alternatives,
+)
+from keras_transformer.engine.inputs import bucket, in_batches, pad, source_ids
+from keras_transformer.engine.manifest import load_tokenizers, open_export
+from keras_transformer.engine.translation import Translation
+from keras_transformer.errors import InputError, first_line, require
+from keras_transformer.ids import PAD_ID
+from keras_transformer.options import check_positive
+
+MODEL_FILE = "model.tflite"
+_LEAST_ROWS = 4  # of a part that gets a thread of its own
+_FIELDS = {
+    "searches": list,
+    "beam_size": int,
+    "n_best": int,
+    "length_penalty": (int, float),
+    "source_lengths": list,
+    "source_tokenizer": str,
+    "target_tokenizer": str,
+}
+
+
+class LiteRTEngine(Engine):
+    """Translates with a file that `export_litert` wrote; neither TensorFlow nor model code runs.
+
+    Several threads may call it at once: they share the interpreters, batch by batch.
+
+    Args:
+        path: `model.tflite`, with the tokenizers beside it, or its directory; also a web export's.
+        threads: Threads of `translate` by default.
+
+    Attributes:
+        manifest: The content of its `export.json`.
+
+    Raises:
+        InputError: The file is missing, damaged or not the one that its `export.json` describes,
+            or what it needs is not installed.
+    """
+
+    noun = "a LiteRT export"
+
+    def __init__(self, path: str | os.PathLike, threads: int = 2):
+        path = Path(path)
+        # The file from ids to ids had another name in 0.2, beside one that took text.
+        names = ("model_ids.tflite", MODEL_FILE)
+        files = [path / name for name in names if (path / name).is_file()]
+        self.path = (files or [path / MODEL_FILE])[0] if path.is_dir() else path
+        check_positive(threads=threads)
+        self._threads = threads
+        if not self.path.is_file():
+            raise InputError(f"{self.path}: expected a LiteRT model. Received: no such file.")
+        # LiteRT reads a file without checking it: a damaged one would end the process.
+        self.manifest = open_export(
+            self.path.parent, ("litert", "web"), _FIELDS, "a LiteRT model", [self.path.name]
+        )
+        if "align_lengths" in self.manifest:  # of a web export
+            self.capabilities = frozenset({"translate", "align"})
+        self._batch_sizes = self.manifest.get("batch_sizes", [])  # fixed in a file for browsers
+        tokenizers = load_tokenizers(self.path.parent, self.manifest)
+        self._source_tokenizer, self._target_tokenizer = tokenizers
+        self._interpreters: dict[int, list[SharedInterpreter]] = {}  # by their number of threads
+        self._loading = threading.Lock()
+        self._interpreters_of(1, threads)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        batch_size: int = 8,
+        threads: int | None = None,
+        alignment: bool = False,
+        long_input: Literal["refuse", "split", "truncate"] = "refuse",
+        **others,
+    ) -> list[Translation]:
+        """Translates texts, in batches of similar length.
+
+        Args (the others are those of `ModelEngine.translate`):
+            beam_size: 1 for greedy search, or the export's beam size, which is the default.
+            length_penalty: None, or the value that the export was made with.
+            n_best: Hypotheses of each text: at most what the export returns; 1 of greedy search.
+            batch_size: Sentences of a batch: small ones stay in a core's cache.
+            threads: Threads in all: of one batch's computation, or, where there are sentences for
+                more, of as many parts that are computed at once.
+            alignment: Whether each translation gets its alignment, which a web export can compute.
+            long_input: What happens to a text of more tokens than the export takes: `"refuse"`,
+                `"truncate"` or `"split"`, both with a warning.
+            **others: Other options of `ModelEngine.translate`, at their defaults.
+
+        Returns:
+            A list of `Translation`, in the order of `texts`.
+
+        Raises:
+            InputError: An option differs from what the export does, or a text is too long.
+        """
+        search = self._search(beam_size, length_penalty, n_best)
+        if alignment and "align" not in self.capabilities:
+            raise self.lacks("align", "alignment")
+        if others:
+            # Exports of version 0.2 know the one rule.
+            stops_early = self.manifest.get("early_stopping", False)
+            check_fixed_options(others, {**built_in(), "early_stopping": stops_early})
+        encoded("texts", texts)  # Checks them.
+        check_positive(batch_size=batch_size)
+        batch_size = min([batch_size, *self._batch_sizes[-1:]])
+        longest = self.manifest["source_lengths"][-1]
+        sources, parts = source_ids(texts, self._source_tokenizer, longest, long_input)
+        threads = self._threads if threads is None else threads
+        check_positive(threads=threads)
+
+        def call(interpreter, chosen):
+            batch = [sources[place] for place in chosen]
+            found = list(self._run(interpreter, search, batch, n_best))
+            if alignment:
+                pairs = zip(batch, found, strict=True)
+                found = [self._aligned(interpreter, *pair) for pair in pairs]
+            return found
+
+        # Two halves of a batch, each on a thread of its own, are done before one on two threads.
+        parts_at_once = max(1, min(threads, len(sources) // _LEAST_ROWS))
+        batch_size = min(batch_size, max(1, -(-len(sources) // parts_at_once)))
+        interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
+        calls = [functools.partial(call, each) for each in interpreters]
+        found = in_batches([len(each) for each in sources], batch_size, calls)
+        return [Translation.joined([found[place] for place in places]) for places in parts]
+
+    def _search(self, beam_size, length_penalty, n_best):
+        manifest = self.manifest
+        beam_size = manifest["beam_size"] if beam_size is None else beam_size
+        if beam_size not in (1, manifest["beam_size"]):
+            raise InputError(
+                f"`beam_size` must be 1 or what this export was made with, "
+                f"{manifest['beam_size']}. Received: beam_size={beam_size!r}."
+            )
+        check_as_exported(manifest, "length_penalty", length_penalty)
+        most = 1 if beam_size == 1 else manifest["n_best"]
+        check_positive(n_best=n_best)
+        if n_best > most:
+            raise InputError(
+                f"`n_best` must be at most {most} in this search of this export. "
+                f"Received: n_best={n_best}."
+            )
+        return "greedy" if beam_size == 1 else "beam"
+
+    def _run(self, interpreter, search, sources, n_best):
+        columns = bucket(max(map(len, sources)), self.manifest["source_lengths"])
+        rows, shape = len(sources), f"{columns}"
+        if self._batch_sizes:
+            rows = bucket(rows, self._batch_sizes)
+            shape = f"{rows}x{columns}"
+        found = interpreter.run(f"{search}_{shape}", source_ids=pad(sources, rows, columns))
+        ids = found["ids"].reshape(rows, -1, found["ids"].shape[-1])[:, :n_best]
+        scores, sums = (
+            found[name].reshape(rows, -1)[:, :n_best].tolist()
+            for name in ("score", "log_probability")
+        )
+        # Where a batch is smaller than any that the file has, rows without a text follow.
+        for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=False):
+            kept = [[i for i in row if i != PAD_ID] for row in columns[0]]
+            texts = self._target_tokenizer.detokenize(kept)
+            yield with_alternatives(
+                [
+                    Translation(
+                        text,
+                        score,
+                        log_probability,
+                        tokens=tuple(self._target_tokenizer.pieces_of(row)),
+                        ids=tuple(row),
+                        source_tokens=tuple(self._source_tokenizer.pieces_of(source)),
+                    )
+                    for text, row, score, log_probability in zip(
+                        texts, kept, *columns[1:], strict=True
+                    )
+                ]
+            )
+
+    def _aligned(self, interpreter, source, translation):
+        columns = bucket(len(source), self.manifest["source_lengths"])
+        steps = self.manifest["align_lengths"][str(columns)]
+        ids = {
+            "source_ids": pad([source], 1, columns),
+            "target_ids": pad([translation.ids], 1, steps),
+        }
+        alignment = interpreter.run(f"align_1x{columns}", **ids)["alignment"][0]
+        alignment = alignment[: len(translation.ids), : len(source)]
+        return dataclasses.replace(translation, alignment=alignment)
+
+    def _interpreters_of(self, count, threads):
+        with self._loading:
+            kept = self._interpreters.setdefault(threads, [])
+            while len(kept) < count:
+                kept.append(SharedInterpreter(self.path, threads))
+            return kept[:count]
+
+
+class SharedInterpreter:
+    """LiteRT's interpreter of a file, for any number of threads: one call runs at a time.
+
+    Inputs and outputs lie in the interpreter's own memory, where another call would overwrite them.
+
+    Args:
+        threads: Threads of one call's computation.
+
+    Raises:
+        InputError: LiteRT is not installed, or cannot load the file.
+    """
+
+    def __init__(self, path: Path, threads: int):
+        self._interpreter = _load(path, threads)
+        self._lock = threading.Lock()
+
+    def run(self, signature: str | None = None, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of a signature's outputs by name; `signature` is None where a file has one."""
+        with self._lock:
+            return self._interpreter.get_signature_runner(signature)(**inputs)
+
+
+def _load(path, threads):
+    interpreter = require("ai_edge_litert.interpreter", "LiteRT", "litert")
+    try:
+        return interpreter.Interpreter(model_path=os.fspath(path), num_threads=threads)
+    except (RuntimeError, ValueError) as error:
+        reason = f"{first_line(error):.300}"
+        raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

@@ -1,0 +1,442 @@
+"""Engines of models in memory: tokenize, batch by length, run, detokenize."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.programs import Compiled
+from keras_transformer.decoding.results import NEG_INF, Hypotheses, score_of
+from keras_transformer.engine import inputs
+from keras_transformer.engine.engine import Engine, LabelEngine
+from keras_transformer.engine.inputs import bucket, length_buckets
+from keras_transformer.engine.scheduler import MOST_PROGRAMS, Job, Scheduler
+from keras_transformer.engine.translation import Translation, translation_of
+from keras_transformer.errors import InputError
+from keras_transformer.ids import EOS_ID, UNK_ID
+from keras_transformer.options import check, check_positive
+from keras_transformer.text.dialog import Turns
+
+_WARMED_UP_FOR = 32  # texts of a call whose programs `warmup` compiles by default
+
+
+class ModelEngine(Engine):
+    """Translates with a `Transformer` and its tokenizers.
+
+    Args:
+        model: `Transformer`.
+        source_tokenizer: `Tokenizer` of the source side, with the model's vocabulary.
+        target_tokenizer: `Tokenizer` of the target side; the source's by default.
+        max_source_length: Most tokens of a source, including EOS; fewer where the model has
+            learned fewer positions, as `max_target_length` for a translation.
+        frozen: Whether the model's weights will not change any more. Those of the decoder are
+            then laid out once, and kept a second time for it.
+        workers: Batches that are decoded at once, where a call has several.
+        turns: How the turns of a source are joined, where sources are conversations. Of each
+            source the turns that the model was trained on are read, the others left out.
+        with_xla: Whether XLA compiles the searches. For a few sentences TensorFlow's ordinary
+            graphs are done sooner; JAX compiles always.
+    """
+
+    noun = "a live model"
+    capabilities = frozenset(
+        {"translate", "score", "stream", "sample", "align", "warmup", "phrases"}
+    )
+
+    def __init__(
+        self,
+        model: keras.Model,
+        source_tokenizer,
+        target_tokenizer=None,
+        max_source_length: int = 512,
+        max_target_length: int = 256,
+        frozen: bool = False,
+        workers: int = 2,
+        turns: Turns | None = None,
+        with_xla: bool = True,
+    ):
+        self.turns = turns
+        self._turn_id = None if turns is None else source_tokenizer.turn_id
+        config, self.model = model.config, model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer or source_tokenizer
+        self._tokenizers = self.source_tokenizer, self.target_tokenizer
+        inputs.check_tokenizers(config, *self._tokenizers)
+        # Not a length that the model has no position for.
+        longest = config.position_limit or max(max_source_length, max_target_length)
+        self.max_source_length = min(max_source_length, longest)
+        self.max_target_length = min(max_target_length, longest)
+        self.reads_sources = config.reads_sources
+        if not self.reads_sources:  # And at least one token more.
+            self.max_source_length = min(self.max_source_length, self.max_target_length)
+        lengths = self.max_source_length, self.max_target_length
+        for name, value in zip(("max_source_length", "max_target_length"), lengths, strict=True):
+            if value < 2:
+                raise InputError(f"`{name}` must be at least 2. Received: {name}={value!r}.")
+        # An answer or a continuation may have any length.
+        is_free = not self.reads_sources or turns is not None
+        self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
+        most = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
+        self._scheduler = Scheduler(model, lengths, frozen, workers, most)
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far: at most one for each of the few shapes."""
+        return self._scheduler.compilations
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int = DecodingOptions.beam_size,
+        length_penalty: float = DecodingOptions.length_penalty,
+        n_best: int = DecodingOptions.n_best,
+        batch_size: int | None = None,
+        target_prefixes: Sequence[str] | None = None,
+        alignment: bool = False,
+        long_input: inputs.LongInput = "refuse",
+        phrases: Sequence[Sequence[str]] | None = None,
+        **options,
+    ) -> list[Translation]:
+        """Translates texts, in batches of similar length; the results are in their order.
+
+        Args:
+            texts: Strings. A blank one (white space alone, or what the tokenizer takes no token
+                from, as zero-width spaces) is translated as the empty string.
+            beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
+            batch_size: Most sentences in one call of the compiled search; by default as many as
+                are fastest, see `inputs.batch_rows`.
+            target_prefixes: What each translation (of a text that is split, its first part's) must
+                begin with, in whole tokens; "" forces nothing.
+            alignment: Whether each translation gets its alignment.
+            long_input: Whether a text of more than `max_source_length` tokens is refused, split at
+                sentence ends and its parts translated one by one, or cut, both with a warning. The
+                limits on lengths hold for each part; see `Translation.joined` for `n_best`. A
+                conversation loses its oldest turns where it is cut, and is not split.
+            phrases: A list for each text of what its translation must have, each at the beginning
+                of a word, as often as it is listed; see `decoding.Constraints`. A beam of fewer
+                hypotheses than they have tokens has little to choose from.
+            **options: The other fields of `DecodingOptions`.
+
+        Raises:
+            InputError: An option is out of range, a text too long, or a prefix or a phrase not to
+                be written.
+        """
+        sizes = {"beam_size": beam_size, "n_best": n_best}
+        asked = self._options(length_penalty=length_penalty, **sizes, **options)
+        inputs.check_texts("texts", texts)
+        batch_size = self._batch_size(batch_size, len(texts), asked)
+        check("alignment", alignment, "True or False", bool)
+        reading = self._reading(texts, asked)
+        sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
+        jobs = self._jobs(sources, parts, target_prefixes, asked, phrases)
+        found = self._scheduler.search(jobs, asked, batch_size)
+        translations = [
+            best_translation(hypotheses, source, self._tokenizers)
+            for hypotheses, source in zip(found, sources, strict=True)
+        ]
+        if alignment:
+            translations = self._aligned(translations, sources, batch_size)
+        return [
+            Translation.joined([translations[place] for place in places], asked.sampling)
+            for places in parts
+        ]
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | Sequence[Sequence[int]],
+        length_penalty: float = DecodingOptions.length_penalty,
+        batch_size: int = 32,
+        alignment: bool = False,
+        length_normalization: str = DecodingOptions.length_normalization,
+        word_penalty: float = DecodingOptions.word_penalty,
+    ) -> list[Translation]:
+        """Scores given translations by teacher forcing: a `Translation` for each target.
+
+        Args:
+            sources: Strings. To a language model they are what the targets go on with: the
+                probabilities are those of a target after its source, "" for a whole text.
+            targets: As many strings, their translations; or lists of ids, including EOS.
+            length_penalty: As in `DecodingOptions`, like `length_normalization` and `word_penalty`.
+            batch_size: Most pairs in one call of the compiled model.
+            alignment: Whether each gets its alignment.
+        """
+        self._options(  # Checks them.
+            length_penalty=length_penalty,
+            length_normalization=length_normalization,
+            word_penalty=word_penalty,
+        )
+        check_positive(batch_size=batch_size)
+        if len(sources) != len(targets):
+            given = f"{len(sources)} sources and {len(targets)} targets"
+            raise InputError(f"There must be a target for each source. Received: {given}.")
+        (source, target), ids_and_texts = self._tokenizers, inputs.ids_and_texts
+        ids, _ = ids_and_texts("sources", self._read(sources), source, self.max_source_length)
+        target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
+        pairs = list(zip(ids, target_ids, strict=True))
+        if not self.reads_sources:
+            self._check_lengths_together(pairs)
+        begun = self._begun(ids)  # Read before the target, and not scored.
+        whole = [(source, [*b, *t]) for b, (source, t) in zip(begun, pairs, strict=True)]
+        scored = self._scheduler.score(whole, batch_size, alignment)
+        lengths = np.array([len(each) for each in target_ids], "int32")
+        results = []
+        every = zip(targets, pairs, begun, scored, strict=True)
+        for text, (source, target), first, (by_token, aligned) in every:
+            by_token = by_token[len(first) :]
+            each = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
+            results.append(dataclasses.replace(each, alignment=aligned))
+        totals = np.array([each.log_probability for each in results], "float32")
+        rule = length_penalty, length_normalization, word_penalty
+        scores = np.asarray(score_of(totals, lengths, *rule)).tolist()
+        return [
+            dataclasses.replace(each, score=score)
+            for each, score in zip(results, scores, strict=True)
+        ]
+
+    def _check_lengths_together(self, pairs):
+        for place, (source, target) in enumerate(pairs):
+            if (count := len(source) - 1 + len(target)) > self.max_target_length:
+                most = self.max_target_length
+                rule = f"A source and its target must have at most {most} tokens together."
+                raise InputError(f"{rule} Received: {count} tokens.", place)
+
+    def stream(
+        self, text: str, target_prefix: str = "", long_input: inputs.LongInput = "refuse", **options
+    ) -> Iterator[str]:
+        """Translates one text and yields it as it grows: the text so far, each time that it has.
+
+        Args:
+            text: A string.
+            target_prefix: As `target_prefixes` of `translate`.
+            long_input: As in `translate`; `"split"` streams part after part.
+            **options: Fields of `DecodingOptions`: greedy search, or `sampling=True`.
+        """
+        asked = self._options(**{"beam_size": 1, **options})
+        if asked.beams != 1 or asked.n_best != 1:
+            raise InputError(
+                "Only one hypothesis can be streamed: greedy search or one sample. "
+                f"Received: beam_size={asked.beam_size}, n_best={asked.n_best}."
+            )
+        inputs.check_texts("text", [text])
+        reading = self._reading([text], asked)
+        sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
+        jobs = self._jobs(sources, parts, [target_prefix], asked)
+        return self._stream(jobs, asked)
+
+    def _stream(self, jobs, options):
+        given = last = ""
+        for job in jobs:
+            for found in self._scheduler.stream(job, options):
+                ids = np.asarray(found.ids)[0, 0].tolist()
+                whole = given + self.target_tokenizer.detokenize([ids])[0]
+                # A character of several bytes is held back until it is whole.
+                text = whole.rstrip("\ufffd")
+                if text != last:
+                    yield text
+                    last = text
+            if whole != last:
+                yield whole
+                last = whole
+            given = f"{last} " if last else ""
+
+    def warmup(
+        self, lengths: Sequence[int] = (16, 32, 48, 64), batch_size: int | None = None, **options
+    ) -> int:
+        """Compiles ahead what `translate` with the same options will need; counts the programs.
+
+        Args:
+            lengths: Tokens of the sources to come.
+            batch_size: As `translate` will be called with; also 1, for a sentence by itself.
+            **options: As for `translate`; of any number of `target_prefixes` the longest counts.
+        """
+        before = self.compilations
+        # The parts of a long text have the shapes of other texts.
+        long_input = options.pop("long_input", "refuse")
+        inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
+        prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
+        asked = self._options(**options)
+        batch_size = self._batch_size(batch_size, _WARMED_UP_FOR, asked)
+        check("alignment", alignment, "True or False", bool)
+        count = 1 if prefixes is None else len(prefixes)
+        prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
+        buckets = length_buckets(self.max_source_length)
+        longest = asked.resolve_max_length(self.max_target_length)
+        targets = length_buckets(longest) if alignment else ()
+        # One token each: limits are no part of a program.
+        short = dataclasses.replace(asked, min_length=0, max_length=1)
+        for columns in sorted({bucket(length, buckets) for length in lengths}):
+            source = [UNK_ID] * (columns - 1) + [EOS_ID]
+            jobs = [Job(source, 0, prefix or self._begun([source])[0])] * batch_size
+            self._scheduler.search(jobs, short, batch_size)
+            for target in targets:
+                pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
+                self._scheduler.score(pairs, batch_size, alignment=True)
+        return self.compilations - before
+
+    def _batch_size(self, batch_size, count, options):
+        """Most sentences of a batch in a call of `count` texts."""
+        if batch_size is None:
+            return inputs.batch_rows(count, self.model.config.model_dim, options.beams)
+        check_positive(batch_size=batch_size)
+        return batch_size
+
+    def _reading(self, texts, options) -> tuple[Any, Any, int]:
+        """Texts, tokenizer and limit for `inputs.source_ids`."""
+        limit = self.max_source_length
+        if not self.reads_sources:  # It ends in `max_length`, as what goes on with it.
+            limit = min(limit, options.resolve_max_length(limit))
+        return self._read(texts), self.source_tokenizer, limit
+
+    def _jobs(self, sources, parts, prefixes, options, phrases=None):
+        """The `Job` of each text's parts."""
+        if phrases is not None and any(len(places) > 1 for places in parts):
+            raise InputError("`phrases` are for texts that are not split.")
+        seeds = inputs.one_for_each("seed", options.seed, len(parts))
+        prefixes, begun = self._prefixes(prefixes, len(parts), options), self._begun(sources)
+        phrases = inputs.phrase_ids(phrases, len(parts), self.target_tokenizer)
+        return [
+            Job(
+                sources[part],
+                seeds[place],
+                prefixes[place] if part == places[0] and prefixes[place] else begun[part],
+                phrases[place],
+            )
+            for place, places in enumerate(parts)
+            for part in places
+        ]
+
+    def _begun(self, sources):
+        """The ids that each target begins with: a language model continues what it is given."""
+        if self.reads_sources:
+            return [()] * len(sources)
+        return [[id for id in source if id != EOS_ID] for source in sources]
+
+    def _read(self, texts):
+        """The sources with as many turns as the model was trained on; ids as they are."""
+        turns = self.turns
+        if turns is None or turns.kept is None:
+            return texts
+        return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
+
+    def _options(self, **options):
+        options = {"max_length_ratio": self.max_length_ratio, **options}
+        options = DecodingOptions(**options)
+        options.check_ids(self.target_tokenizer.vocabulary_size)
+        longest = self.max_target_length
+        if options.resolve_max_length(longest) > longest:
+            rule = f"`max_length` must be at most {longest}, the engine's `max_target_length`"
+            raise InputError(f"{rule}. Received: max_length={options.max_length}.")
+        return options
+
+    def _prefixes(self, prefixes, count, options):
+        if not self.reads_sources and any(prefixes or ()):
+            raise InputError(
+                "A language model's texts begin with what they continue: `target_prefixes` is not "
+                f"for them. Received: {list(prefixes)!r:.60}."
+            )
+        limit = options.resolve_max_length(self.max_target_length)
+        return inputs.prefix_ids(prefixes, count, self.target_tokenizer, limit)
+
+    def _aligned(self, translations, sources, batch_size):
+        """Adds alignments to translations, by one pass of teacher forcing."""
+        pairs = [
+            (source, list(each.ids))
+            for source, best in zip(sources, translations, strict=True)
+            for each in (best, *best.alternatives)
+        ]
+        scored = iter(self._scheduler.score(pairs, batch_size, alignment=True))
+
+        def aligned(translation):
+            return dataclasses.replace(translation, alignment=next(scored)[1])
+
+        # In the order of the pairs: each best one before its alternatives.
+        return [
+            dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
+            for best in translations
+        ]
+
+
+class ClassifierEngine(LabelEngine):
+    """Gives labels with a `Classifier`, its tokenizer and `Labels`; see `ModelEngine`."""
+
+    max_target_length = 2  # a label and the end
+
+    def __init__(
+        self,
+        model: keras.Model,
+        source_tokenizer,
+        target_tokenizer,
+        max_source_length: int = 512,
+        max_target_length: int = 2,
+        frozen: bool = False,
+    ):
+        inputs.check_tokenizers(model.config, source_tokenizer, target_tokenizer)
+        self.model = model
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.labels: list[str] = target_tokenizer.names
+        longest = model.config.position_limit or max_source_length
+        self.max_source_length = min(max_source_length, longest)
+        self._run = Compiled(model, lambda ids: label_probabilities(model, ids))
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far: one for each of the few shapes."""
+        return self._run.compilations
+
+    def probabilities(self, texts, batch_size=32, long_input="refuse"):
+        limit, results = self.max_source_length, np.zeros((len(texts), len(self.labels)), "float32")
+        ids, parts = inputs.source_ids(texts, self.source_tokenizer, limit, long_input)
+        rows, buckets = inputs.row_count(min(len(ids), batch_size)), length_buckets(limit)
+
+        def call(chosen):
+            columns = bucket(len(ids[chosen[0]]), buckets)
+            found = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
+            return np.asarray(found)[: len(chosen)]
+
+        found = inputs.in_batches(list(map(len, ids)), batch_size, [call])
+        # A text that is not split has one part, a blank one none.
+        owners = [place for place, part in enumerate(parts) for _ in part]
+        for owner, row in zip(owners, found, strict=True):
+            results[owner] = row
+        return results
+
+
+def label_probabilities(model: keras.Model, source_ids: keras.KerasTensor) -> keras.KerasTensor:
+    """Computes probabilities, float32 `(batch, labels)`, of int32 ids `(batch, source)`."""
+    logits = ops.cast(model(source_ids)[:, 0], "float32")
+    return ops.softmax(logits)
+
+
+def engine_of(model: keras.Model, *arguments, **options) -> ModelEngine | ClassifierEngine:
+    """The engine of a model of any kind; the arguments are those of `ModelEngine`."""
+    made = ModelEngine if model.config.writes_text else ClassifierEngine
+    return made(model, *arguments, **options)
+
+
+def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) -> Translation:
+    """The best of one sentence's `Hypotheses`, arrays without the batch's axis, with the others."""
+    # Without the padding behind.
+    ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
+    texts = tokenizers[1].detokenize(ids)
+    found = []
+    for text, row, columns in zip(texts, ids, zip(*hypotheses, strict=True), strict=True):
+        _, _, score, by_token, following, length = columns
+        by_token = by_token[: len(row)].tolist()
+        each = translation_of(text, float(score), by_token, row, source, tokenizers)
+        if length < np.count_nonzero(row):  # Its beginning was forced.
+            each = dataclasses.replace(
+                each,
+                continuation_log_probability=float(following),
+                continuation_length=int(length),
+            )
+        found.append(each)
+    best, *others = found
+    # Where fewer hypotheses exist than were asked for, the last places are empty.
+    others = [each for each in others if each.score > NEG_INF / 2]
+    return dataclasses.replace(best, alternatives=tuple(others))

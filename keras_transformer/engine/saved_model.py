@@ -1,0 +1,368 @@
+"""Translating with an exported SavedModel."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorflow.python.framework import op_def_registry
+
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.engine.engine import (
+    Engine,
+    LabelEngine,
+    built_in,
+    check_as_exported,
+    check_fixed_options,
+    encoded,
+    label_translation,
+    with_alternatives,
+)
+from keras_transformer.engine.inputs import in_batches, one_for_each
+from keras_transformer.engine.manifest import open_export
+from keras_transformer.engine.translation import CONTINUATION, Translation
+from keras_transformer.errors import InputError, first_line
+from keras_transformer.export.fresh_process import load_operations
+from keras_transformer.export.saved_model.export import IDS, operations_in
+from keras_transformer.options import check_positive
+from keras_transformer.text import Tokenizer
+from keras_transformer.text.dialog import Turns
+
+_BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
+_OF_SAMPLING = ("temperature", "top_k", "top_p")
+_FIELDS = {
+    "kind": str,
+    "beam_size": int,
+    "length_penalty": (int, float),
+    "n_best": int,
+    "largest_chunk": int,
+    "max_source_length": int,
+    "max_target_length": int,
+    "signatures": dict,
+}
+
+
+class SavedModelEngine(Engine):
+    """Translates with a folder that `export_saved_model` wrote; no model code is needed.
+
+    Attributes:
+        manifest: The content of its `export.json`.
+
+    Raises:
+        InputError: The folder is missing, incomplete, damaged or no such export.
+    """
+
+    noun = "a SavedModel"
+
+    def __init__(self, folder: str | os.PathLike):
+        self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
+        turns = self.manifest.get("turns")
+        self.turns = None if turns is None else Turns(*turns)
+        self.reads_sources = self.manifest["kind"] != "language_model"
+        self.max_source_length = self.manifest["max_source_length"]
+        self.max_target_length = self.manifest["max_target_length"]
+        self._folder = Path(folder)
+        self._run = load_saved_model(folder)
+        self._signatures = tuple(self.manifest["signatures"])
+        names: Any = set(self._signatures)
+        self.capabilities = frozenset({"translate", *{"score", "sample", "align"} & names})
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        batch_size: int = 32,
+        alignment: bool = False,
+        sampling: bool = False,
+        **others,
+    ) -> list[Translation]:
+        """Translates texts, in batches of similar length.
+
+        Args (the others are those of `ModelEngine.translate`):
+            texts: One that is longer than the export's `max_source_length` is cut there; a
+                conversation loses its oldest turns.
+            beam_size: None or the value that the export was made with; or 1, greedy search.
+            length_penalty: None, or the value that the export was made with.
+            n_best: Hypotheses for each text, at most the export's beam size.
+            batch_size: Most sentences in one call of the compiled search; the export itself
+                takes no more than its `largest_chunk`.
+            sampling: Draw one sample instead of searching, by `temperature`, `top_k`, `top_p` and
+                `seed`, as `DecodingOptions` has them.
+            **others: Other options of `ModelEngine.translate`, at what the export does:
+                their defaults, and `long_input="truncate"`.
+
+        Returns:
+            A list of `Translation`, in the order of `texts`; they have tokens only with
+            `alignment`. Of an export with nothing but `serving_default` the log-probability is NaN,
+            except for blank texts.
+
+        Raises:
+            InputError: An option is none that the export has, or a text is no valid string.
+        """
+        checked = DecodingOptions(
+            beam_size=max(self.manifest["beam_size"], n_best if sampling else 1),
+            n_best=n_best,
+            sampling=sampling,
+            **{key: others.pop(key) for key in ("seed", *_OF_SAMPLING) if key in others},
+        )
+        check_positive(batch_size=batch_size)
+        name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
+        # Exports of version 0.2 know the one rule.
+        stops_early = self.manifest.get("early_stopping", False)
+        check_fixed_options(others, {**_BUILT_IN, "early_stopping": stops_early})
+        for option in () if sampling else _OF_SAMPLING:
+            if getattr(checked, option) != _BUILT_IN[option]:
+                raise InputError(f"`{option}` goes with sampling=True in an export.")
+        inputs = {"text": encoded("texts", texts)}
+        if sampling:
+            inputs["seed"] = one_for_each("seed", checked.seed, len(texts))
+            for option in _OF_SAMPLING:
+                inputs[option] = [getattr(checked, option)] * len(texts)
+        rows = self._call(name, inputs, batch_size)
+        return [to_translation(row, n_best) for row in rows]
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        length_penalty: float | None = None,
+        batch_size: int = 32,
+    ) -> list[Translation]:
+        """Scores given translations as `ModelEngine.score`, of texts alone, and cuts long ones.
+
+        Raises:
+            InputError: There are not as many targets as sources, `length_penalty` is not what the
+                export was made with, or it has no such signature.
+        """
+        self._need("score", "`score`")
+        check_as_exported(self.manifest, "length_penalty", length_penalty)
+        check_positive(batch_size=batch_size)
+        inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
+        if len(sources) != len(targets):
+            raise InputError(
+                "There must be a target for each source. "
+                f"Received: {len(sources)} sources and {len(targets)} targets."
+            )
+        rows = self._call("score", inputs, batch_size)
+        return [
+            Translation(text, float(row["score"]), float(row["log_probability"]))
+            for text, row in zip(targets, rows, strict=True)
+        ]
+
+    @functools.cached_property
+    def source_tokenizer(self) -> Tokenizer | None:
+        """The source's tokenizer, where the export was made with `serving_ids`."""
+        return self._tokenizer("source_tokenizer.model")
+
+    @functools.cached_property
+    def target_tokenizer(self) -> Tokenizer | None:
+        """The target's tokenizer, as `source_tokenizer`."""
+        return self._tokenizer("target_tokenizer.model")
+
+    def _tokenizer(self, name):
+        files = (self._folder / IDS / each for each in (name, "tokenizer.model"))
+        return next((Tokenizer.load(file) for file in files if file.exists()), None)
+
+    def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
+        """The name of the signature that does what is asked for."""
+        check_as_exported(self.manifest, "length_penalty", length_penalty)
+        if sampling:
+            self._need("sample", "`sampling`")
+            self._check_one("n_best", n_best, "of samples")
+            return "sample"
+        fixed = self.manifest["beam_size"]
+        if beam_size == 1 != fixed and "greedy" in self._signatures:
+            self._check_one("n_best", n_best, "of greedy search")
+            if alignment:
+                raise InputError("`alignment` is given of beam search alone in an export.")
+            return "greedy"
+        check_as_exported(self.manifest, "beam_size", beam_size)
+        if alignment:
+            self._need("align", "`alignment`")
+            self._check_one("n_best", n_best, "with `alignment`")
+            return "align"
+        if n_best > 1:
+            self._need("beam", f"n_best={n_best}")
+        return "beam" if "beam" in self._signatures else "serving_default"
+
+    def _need(self, signature, what):
+        if signature not in self._signatures:
+            raise InputError(
+                f"{what} needs the signature `{signature}`, which this export does not have."
+            )
+
+    @staticmethod
+    def _check_one(name, value, where):
+        if value != 1:
+            raise InputError(f"`{name}` must be 1 {where} in an export. Received: {name}={value}.")
+
+    def _call(self, name, inputs, batch_size):
+        """Rows of outputs, a dict of arrays each, in the order of the inputs."""
+
+        def call(chosen):
+            given = {key: [values[i] for i in chosen] for key, values in inputs.items()}
+            return list(rows_of(self._run(name, given), len(chosen)))
+
+        lengths = [len(each) for each in next(iter(inputs.values()))]
+        if batch_size >= self.manifest["largest_chunk"] and lengths:
+            # One call: it sorts by tokens and divides inside, exactly as the live engine does.
+            return call(range(len(lengths)))
+        return in_batches(lengths, batch_size, [call])
+
+
+def rows_of(outputs: dict[str, np.ndarray], count: int) -> Iterator[dict]:
+    """Yields for each text of a call its row of every output."""
+    for place in range(count):
+        yield {name: values[place] for name, values in outputs.items()}
+
+
+def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = None) -> Translation:
+    """Returns a `Translation` from one row of the outputs of a signature."""
+    if labels is not None:
+        best = label_translation(row["probabilities"], labels, n_best)
+        return dataclasses.replace(best, text=row["label"].decode("utf-8"))
+    # A blank text: nothing, with certainty.
+    if np.max(row["score"]) == 0 and not any(np.ravel(row["translation"])):
+        return Translation("", 0.0)
+    if row["score"].ndim:
+        columns = ({key: values[i] for key, values in row.items()} for i in range(n_best))
+        return with_alternatives([to_translation(each) for each in columns])
+    more = {}
+    if "alignment" in row:
+        source, target = (
+            tuple(each.decode("utf-8") for each in row[f"{side}_tokens"] if each)
+            for side in ("source", "target")
+        )
+        alignment = row["alignment"][: len(target), : len(source)].copy()
+        more = {"tokens": target, "source_tokens": source, "alignment": alignment}
+    more |= {name: row[name].item() for name in CONTINUATION if name in row}
+    log_probability = float(row.get("log_probability", math.nan))
+    text = row["translation"]  # a Python object already, or an array of one
+    text = text if isinstance(text, bytes) else text.item()
+    return Translation(text.decode("utf-8"), float(row["score"]), log_probability, **more)
+
+
+def read_translations(
+    answers: Sequence[dict[str, np.ndarray]], labels: Sequence[str] | None = None
+) -> list[Translation]:
+    """Returns the translations of `serving_default`, with the alignments of `align` if given.
+
+    Args:
+        answers: Outputs of `serving_default`, and of `align` for the same texts.
+        labels: Labels of a classifier.
+    """
+    translations, *aligned = (
+        [
+            to_translation(row, labels=labels)
+            for row in rows_of(each, len(min(each.values(), key=len)))
+        ]
+        for each in answers
+    )
+    if not aligned:
+        return translations
+    return [
+        dataclasses.replace(one, alignment=other.alignment, log_probability=other.log_probability)
+        for one, other in zip(translations, aligned[0], strict=True)
+    ]
+
+
+def load_saved_model(folder: str | os.PathLike):
+    """Returns `call(signature, inputs)` of a SavedModel with tensorflow-text's operations.
+
+    Raises:
+        InputError: The folder is incomplete or damaged.
+    """
+    load_operations()
+    unknown = []
+    try:
+        unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]
+        if not unknown:
+            return _load_in_session(os.fspath(folder))
+        reason = f"unknown operations: {', '.join(unknown)}"
+    # The loader names no exceptions: a damaged file ends in exceptions of protobuf, of the graph
+    # importer, of the checkpoint reader or of Python.
+    except Exception as error:
+        reason = first_line(error)
+    raise InputError(
+        f"{os.fspath(folder)}: the SavedModel is incomplete or damaged. Received: {reason:.300}"
+    )
+
+
+def _load_in_session(folder):
+    """Loads a SavedModel by the TensorFlow 1 loader: tensors by name.
+
+    It takes a fraction of the time of `tf.saved_model.load`, which makes Python objects of all
+    operations of all functions. Returns `call(signature, inputs)`, which gives a dict of arrays.
+    """
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with session.graph.as_default(), _quiet(tf.get_logger()):
+        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], folder)
+
+    def call(name, inputs):
+        signature = meta.signature_def[name]
+        given = {}
+        for argument, values in inputs.items():
+            info = signature.inputs[argument]
+            shape = None if values else [0] * len(info.tensor_shape.dim)
+            tensor = tf.make_tensor_proto(values, info.dtype, shape)
+            given[info.name] = tf.make_ndarray(tensor)
+        return session.run({key: each.name for key, each in signature.outputs.items()}, given)
+
+    return call
+
+
+@contextlib.contextmanager
+def _quiet(logger):
+    """Keeps warnings back: TensorFlow calls its first loader deprecated."""
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class ExportedClassifier(LabelEngine):
+    """Labels texts with the SavedModel of a classifier; no model code is needed.
+
+    Raises:
+        InputError: The folder is incomplete, damaged or no such export.
+    """
+
+    long_inputs = ("truncate",)
+
+    def __init__(self, folder: str | os.PathLike):
+
+        folder = Path(folder)
+        self.manifest = open_export(folder, ("saved_model",), {"labels": list}, "a classifier")
+        self.labels = self.manifest["labels"]
+        self._call = load_saved_model(folder)
+
+    def probabilities(self, texts, batch_size=32, long_input="truncate"):
+        given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]
+        for start in range(0, len(given), batch_size):
+            batch = given[start : start + batch_size]
+            outputs = self._call("serving_default", {"text": batch})
+            self._check_labels(outputs)
+            found.append(outputs["probabilities"])
+        return np.concatenate(found)
+
+    def _check_labels(self, outputs):
+        """Raises `InputError` unless the graph names the most probable label of each text."""
+        rows = outputs["probabilities"]
+        expected = [self.labels[np.argmax(row)] if row.any() else "" for row in rows]
+        received = [label.decode("utf-8") for label in outputs["label"]]
+        if received != expected:
+            rule = "The export must name the most probable label of each text."
+            raise InputError(f"{rule} Received: {received!r:.100} instead of {expected!r:.100}.")

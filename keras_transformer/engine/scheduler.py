@@ -1,0 +1,222 @@
+"""Many sentences, one model: batches of few shapes, and the compiled programs that are kept."""
+
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.programs import Compiled
+from keras_transformer.decoding.results import NEG_INF, Hypotheses
+from keras_transformer.decoding.search import (
+    FIRST_CAPACITY,
+    Search,
+    SearchArguments,
+    result_capacity,
+    score_targets,
+    search_arguments,
+)
+from keras_transformer.engine.inputs import bucket, in_batches, length_buckets, pad, row_count
+from keras_transformer.errors import InputError
+
+# Sets of options whose programs are kept: 30 MB, also of a tiny model, for each batch shape.
+MOST_PROGRAMS = 64
+_MOST_GRAPHS = 8
+_PREFIX_MULTIPLE = 16
+_FEWEST_PHRASES, _SHORTEST_PHRASE = 4, 8  # that arrays of phrases have room for
+
+
+class Job(NamedTuple):
+    """A sentence to be searched."""
+
+    source: list[int]  # including EOS
+    seed: int = 0  # for sampling
+    prefix: Sequence[int] = ()  # what its translation must begin with
+    phrases: Sequence[Sequence[int]] = ()  # what it must have
+
+
+class Scheduler:
+    """Searches and scorings of one model, each compiled when it is first asked for.
+
+    Args:
+        model: A model of this package, or any other `decoding.SearchModel`.
+        max_lengths: Most tokens of a source and of a target.
+        frozen: Whether the weights will not change any more: they are then laid out once.
+        workers: Batches that are decoded at once: much of a step on a small model keeps a single
+            core busy, and another batch then has the other one.
+        most: Sets of options that XLA compiles programs for. TensorFlow never frees what XLA has
+            compiled (tensorflow#64170): further sets run as its ordinary graphs, a few times as
+            slow, of which the last few are kept. JAX frees, and the last `most` are kept.
+    """
+
+    def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
+        self._model, self._max_lengths = model, max_lengths
+        self._buckets = [length_buckets(each) for each in max_lengths]  # of source and target
+        self._frozen, self._workers, self._weights = frozen, workers, {}
+        self._most, self._lock = most, threading.Lock()
+        self._compiled, self._graphs, self._freed = {}, {}, 0
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far."""
+        kept = (*self._compiled.values(), *self._graphs.values())
+        return self._freed + sum(each.compilations for each in kept)
+
+    def search(
+        self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
+    ) -> list[Hypotheses]:
+        """The `Hypotheses` of each job, arrays without the batch's axis.
+
+        Sentences with phrases are searched by another strategy, and so in batches of their own:
+        the other sentences in a batch change no result.
+        """
+        results: dict[int, Hypotheses] = {}
+        for with_phrases in (False, True):
+            places = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
+            if places:
+                found = self._search_alike([jobs[i] for i in places], options, batch_size)
+                results |= zip(places, found, strict=True)
+        return [results[place] for place in range(len(jobs))]
+
+    def _search_alike(self, jobs, options, batch_size):
+        """The `Hypotheses` of jobs of one strategy."""
+        compiled, rows = self.compiled(options), row_count(min(len(jobs), batch_size))
+        longest_prefix = max((len(job.prefix) for job in jobs), default=0)
+
+        def run(places):
+            chosen = [jobs[place] for place in places]
+            arguments, capacity = self.batch(chosen, options, rows, longest_prefix)
+            one_row = rows == options.beams == 1
+            found = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
+            found = [np.asarray(each) for each in found]
+            return [Hypotheses(*(each[row] for each in found)) for row in range(len(places))]
+
+        return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
+
+    def stream(self, job: Job, options: DecodingOptions) -> Iterator[Hypotheses]:
+        """The `Hypotheses` of one job so far, after each token, `(1, …)`."""
+        arguments, capacity = self.batch([job], options, 1, len(job.prefix))
+        run = functools.partial(self.compiled(options), arguments, one_row=options.beams == 1)
+        state = run(method=Search.begin, capacity=capacity)
+        for tokens in range(1, capacity + 1):
+            state, found = run(state, np.array(tokens, "int32"), method=Search.proceed)
+            yield found
+            if not np.asarray(state.running).any():
+                return
+
+    def score(
+        self,
+        pairs: Sequence[tuple[list, list]],
+        batch_size: int,
+        alignment: bool = False,
+    ) -> list[tuple]:
+        """Scores pairs of source and target ids, including EOS, by teacher forcing.
+
+        For each pair: a list of log-probabilities, and the alignment `(target, source)` or `None`.
+        """
+        compiled, rows = self.scorer(alignment), row_count(min(len(pairs), batch_size))
+
+        def run(places):
+            sides = zip(*(pairs[place] for place in places), strict=True)
+            padded = [
+                pad(ids, rows, bucket(max(map(len, ids)), buckets))
+                for ids, buckets in zip(sides, self._buckets, strict=True)
+            ]
+            by_token, *attention = (np.asarray(each) for each in compiled(*padded))
+            for row, place in enumerate(places):
+                source, target = map(len, pairs[place])
+                aligned = attention[0][row, :target, :source].copy() if attention else None
+                yield by_token[row, :target].tolist(), aligned
+
+        lengths = [(len(source), len(target)) for source, target in pairs]
+        return in_batches(lengths, batch_size, [run])
+
+    def batch(
+        self, jobs: Sequence[Job], options: DecodingOptions, rows: int, longest_prefix: int = 0
+    ) -> tuple[SearchArguments, int]:
+        """Pads jobs to `rows`, and their ids to few lengths.
+
+        Returns:
+            The arguments of one compiled call, and its capacity: tokens that the longest
+            translation may have, or more.
+        """
+        columns = bucket(max(len(job.source) for job in jobs), self._buckets[0])
+        prefix_columns = -(-longest_prefix // _PREFIX_MULTIPLE) * _PREFIX_MULTIPLE
+        bias = None
+        if options.banned_ids or options.logit_bias:
+            bias = np.zeros(self._model.config.output_vocabulary_size, "float32")
+            for each, value in (*options.logit_bias, *((id, NEG_INF) for id in options.banned_ids)):
+                bias[each] = max(value, NEG_INF)
+        sources, seeds, prefixes, phrases = zip(*jobs, strict=True)
+        longest = self._max_lengths[1]
+        arguments = search_arguments(
+            options,
+            pad(sources, rows, columns),
+            longest,
+            seeds=pad([seeds], 1, rows)[0] if options.sampling else None,
+            prefixes=pad(prefixes, rows, prefix_columns) if prefix_columns else None,
+            logit_bias=bias,
+            phrases=_pad_phrases(phrases, rows) if any(phrases) else None,
+        )
+        # One of few capacities, since each has its program: not smaller for smaller limits.
+        ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
+        in_phrases = max(sum(map(len, each)) for each in phrases)
+        capacity = result_capacity(columns, ratio, longest, prefix_columns + in_phrases)
+        capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
+        return arguments, min(capacity, longest)
+
+    def compiled(self, options: DecodingOptions) -> Compiled:
+        """A method of `Search` with these options, compiled for each shape and capacity."""
+
+        def function(arguments, *others, method, one_row, **static):
+            *others, weights = others
+            search = Search(self._model, options, arguments, weights)
+            return method(search, *others, **static)
+
+        def kept(method, one_row, **_):
+            needed = self._frozen and method is not Search.begin
+            return (self._kept_weights(one_row) if needed else None,)
+
+        return self._one_of_few(options.program_key, function, kept)
+
+    def scorer(self, alignment: bool) -> Compiled:
+        """The compiled scoring, with or without alignments."""
+        if alignment and not self._model.config.heads_of("cross"):
+            raise InputError("`alignment` needs attention, which the model has none of.")
+
+        def function(source_ids, target_ids):
+            scored = score_targets(self._model, source_ids, target_ids)
+            return scored if alignment else scored[:1]
+
+        return self._one_of_few(("score", alignment), function)
+
+    def _one_of_few(self, key, function, kept=None):
+        frees = keras.backend.backend() == "jax"
+        make = functools.partial(Compiled, self._model, function, kept)
+        with self._lock:
+            if key not in self._compiled and not frees and len(self._compiled) < self._most:
+                self._compiled[key] = make(with_xla=True)
+            if key in self._compiled:
+                return self._compiled[key]
+            # Taken out and put in again: the one asked for last is the last.
+            self._graphs[key] = self._graphs.pop(key, None) or make(with_xla=False)
+            if len(self._graphs) > (self._most if frees else _MOST_GRAPHS):
+                self._freed += self._graphs.pop(next(iter(self._graphs))).compilations
+            return self._graphs[key]
+
+    def _kept_weights(self, one_row):
+        if one_row not in self._weights:
+            lay_out = Compiled(self._model, lambda: self._model.step_weights(one_row, kept=True))
+            self._weights[one_row] = lay_out()
+        return self._weights[one_row]
+
+
+def _pad_phrases(phrases, rows):
+    """Lists of phrases of each job as int32 `(rows, phrases, length)`, of few shapes."""
+    count = row_count(max(_FEWEST_PHRASES, *map(len, phrases)))
+    length = row_count(max(_SHORTEST_PHRASE, *(len(ids) for each in phrases for ids in each)))
+    padded = [(*each, *[()] * (count - len(each))) for each in phrases]
+    return pad(sum(padded, ()), rows * count, length).reshape(rows, count, length)

@@ -1,0 +1,263 @@
+"""Text to text with a run folder or any export."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.inputs import check_texts, tagged
+from keras_transformer.engine.manifest import has_labels
+from keras_transformer.engine.translation import Translation
+from keras_transformer.errors import InputError
+from keras_transformer.options import check_choice, check_positive
+from keras_transformer.text.glossary import Glossary, annotate, origins
+from keras_transformer.text.markup import MARKUP, Markup, protect, restore
+from keras_transformer.text.placeholders import Placeholders
+
+
+class Translator:
+    """Text in, text out, with a run folder or an export: an `Engine` and its default options.
+
+    Args:
+        engine: `Engine`, such as `engine.ModelEngine` or `engine.CTranslate2Engine`.
+        defaults: Options of `translate` that differ from the engine's own.
+
+    Attributes:
+        turns: Rule that joins the turns of a source, where sources are conversations.
+
+    Example:
+
+        translator = Translator.load("runs/en-de")
+        translator.translate(["Two dogs play."])[0].text
+    """
+
+    def __init__(self, engine: Engine, defaults: Mapping[str, Any] | None = None):
+        self.engine = engine
+        self.defaults = dict(defaults or {})
+        self.turns = engine.turns
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, threads: int | None = None) -> "Translator":
+        """Reads a run folder, an export folder (SavedModel, LiteRT, CTranslate2) or a LiteRT file.
+
+        Args:
+            path: The folder, or a file `*.tflite` in an export's. A run folder's recipe gives the
+                beam size and the length penalty; an export has them inside.
+            threads: Threads in all; two by default with LiteRT, and one for each processor with
+                TensorFlow and CTranslate2. All models of a process share TensorFlow's, from its
+                first operation on.
+
+        Raises:
+            InputError: The folder is missing, holds neither, or is damaged; or TensorFlow has
+                begun with other threads.
+        """
+        path = pathlib.Path(path)
+        if threads is not None:
+            check_positive(threads=threads)
+        if not path.exists():
+            raise InputError(f"{path}: no such run or export folder.")
+        if (engine := _exported(path, threads)) is not None:
+            return cls(engine)
+        if threads is not None:
+            give_tensorflow(threads)
+        if (path / "recipe.yaml").exists():
+            from keras_transformer.training import RunFolder
+
+            folder = RunFolder(path)
+            engine = folder.engine()
+            return cls(engine, folder.recipe().search if engine.labels is None else None)
+        raise InputError(
+            f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
+            "(model.tflite) nor a CTranslate2 export (model.bin)."
+        )
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        tag: str | None = None,
+        markup: Markup | None = None,
+        glossary: str | os.PathLike | Mapping[str, str] | None = None,
+        glossary_by: Literal["constraints", "annotations"] | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Translates a list of texts.
+
+        Args:
+            texts: List of strings. A blank one gives the empty string.
+            tag: Tag of all texts, one of those that the model was trained with.
+            markup: `"placeholders"` translates around URLs, e-mail addresses and fields such as
+                {name} or %s; `"html"` around tags as well, with character references.
+            glossary: Terms with their translations, or a file of `term<TAB>translation` lines.
+            glossary_by: `"annotations"` shows the translation of each term of a source to a model
+                trained with `data.glossary`, which inflects it, the default for such a model;
+                `"constraints"` has the search of a run write them all, as they are.
+            **options: Options of `engine.ModelEngine.translate`: `beam_size` (1 is greedy
+                search), `length_penalty`, `n_best`, `batch_size`, `target_prefixes`,
+                `alignment`, `long_input`, and the fields of `decoding.DecodingOptions`. An
+                export takes no other search than the one that it was made with.
+
+        Returns:
+            A list of `Translation`, in the order of `texts`.
+
+        Raises:
+            InputError: An option is out of range, or a text is too long.
+        """
+        options = self._with_defaults(options)
+        if markup is None and glossary is None:
+            return self.engine.translate(self._tagged(texts, tag), **options)
+        check_texts("texts", texts)
+        if self.labels is not None:
+            name = "glossary" if markup is None else "markup"
+            raise InputError(f"`{name}` needs a model that writes text. Received: a classifier.")
+        protected, shows_alignment = [], options.get("alignment", False)
+        if markup is not None:
+            check_choice("markup", markup, MARKUP)
+            if markup == "html" and "align" not in self.engine.capabilities:
+                raise self.engine.lacks("align", "markup")
+            protected = [protect(each, markup, self._placeholders) for each in texts]
+            texts = [each.text for each in protected]
+            if markup == "html":
+                options["alignment"] = True
+        if glossary is not None:
+            terms = glossary_of(glossary)
+            if self._annotates_terms(glossary_by):
+                texts = [annotate(each, terms.matches(each)) for each in texts]
+            else:
+                options["phrases"] = [
+                    [match.translation for match in terms.matches(each)] for each in texts
+                ]
+        found = self.engine.translate(self._tagged(texts, tag), **options)
+        if markup is None:
+            return found
+        restored = [
+            restore(each, source, origins(text), tag)
+            for each, source, text in zip(found, protected, texts, strict=True)
+        ]
+        return restored if shows_alignment else list(map(_without_alignment, restored))
+
+    def _annotates_terms(self, glossary_by):
+        """True where the model reads the terms' translations, False where the search has them."""
+        tokenizer, manifest = self.engine.source_tokenizer, self.engine.manifest or {}
+        is_able = manifest.get("terms", False) if tokenizer is None else tokenizer.annotates_terms
+        if glossary_by is not None:
+            check_choice("glossary_by", glossary_by, ("constraints", "annotations"))
+        if glossary_by == "annotations" if glossary_by else is_able:
+            if is_able:
+                return True
+            rule = "`glossary_by: annotations` needs a model trained with `data.glossary`."
+            raise InputError(rule)
+        if "phrases" in self.engine.capabilities:
+            return False
+        if glossary_by is not None:
+            raise self.engine.lacks("phrases", "glossary_by")
+        raise InputError("`glossary` needs a run folder, or a model trained with `data.glossary`.")
+
+    @property
+    def _placeholders(self):
+        """`Placeholders` of the engine's vocabulary."""
+        if self.engine.source_tokenizer is not None:
+            return self.engine.source_tokenizer.placeholders
+        return Placeholders(*(self.engine.manifest or {}).get("placeholders", ()))
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        tag: str | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """Scores given translations by teacher forcing; see `ModelEngine.score`."""
+        ranking = "length_penalty", "length_normalization", "word_penalty"
+        defaults = {key: self.defaults[key] for key in ranking if key in self.defaults}
+        return self.engine.score(self._tagged(sources, tag), targets, **{**defaults, **options})
+
+    def stream(self, text: str, tag: str | None = None, **options: Any) -> Iterator[str]:
+        """Yields one translation as it grows; see `ModelEngine.stream`."""
+        return self.engine.stream(*self._tagged([text], tag), **options)
+
+    def warmup(self, **options: Any) -> int:
+        """Compiles ahead what `translate` with these options needs; see `ModelEngine.warmup`."""
+        return self.engine.warmup(**self._with_defaults(options))
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Labels of a classifier, in the order of their ids; None for a model that writes text."""
+        return self.engine.labels
+
+    @property
+    def compilations(self) -> int:
+        """Programs that XLA has compiled so far."""
+        return self.engine.compilations
+
+    def _tagged(self, texts, tag):
+        if tag is None:
+            return texts
+        check_texts("texts", texts)
+        tokenizer = self.engine.source_tokenizer
+        known = (
+            (self.engine.manifest or {}).get("tags", ()) if tokenizer is None else tokenizer.tags
+        )
+        if not known:
+            raise InputError(f"`tag` needs a model trained with tags. Received: tag={tag!r}.")
+        check_choice("tag", tag, tuple(known))
+        return [tagged(text, tag) for text in texts]
+
+    def _with_defaults(self, options):
+        given = {key: value for key, value in options.items() if value is not None}
+        return {**self.defaults, **given}
+
+
+def _without_alignment(translation):
+    others = tuple(map(_without_alignment, translation.alternatives))
+    parts = tuple(map(_without_alignment, translation.parts))
+    return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
+
+
+def glossary_of(given: str | os.PathLike | Mapping[str, str]) -> Glossary:
+    """Makes a glossary of terms, or reads one, a file once for many calls."""
+    return Glossary(given.items()) if isinstance(given, Mapping) else _read(os.fspath(given))
+
+
+_read = functools.lru_cache(maxsize=1)(Glossary.load)
+
+
+def _exported(path, threads):
+    """The engine of an export, a folder or a file `*.tflite` in one; None if it is none."""
+    if (path / "model.bin").exists():
+        from keras_transformer.engine.ctranslate2 import CTranslate2Engine
+
+        return CTranslate2Engine(path, threads)
+    is_litert = path.suffix == ".tflite" or any(path.glob("*.tflite"))
+    if not is_litert and not (path / "saved_model.pb").exists():
+        return None
+    folder = path.parent if path.suffix == ".tflite" else path
+    if threads is not None and not is_litert:
+        give_tensorflow(threads)
+    if is_litert and not has_labels(folder):
+        from keras_transformer.engine.litert import LiteRTEngine
+
+        return LiteRTEngine(path, threads or 2)
+    from keras_transformer.engine.saved_model import ExportedClassifier, SavedModelEngine
+
+    return ExportedClassifier(folder) if has_labels(folder) else SavedModelEngine(path)
+
+
+def give_tensorflow(threads: int, operations: int | None = None) -> None:
+    """Sets TensorFlow's threads, and how many operations run at once, as many by default.
+
+    Raises `InputError` where TensorFlow has begun with other threads.
+    """
+    import tensorflow as tf
+
+    given = tf.config.threading
+    try:
+        given.set_intra_op_parallelism_threads(threads)
+        given.set_inter_op_parallelism_threads(operations or threads)
+    except RuntimeError:
+        now = given.get_intra_op_parallelism_threads() or "its default"
+        rule = "`threads` must be set before TensorFlow's first operation."
+        received = f"threads={threads}, TensorFlow runs with {now}"
+        raise InputError(f"{rule} Received: {received}.") from None

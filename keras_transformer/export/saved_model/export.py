@@ -1,0 +1,301 @@
+"""Export as a SavedModel that takes text and gives text, or a label."""
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.engine.inputs import batch_rows, length_buckets
+from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export.child_process import KERAS, ChildProcess
+from keras_transformer.export.exporter import (
+    Exporter,
+    check_tensorflow,
+    log_duration,
+    read_template,
+    write_tokenizers,
+)
+from keras_transformer.export.options import SIGNATURES, SavedModelOptions
+from keras_transformer.export.verification import TOLERANCES, verify
+
+# Chunks are made for calls of this many texts. A fixed size bounds the memory of a large request,
+# and the number of programs that XLA compiles.
+_TEXTS_OF_A_CALL = 32
+
+IDS = "ids"
+"""The subfolder with the SavedModel from ids to ids."""
+
+SAMPLING = {"temperature": 0.75, "top_k": 7, "top_p": 0.875}
+"""Options of the samples in warm-up requests."""
+
+_TEXT = {"text": ("string", 1)}
+INPUTS = {
+    "serving_default": _TEXT,
+    "greedy": _TEXT,
+    "beam": _TEXT,
+    "sample": {
+        **_TEXT,
+        "seed": ("int32", 1),
+        "temperature": ("float32", 1),
+        "top_k": ("int32", 1),
+        "top_p": ("float32", 1),
+    },
+    "score": {"source": ("string", 1), "target": ("string", 1)},
+    "align": _TEXT,
+    "serving_ids": {"source_ids": ("int32", 2)},
+}
+"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
+
+_MEANINGS = {
+    "serving_default": "the best translation by beam search, and its score",
+    "greedy": "the best translation by greedy search, and its score",
+    "beam": 'all hypotheses of the beam, best first; missing ones are "" and -inf',
+    "sample": "a sample; equal texts and seeds give equal samples in any batch",
+    "score": "the log-probability of given translations",
+    "align": "the best translation with its tokens, and what each attended to in the source",
+    "serving_ids": "ids to ids, the source's end (2) included, padded with 0",
+}
+
+
+class SavedModelExporter(Exporter):
+    """The format `saved_model`: a SavedModel with the tokenizers inside.
+
+    Its signature `serving_default` takes `text`, string `(batch,)`, and gives `translation`,
+    string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. With
+    `serving_ids` a second SavedModel lies in the subfolder `ids`, from ids to ids, without
+    tensorflow-text's operations, and the tokenizers' files beside it. Of a classifier it is the
+    only signature and gives `label`, string `(batch,)`, and `probabilities`, float32
+    `(batch, labels)`, in the order of `labels` in `export.json`.
+    """
+
+    name = "saved_model"
+    version = 2
+    packages = ("tensorflow", "tensorflow-text", "keras")
+    template = "saved_model.md"
+    options = SavedModelOptions
+
+    def resolve_export_options(self, engine: Any, options: SavedModelOptions) -> dict[str, Any]:
+        check_tensorflow("SavedModel")
+        if engine.labels is not None:
+            return {"signatures": ["serving_default"]}
+        names = list(options.signatures)
+        if "align" in names and not engine.model.config.heads_of("cross"):
+            if options.signatures != SIGNATURES:
+                rule = "The signature `align` needs attention, which the model has none of."
+                raise InputError(f"{rule} Received: signatures={names}.")
+            names.remove("align")
+        return {**vars(options), "signatures": names}
+
+    def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        from keras_transformer.export.saved_model.batches import chunk_rows
+        from keras_transformer.export.saved_model.signatures import Signatures
+
+        search = {name: value for name, value in options.items() if name != "signatures"}
+        if engine.labels is None:
+            signatures = Signatures(engine, **search)
+        else:
+            from keras_transformer.export.saved_model.signatures import LabelSignature
+
+            signatures = LabelSignature(engine)
+        largest = chunk_size(engine, search.get("beam_size", 1))
+        rows = chunk_rows(largest)
+        saved = _save(engine, folder, signatures, options["signatures"], rows)
+        # XLA compiles a program for each pair of these, when it first occurs.
+        shapes = {
+            "rows": rows,
+            "source_lengths": length_buckets(engine.max_source_length),
+            "target_lengths": length_buckets(engine.max_target_length),
+        }
+        fixed = {"n_best": 1, "largest_chunk": largest, "shapes": shapes}
+        return {**search, **fixed, **saved}
+
+    def verify(
+        self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
+    ) -> dict[str, Any]:
+        from keras_transformer.engine.saved_model import read_translations
+
+        # In a process with TensorFlow and tensorflow-text's operations, as a user may have them.
+        hidden = (*KERAS, "keras_transformer")
+        dtype = engine.model.compute_dtype
+        tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
+        options = {}  # of a classifier
+        if engine.labels is None:
+            names = "beam_size", "length_penalty", "early_stopping"
+            options = {name: manifest[name] for name in names}
+            options["alignment"] = "align" in manifest["signatures"]
+        with ChildProcess("saved_model", hidden, folder=os.fspath(folder)) as child:
+            read = functools.partial(read_translations, labels=engine.labels)
+            return verify(child, engine, texts, tolerance, read, **options)
+
+    def readme_fields(self, manifest: dict) -> dict[str, str]:
+        signatures, shapes = manifest["signatures"], manifest["shapes"]
+        rows = [
+            f"| `{name}` | {_described(each['inputs'])} | {_described(each['outputs'])} "
+            f"| {_MEANINGS[name]} |"
+            for name, each in signatures.items()
+        ]
+        operations = [
+            f"| `{name}` | {', '.join(f'`{op}`' for op in each['custom_ops']) or 'none'} |"
+            for name, each in signatures.items()
+        ]
+        return {
+            "signatures": "\n".join(rows),
+            "operations": "\n".join(operations),
+            "rows": ", ".join(map(str, shapes["rows"])),
+            "lengths": ", ".join(map(str, shapes["source_lengths"])),
+            "ids": read_template("ids.md").template if "serving_ids" in signatures else "",
+        }
+
+
+def chunk_size(engine: Any, beam_size: int) -> int:
+    """Largest number of sentences in one call of a compiled function, a power of two."""
+    return batch_rows(_TEXTS_OF_A_CALL, engine.model.config.model_dim, beam_size)
+
+
+def _described(specs):
+    def sizes(spec):
+        return ", ".join("·" if size is None else str(size) for size in spec["shape"])
+
+    return ", ".join(f"`{name}` {spec['dtype']} [{sizes(spec)}]" for name, spec in specs.items())
+
+
+def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
+    """Makes the inputs of a call of a signature from texts, nested lists."""
+    if signature == "serving_ids":
+        return {"source_ids": padded(tokenizer.tokenize(texts, add_eos=True), 0)}
+    if signature == "score":
+        # A target for a source: any text is one.
+        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
+    if signature == "sample":
+        options = {name: [value] * len(texts) for name, value in SAMPLING.items()}
+        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
+    return {"text": texts}
+
+
+def padded(rows: Sequence[Sequence], value: Any) -> list[list]:
+    """Returns lists of equal length, filled with a value."""
+    width = max(map(len, rows), default=0)
+    return [[*row, *[value] * (width - len(row))] for row in rows]
+
+
+def trackable_variables(model):
+    """The weights of a Keras model as plain TensorFlow variables, for a SavedModel to track.
+
+    Tracking the model itself gives each weight a second handle that nothing initializes: the
+    Python loader works, sessions (TensorFlow Serving, the C library) end with "uninitialized".
+    """
+    return [variable.value for variable in model.variables]
+
+
+def _save(engine, folder, signatures, names, rows):
+    """Writes a SavedModel of some `Signatures`; gives the manifest's fields about it."""
+    import tensorflow as tf
+
+    from keras_transformer.export.saved_model.batches import write_warmup
+
+    with log_duration("signatures traced and saved"), _without_grappler():
+        module = tf.Module()
+        module.weights = trackable_variables(engine.model)
+        functions = {name: signatures.concrete(name) for name in names}
+        tf.saved_model.save(module, os.fspath(folder), functions)
+        if "serving_ids" in functions:
+            _save_ids(engine, folder, module, functions["serving_ids"])
+    return {**_operations(folder, functions), "warmup": write_warmup(folder, engine, names, rows)}
+
+
+@contextlib.contextmanager
+def _without_grappler():
+    """Traces and saves calls of functions that TensorFlow takes as they are.
+
+    XLA optimizes the programs. Grappler would rewrite their loops before each first call, for
+    seconds; calls keep the setting in the SavedModel, those too that saving adds.
+    """
+    import tensorflow as tf
+
+    name = "disable_meta_optimizer"
+    before = tf.config.optimizer.get_experimental_options().get(name, False)
+    tf.config.optimizer.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({name: before})
+
+
+def _save_ids(engine, folder, module, function):
+    """A SavedModel of its own: a graph that knows tensorflow-text's operations does not load
+    where these are missing, whichever signature is asked for."""
+    import tensorflow as tf
+
+    ids = folder / IDS
+    tf.saved_model.save(
+        module, os.fspath(ids), {"serving_default": function, "serving_ids": function}
+    )
+    # Both have equal weights under equal names: one file on the disk.
+    shutil.rmtree(ids / "variables")
+    (ids / "variables").mkdir()
+    for path in (folder / "variables").iterdir():
+        try:
+            os.link(path, ids / "variables" / path.name)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, ids / "variables" / path.name)
+    write_tokenizers(engine, ids)
+
+
+def _operations(folder, functions):
+    """The manifest's signatures, of concrete functions, and the operations in the folder."""
+    custom, used = _custom_ops(), operations_in(folder)
+    if (folder / IDS).exists() and (wrong := operations_in(folder / IDS) & custom):
+        raise VerificationError(
+            "The SavedModel from ids to ids must have core operations alone. "
+            f"Received: {', '.join(sorted(wrong))}."
+        )
+    return {
+        "signatures": {name: _signature(each, custom) for name, each in functions.items()},
+        "custom_ops": sorted(used & custom),
+        "core_ops": sorted(used - custom),
+    }
+
+
+def _signature(function, custom):
+    def described(specs):
+        return {
+            name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+            for name, spec in sorted(specs.items())
+        }
+
+    inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
+    return {
+        "inputs": described(inputs),
+        "outputs": described(function.structured_outputs),
+        "custom_ops": sorted(_operations_of(function.graph.as_graph_def()) & custom),
+    }
+
+
+def _custom_ops():
+    """Names of the operations that tensorflow-text brings."""
+    import tensorflow as tf
+    import tensorflow_text
+
+    libraries = Path(tensorflow_text.__file__).parent.glob("python/ops/_*.so")
+    # Loaded already: this only gives the wrappers, which are named like the operations.
+    brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
+    # The wrappers' modules hold more names, `Any` of typing for one.
+    return brought - set(dir(tf.raw_ops))
+
+
+def operations_in(folder: str | os.PathLike) -> set[str]:
+    """Names of the operations in a SavedModel, its functions' included."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = (Path(folder) / "saved_model.pb").read_bytes()
+    return _operations_of(saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def)
+
+
+def _operations_of(graph):
+    # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
+    functions = {function.signature.name for function in graph.library.function}
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    return {node.op for node in nodes} - functions

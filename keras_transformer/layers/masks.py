@@ -1,0 +1,106 @@
+"""Attention masks: bool, True = may attend.
+
+A padding mask is `(batch, length)`, True = a real token. An
+attention mask is broadcastable to `(batch, heads, query, key)`. `None` = all is visible.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer.ids import PAD_ID
+
+# Far below any score, and finite in float32: softmax of a row of -inf would be NaN.
+_MASKED_SCORE = -1e30
+
+
+def padding_mask(ids: keras.KerasTensor, pad_id: int = PAD_ID) -> keras.KerasTensor:
+    """Marks the real tokens of integer `ids` `(batch, length)`: bool of that shape."""
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(
+    query_length: int | keras.KerasTensor, key_length: int | keras.KerasTensor | None = None
+) -> keras.KerasTensor:
+    """Lets each query see the keys up to its own position.
+
+    For three positions, rows are queries and columns are keys:
+
+        1 0 0
+        1 1 0
+        1 1 1
+
+    Args:
+        query_length: Number of queries; an integer or a scalar tensor.
+        key_length: Number of keys; `query_length` by default.
+
+    Returns:
+        Bool `(1, 1, query, key)`.
+    """
+    key_length = query_length if key_length is None else key_length
+    queries = ops.expand_dims(ops.arange(query_length, dtype="int32"), 1)
+    keys = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
+    return ops.expand_dims(ops.greater_equal(queries, keys), (0, 1))
+
+
+def window_mask(
+    queries: keras.KerasTensor, keys: keras.KerasTensor, sliding_window: int
+) -> keras.KerasTensor:
+    """Lets each query see the keys within `sliding_window` - 1 tokens of itself.
+
+    From the positions of both, integer `(query,)` and `(key,)`, to bool `(1, 1, query, key)`.
+    """
+    distance = ops.expand_dims(queries, 1) - ops.expand_dims(keys, 0)
+    return ops.expand_dims(ops.less(ops.abs(distance), sliding_window), (0, 1))
+
+
+def key_mask(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
+    """Makes an attention mask `(batch, 1, 1, key)` of a padding mask `(batch, key)`."""
+    return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), (1, 2))
+
+
+def with_heads_axis(mask: keras.KerasTensor | None) -> keras.KerasTensor | None:
+    """Brings an attention mask to four axes, `(batch, heads, query, key)`.
+
+    Masks have the axes `(query, key)`, `(batch, query, key)` or all four; others are a
+    `ValueError`.
+    """
+    if mask is None:
+        return None
+    mask = ops.cast(mask, "bool")
+    rank = len(mask.shape)
+    if rank == 2:
+        return ops.expand_dims(mask, (0, 1))
+    if rank == 3:
+        return ops.expand_dims(mask, 1)
+    if rank == 4:
+        return mask
+    raise ValueError(
+        "`attention_mask` must have the axes (query, key), (batch, query, key) or "
+        f"(batch, heads, query, key). Received: attention_mask of shape {tuple(mask.shape)}."
+    )
+
+
+def combine(*masks: keras.KerasTensor | None) -> keras.KerasTensor | None:
+    """Returns the conjunction of the given masks; `None` when all are `None`."""
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+def masked_softmax(
+    scores: keras.KerasTensor, mask: keras.KerasTensor | None = None
+) -> keras.KerasTensor:
+    """Computes the softmax over the visible keys of each query; zeros where none is visible.
+
+    From float `(…, query, key)` to float32; the mask, True = may attend, broadcasts to the scores.
+    """
+    # float32: float16 has no place for the mask's value, and a bfloat16 softmax over a long
+    # row loses small probabilities.
+    scores = ops.cast(scores, "float32")
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    weights = ops.softmax(ops.where(mask, scores, _MASKED_SCORE), axis=-1)
+    # A row that is masked throughout has a uniform softmax: here it becomes zeros.
+    return ops.where(mask, weights, 0.0)

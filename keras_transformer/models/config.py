@@ -1,0 +1,473 @@
+"""Configurations of all kinds of models, composed of the fields of their parts."""
+
+import dataclasses
+import functools
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import pydantic
+
+from keras_transformer.errors import InputError
+from keras_transformer.ids import NO_LABEL
+from keras_transformer.options import (
+    check_activation,
+    check_choice,
+    check_divides,
+    declared,
+    inherited,
+    option,
+)
+
+named = functools.partial(option, kw_only=True)
+"""Declares a field that is given by its name alone."""
+
+
+@inherited
+class ModelConfig:
+    """Sizes, rates and switches of a model.
+
+    Attributes:
+        kind: Name of the model in recipes.
+        ignore_id: Target id that losses and metrics leave out.
+        writes_text: False for a model that gives labels.
+        reads_sources: False for a model that has only targets (a language model).
+    """
+
+    vocabulary_size: int = option(..., "Ids, of the source side or of both.", ge=1)
+
+    kind: ClassVar[str]
+    ignore_id: ClassVar[int] = 0
+    writes_text: ClassVar[bool] = True
+    reads_sources: ClassVar[bool] = True
+
+    def __post_init__(self):
+        self.check()
+
+    def check(self) -> None:
+        """Raises `ValueError` where two fields contradict each other."""
+
+    @property
+    def output_vocabulary_size(self) -> int:
+        """Number of target ids, whether the vocabulary is shared or not."""
+        return getattr(self, "target_vocabulary_size", None) or self.vocabulary_size
+
+    @property
+    def position_limit(self) -> int | None:
+        """Most positions that the model has vectors for; None: any number."""
+        return None
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        """Heads of each block's attention of a kind: `"encoder"`, `"decoder"` or `"cross"`."""
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values alone, fit for JSON and YAML."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """Inverse of `to_dict`; an unknown field is a `ValueError`."""
+        return cls(**fields)
+
+
+@inherited
+class VocabularyFields(ModelConfig):
+    """Fields of a model that reads one language and writes another."""
+
+    tie_embeddings: Literal["all", "decoder", "none"] = named(
+        "all",
+        "Share one matrix: all, of source embedding, target embedding and output projection; "
+        "decoder, of the last two; none.",
+        strict=None,
+    )
+    target_vocabulary_size: int | None = named(
+        None, "Ids of the target side, where it has a vocabulary of its own.", ge=1
+    )
+
+    def check(self) -> None:
+        super().check()
+        own = self.target_vocabulary_size
+        if self.tie_embeddings == "all" and own not in (None, self.vocabulary_size):
+            raise ValueError(
+                '`tie_embeddings="all"` needs one vocabulary for both sides. Received: '
+                f"vocabulary_size={self.vocabulary_size}, target_vocabulary_size={own}."
+            )
+
+
+_Heads = tuple[Annotated[int, pydantic.Field(strict=True, ge=1)], ...] | None
+# Fields with the number of blocks of each kind of attention.
+_LAYERS = {
+    "encoder": "num_encoder_layers",
+    "decoder": "num_decoder_layers",
+    "cross": "num_decoder_layers",
+}
+
+
+def _sizes(model_dim, num_heads, intermediate_dim, layers, dropout):
+    return dict(
+        model_dim=model_dim,
+        num_heads=num_heads,
+        intermediate_dim=intermediate_dim,
+        num_encoder_layers=layers,
+        num_decoder_layers=layers,
+        dropout=dropout,
+    )
+
+
+PRESETS = {
+    # Wu et al. 2021 (arXiv:2105.14462): the small model for Multi30k.
+    "transformer_tiny": _sizes(128, 4, 256, layers=4, dropout=0.3),
+    # Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows "base" and "big".
+    "transformer_base": _sizes(512, 8, 2048, layers=6, dropout=0.1),
+    "transformer_big": _sizes(1024, 16, 4096, layers=6, dropout=0.3),
+}
+
+
+def _layers(count, meaning):
+    return option(count, meaning, ge=1)
+
+
+def _rate(rate, meaning):
+    return named(rate, meaning, ge=0, lt=1)
+
+
+def _heads(of):
+    words = f"Heads of each block's attention {of} where some were pruned; null: num_heads in each."
+    return named(None, words, strict=False)
+
+
+@inherited
+class BlockFields(ModelConfig):
+    """Fields of every block of a Transformer, of its embeddings and positions."""
+
+    model_dim: int = option(512, "Width of the residual stream (d_model in the paper).", ge=1)
+    num_heads: int = option(8, "Attention heads; must divide model_dim.", ge=1)
+    intermediate_dim: int = option(
+        2048, "Inner width of the feed-forward sublayer (d_ff in the paper).", ge=1
+    )
+    dropout: float = _rate(0.1, "Rate on each sublayer's output and on the embedded input.")
+    attention_dropout: float = _rate(0.0, "Rate on the attention weights.")
+    feed_forward_dropout: float = _rate(0.0, "Rate on the feed-forward sublayer's inner units.")
+    normalize_first: bool = named(
+        False,
+        "Normalize before each sublayer (pre-norm, with one more normalization after the last "
+        "block) instead of after it.",
+    )
+    layer_norm_epsilon: float = named(1e-5, "Added to the variance in each normalization.", gt=0)
+    activation: str = named("relu", "Feed-forward activation, any name that Keras knows.")
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = named(
+        "sinusoidal",
+        "sinusoidal, learned: vectors at the embedded tokens; rotary, relative: positions inside "
+        "self-attention; none.",
+        strict=None,
+    )
+    combine_positions: Literal["add", "concatenate"] = named(
+        "add",
+        "Add sinusoidal or learned positions to the embedded tokens, or put both side by side and "
+        "project them.",
+        strict=None,
+    )
+    position_layout: Literal["interleaved", "halves"] = named(
+        "interleaved",
+        "Sinusoidal positions: a sine beside its cosine, as in the paper, or all sines before all "
+        "cosines, as in Marian.",
+        strict=None,
+    )
+    position_frequencies: Literal["paper", "marian"] = named(
+        "paper",
+        "Sinusoidal positions: frequency i of a width d is 10000^(-2i/d), or Marian's "
+        "10000^(-i/(d/2 - 1)).",
+        strict=None,
+    )
+    max_length: int = named(1024, "Positions of a learned embedding, in tokens.", ge=1)
+    max_distance: int = named(
+        16, "Farthest distance that relative positions tell apart, in tokens.", ge=1
+    )
+    num_kv_heads: int | None = named(
+        None, "Heads of keys and values in every attention; null: num_heads.", ge=1
+    )
+    sliding_window: int | None = named(
+        None, "Self-attention sees the tokens within sliding_window - 1; null: all.", ge=1
+    )
+
+    def check(self) -> None:
+        super().check()
+        check_activation(self.activation)
+        check_divides("num_heads", self.num_heads, "model_dim", self.model_dim)
+        check_divides(
+            "num_kv_heads", self.num_kv_heads or self.num_heads, "num_heads", self.num_heads
+        )
+        if self.combine_positions == "concatenate" and self.positions not in (
+            "sinusoidal",
+            "learned",
+        ):
+            raise ValueError(
+                "Only sinusoidal and learned positions can be concatenated. "
+                f"Received: positions={self.positions!r}."
+            )
+        if self.positions == "rotary" and self.key_dim % 2:
+            raise ValueError(
+                "Rotary positions need heads of an even width. "
+                f"Received: model_dim={self.model_dim}, num_heads={self.num_heads}."
+            )
+        for kind, layers in _LAYERS.items():
+            heads = getattr(self, f"{kind}_heads", None)
+            if heads is not None:
+                self._check_heads(f"{kind}_heads", heads, getattr(self, layers))
+
+    def _check_heads(self, name, heads, layers):
+        if self.num_kv_heads is not None:
+            raise ValueError(
+                "Heads that share keys and values are not pruned. Received: "
+                f"{name}={heads!r}, num_kv_heads={self.num_kv_heads}."
+            )
+        if len(heads) != layers or max(heads) > self.num_heads:
+            raise ValueError(
+                f"`{name}` must give each of the {layers} blocks from 1 to {self.num_heads} heads. "
+                f"Received: {name}={heads!r}."
+            )
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        # A kind of model has the attentions whose heads it declares.
+        if f"{kind}_heads" not in self.__dataclass_fields__:
+            return ()
+        return getattr(self, f"{kind}_heads") or (self.num_heads,) * getattr(self, _LAYERS[kind])
+
+    @property
+    def key_dim(self) -> int:
+        """Width of one attention head."""
+        return self.model_dim // self.num_heads
+
+    @property
+    def position_limit(self) -> int | None:
+        """Most positions that the model has vectors for; None: any number."""
+        return self.max_length if self.positions == "learned" else None
+
+    @property
+    def attention_positions(self) -> str | None:
+        """Positions inside self-attention, as `layers.MultiHeadAttention` takes them."""
+        return self.positions if self.positions in ("rotary", "relative") else None
+
+
+@inherited
+class EncoderFields:
+    """Fields of a model that reads a source."""
+
+    num_encoder_layers: int = _layers(6, "Blocks of the encoder.")
+    encoder_heads: _Heads = _heads("in the encoder")
+
+
+@inherited
+class DecoderFields:
+    """Fields of a model that writes text."""
+
+    num_decoder_layers: int = _layers(6, "Blocks of the decoder.")
+    decoder_heads: _Heads = _heads("in the decoder to itself")
+    output_bias: bool = named(False, "Add a trained bias to the logits.")
+
+
+@declared
+class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFields):
+    """Sizes and switches of an encoder-decoder Transformer.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+
+    Example:
+
+    >>> TransformerConfig(vocabulary_size=8000, model_dim=256, num_heads=4).key_dim
+    64
+    """
+
+    cross_heads: _Heads = _heads("to the source")
+    turn_layers: int = named(
+        0,
+        "Blocks over the turns of a source that is a conversation: a token attends within its own "
+        "turn alone, and these blocks attend over the means of the turns. 0: a source is one "
+        "sequence.",
+        ge=0,
+    )
+    turn_id: int | None = named(None, "Id of the token between two turns; null: no turns.", ge=0)
+    decoder: Literal["attention", "ssru"] = named(
+        "attention",
+        "Past of the target in each decoder block: self-attention, or ssru, a recurrent unit with "
+        "a state of constant size.",
+        strict=None,
+    )
+    ssru_projection: bool = named(False, "Project the output of each ssru.")
+
+    kind: ClassVar[str] = "transformer"
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        return () if kind == "decoder" and self.decoder == "ssru" else super().heads_of(kind)
+
+    def check(self) -> None:
+        super().check()
+        if self.decoder == "ssru" and (self.decoder_heads or self.attention_positions):
+            raise ValueError(
+                "`decoder: ssru` has no self-attention in the decoder. Received: "
+                f"decoder_heads={self.decoder_heads!r}, positions={self.positions!r}."
+            )
+        if self.decoder != "ssru" and self.ssru_projection:
+            raise ValueError(
+                f"`ssru_projection` needs `decoder: ssru`. Received: decoder={self.decoder!r}."
+            )
+        if self.turn_layers and self.turn_id is None:
+            raise ValueError(
+                "`turn_layers` needs sources whose turns a token separates: "
+                f"`text.turn_separator` of a recipe. Received: turn_layers={self.turn_layers}."
+            )
+
+    @classmethod
+    def from_preset(cls, preset: str, vocabulary_size: int, **fields: Any) -> "TransformerConfig":
+        """Makes the configuration of one of `PRESETS`, with any field replaced by name."""
+        check_choice("preset", preset, tuple(PRESETS))
+        return cls(vocabulary_size=vocabulary_size, **{**PRESETS[preset], **fields})
+
+
+@declared
+class ClassifierConfig(EncoderFields, BlockFields):
+    """Sizes and switches of an encoder with a pooled output, which gives a text one label.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    model_dim: int = option(128, "Width of the residual stream.", ge=1)
+    num_heads: int = option(4, "Attention heads; must divide model_dim.", ge=1)
+    intermediate_dim: int = option(256, "Inner width of the feed-forward sublayer.", ge=1)
+    num_encoder_layers: int = _layers(1, "Blocks of the encoder.")
+    dropout: float = _rate(
+        0.3, "Rate on each sublayer's output, on the embedded input and on the pooled vector."
+    )
+    normalize_first: bool = named(True, "Normalize before each sublayer instead of after it.")
+    target_vocabulary_size: int = named(2, "Number of labels.", ge=1)
+    pooling: Literal["mean", "max", "attention"] = named(
+        "mean",
+        "One vector of a text's: the mean of its tokens', their maximum in each feature, or their "
+        "sum weighted by a learned attention.",
+        strict=None,
+    )
+    word_dropout: float = _rate(0.0, "Rate of tokens whose whole embedding is left out.")
+
+    kind: ClassVar[str] = "classifier"
+    ignore_id: ClassVar[int] = NO_LABEL
+    writes_text: ClassVar[bool] = False
+
+
+@declared
+class LanguageModelConfig(DecoderFields, BlockFields):
+    """Sizes and switches of a decoder without attention to a source.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    tie_embeddings: Literal["all", "none"] = named(
+        "all", "all: the embedding is the output projection, too; or none.", strict=None
+    )
+
+    kind: ClassVar[str] = "language_model"
+    reads_sources: ClassVar[bool] = False
+
+
+_SCORE_OF = {"bahdanau": "additive", "luong": "general"}
+
+
+@declared
+class RecurrentConfig(VocabularyFields):
+    """Sizes and switches of a recurrent encoder-decoder.
+
+    Raises:
+        ValueError: A field is out of range or two fields contradict each other.
+    """
+
+    model_dim: int = option(
+        256,
+        "Width of embeddings and states, even: each direction of the encoder has half.",
+        ge=1,
+    )
+    cell: Literal["gru", "lstm"] = option("gru", "Kind of the cells.", strict=None)
+    num_encoder_layers: int = option(1, "Bidirectional layers of the encoder.", ge=1)
+    num_decoder_layers: int = option(1, "Cells of the decoder, one above the other.", ge=1)
+    attention: Literal["none", "bahdanau", "luong"] = option(
+        "bahdanau",
+        "none: the decoder knows the encoder's last state alone; bahdanau: the state before a step "
+        "attends, and the context is an input of the step; luong: the state after it attends "
+        "(Luong's global attention).",
+        strict=None,
+    )
+    attention_score: Literal["dot", "scaled_dot", "general", "additive"] | None = option(
+        None,
+        "Score of the attention; null: additive for Bahdanau's attention, general for Luong's.",
+        strict=None,
+    )
+    input_feeding: bool = option(
+        False,
+        "The output of a step is an input of the next one (Luong et al. 2015, section 3.3).",
+    )
+    dropout: float = option(
+        0.1,
+        "Rate on embeddings, on the input of each encoder layer, and on outputs.",
+        ge=0,
+        lt=1,
+    )
+
+    kind: ClassVar[str] = "recurrent"
+
+    def check(self) -> None:
+        super().check()
+        if self.attention == "none" and (self.attention_score or self.input_feeding):
+            raise ValueError(
+                "`attention_score` and `input_feeding` need an attention. Received: "
+                f"attention='none', attention_score={self.attention_score!r}, "
+                f"input_feeding={self.input_feeding!r}."
+            )
+        if self.model_dim % 2:
+            raise ValueError(f"`model_dim` must be even. Received: model_dim={self.model_dim}.")
+
+    @property
+    def score(self) -> str | None:
+        """Score of the attention, `None` without attention."""
+        return self.attention_score or _SCORE_OF.get(self.attention)
+
+    def heads_of(self, kind: str) -> tuple[int, ...]:
+        return (1,) if kind == "cross" and self.attention != "none" else ()
+
+
+CONFIGURATIONS = {
+    each.kind: each
+    for each in (TransformerConfig, RecurrentConfig, ClassifierConfig, LanguageModelConfig)
+}
+"""Configurations by their kind, which a recipe names."""
+
+
+def check_transformer(config: ModelConfig, what: str) -> None:
+    """Raises `InputError` unless it is a Transformer's, for a purpose that needs one."""
+    if not isinstance(config, TransformerConfig):
+        raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
+    if config.turn_layers:
+        given = f"model.turn_layers={config.turn_layers}"
+        raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
+
+
+def check_portable(config: BlockFields, what: str) -> None:
+    """Raises `InputError` for fields that engines with a search of their own do not support.
+
+    These are positions that are more than vectors added to the embedded tokens, and sources that
+    are conversations, whose separator no search may choose.
+    """
+    if config.attention_positions or config.combine_positions != "add":
+        raise InputError(
+            f"{what} has sinusoidal, learned or no positions, added. Received: "
+            f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
+        )
+    if isinstance(config, TransformerConfig) and config.decoder == "ssru":
+        raise InputError(
+            f"{what} has self-attention in the decoder; a SavedModel may have SSRU. "
+            "Received: model.decoder='ssru'."
+        )
+    if isinstance(config, TransformerConfig) and config.turn_id is not None:
+        raise InputError(
+            f"{what} does not read conversations; a SavedModel does. "
+            "Received: a run with `text.turn_separator`."
+        )

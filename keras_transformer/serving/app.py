@@ -1,0 +1,274 @@
+"""The application: HTTP, batches and an export in a process that Ray starts and replaces."""
+
+import asyncio
+import concurrent.futures
+import gc
+import importlib.resources
+import json
+import os
+import time
+from typing import Any
+
+from ray import serve
+from ray.util import metrics
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import digest_of
+from keras_transformer.serving.batcher import Batcher
+from keras_transformer.serving.model import PER_BATCH, Model
+from keras_transformer.serving.options import ServedExport, ServerOptions, served_export
+from keras_transformer.serving.protocol import (
+    Parser,
+    Rejection,
+    check_same_site,
+    format_predict,
+    shown,
+)
+
+# Label that a client may use for the version that answers.
+_STABLE = "stable"
+# The page is one file: it may load nothing else, whatever a translation contains.
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+}
+_METRIC = "keras_transformer_"
+_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
+_SIZES = [1.0, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+class _Api:
+    """Replica of a model; `Server` is Ray's deployment of it.
+
+    Args:
+        export: The export, whose path is equal on all nodes.
+        digest: `files.digest_of` the export when it was deployed: a replica that finds other files
+            does not start.
+        options: Options of the server.
+
+    Raises:
+        InputError: The export is damaged or another one.
+    """
+
+    def __init__(self, export: ServedExport, digest: str, options: ServerOptions):
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        from keras_transformer.engine.compilation_cache import enable_compilation_cache
+
+        enable_compilation_cache()
+        self._number, self._name, self._options = export.number, export.name, options
+        self._model = Model(export.path, options.threads, options.max_answer_bytes)
+        # Not before: files that change while they are loaded are found, too.
+        if digest_of(export.folder) != digest:
+            raise InputError(f"{export.path}: the files have changed since they were deployed.")
+        self._model.warm_up(options)
+        more = {each.strip().lower() for each in (options.allowed_hosts or "").split(",")} - {""}
+        self.hosts = None if "*" in more else {"localhost", *more}
+        page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
+        # In JSON a `<` can only stand in a string, where `\u003c` means the same.
+        self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
+        limits = options.max_sentences, options.max_text_bytes
+        self._parser = Parser(self._model.signatures, *limits, options.markup)
+        self._pool = concurrent.futures.ThreadPoolExecutor(options.threads)
+        self._hung: Rejection | None = None
+        # A SavedModel would divide a larger batch again.
+        largest = self._model.engine.manifest.get("largest_chunk", options.max_batch_size)
+        largest = min(largest, options.max_batch_size)
+        wait_seconds = options.batch_wait_ms / 1000
+        self._batcher = Batcher(self._run, options.threads, largest, wait_seconds)
+        tags: dict[str, Any] = {"tag_keys": ("signature",)}
+        self._sizes = metrics.Histogram(f"{_METRIC}batch_sentences", boundaries=_SIZES, **tags)
+        self._seconds = metrics.Histogram(f"{_METRIC}batch_seconds", boundaries=_SECONDS, **tags)
+        self._waiting = metrics.Gauge(f"{_METRIC}waiting_sentences")
+        metrics.Gauge(f"{_METRIC}model_version").set(export.number)
+        # A MiB of lists in JSON sets the garbage collector off: not over all that was loaded.
+        gc.freeze()
+
+    def check_health(self) -> None:
+        """Raises if a batch has hung: Ray Serve starts another replica."""
+        if self._hung is not None:
+            raise RuntimeError(str(self._hung))
+
+    async def _run(self, key, rows):
+        """Runs one batch in a thread."""
+        name, options, *_ = key
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
+        done, _ = await asyncio.wait({work}, timeout=self._options.batch_timeout)
+        if not done:
+            message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
+            self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
+            self._batcher.reject_all(self._hung)
+            raise Rejection(504, message)
+        self._sizes.observe(len(rows), {"signature": name})
+        self._seconds.observe(time.monotonic() - started, {"signature": name})
+        self._waiting.set(self._batcher.waiting)
+        return work.result()
+
+    def _check_version(self, request):
+        """Raises `Rejection` (404) for another model, or for another version of it."""
+        name, number = request.path_params["name"], request.path_params.get("version")
+        label = request.path_params.get("label", _STABLE)
+        if ":" in name:  # A method of POST alone.
+            raise HTTPException(404)
+        if name != self._name:
+            raise Rejection(404, f"Servable not found for request: Latest({shown(name)})")
+        if label != _STABLE:
+            raise Rejection(404, f"Unrecognized servable version label: {shown(label)}")
+        if number not in (None, self._number):
+            what = f"Specific({self._name}, {number})"
+            raise Rejection(404, f"Servable not found for request: {what}")
+
+    async def index(self, request: Request) -> Response:
+        """Answers with the page."""
+        return HTMLResponse(self._page, headers=_PAGE_HEADERS)
+
+    async def health(self, request: Request) -> Response:
+        """Answers while this process lives."""
+        return PlainTextResponse("ok\n")
+
+    async def readiness(self, request: Request) -> Response:
+        """Answers 200 unless a batch has hung."""
+        if self._hung is not None:
+            raise self._hung
+        return PlainTextResponse("ready\n")
+
+    async def status(self, request: Request) -> Response:
+        """Answers with the state of the version that is served, in TensorFlow Serving's form."""
+        self._check_version(request)
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": str(self._number), "state": "AVAILABLE", "status": status}
+        return JSONResponse({"model_version_status": [state]})
+
+    async def metadata(self, request: Request) -> Response:
+        """Answers with the signatures."""
+        self._check_version(request)
+        spec = {"name": self._name, "signature_name": "", "version": str(self._number)}
+        signatures = self._model.signatures.items()
+        definitions = {name: signature.definition() for name, signature in signatures}
+        metadata = {"signature_def": {"signature_def": definitions}}
+        return JSONResponse({"model_spec": spec, "metadata": metadata})
+
+    async def predict(self, request: Request) -> Response:
+        """Answers with translations."""
+        options = self._options
+        body = await _body(request, options.max_body_bytes)
+        self._check_version(request)
+        if self._hung is not None:
+            raise self._hung
+        asked = self._parser.parse(body)
+        # Sentences of a batch share signature and options.
+        shared = asked.signature, asked.options
+        rows = [
+            ((*shared, *(row[name] for name in PER_BATCH if name in row)), row)
+            for row in asked.rows
+        ]
+        try:
+            async with asyncio.timeout(options.request_timeout):
+                found = await self._batcher.submit(rows)
+        except TimeoutError:
+            message = f"No answer within {options.request_timeout:g} seconds"
+            raise Rejection(504, message) from None
+        signature = self._model.signatures[asked.signature]
+        answer = format_predict(found, signature, asked.by_row, options.max_answer_bytes)
+        return Response(answer, media_type="application/json")
+
+
+async def _body(request, most):
+    """Returns a request's body, of `most` bytes at most."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise Rejection(413, f"At most {most} bytes a request")
+    return bytes(body)
+
+
+def _route(path, answer, method="GET"):
+    async def endpoint(request):
+        server: Any = serve.get_replica_context().servable_object
+        check_same_site(request.method, request.headers, server.hosts)
+        return await answer(server, request)
+
+    return Route(path, endpoint, methods=[method])
+
+
+async def _rejected(request, error):
+    headers = {"retry-after": "1"} if error.status == 503 else None
+    return JSONResponse({"error": str(error)}, error.status, headers)
+
+
+async def _no_such_address(request, error):
+    # For an address below /v1/ TensorFlow Serving says 400.
+    status = 400 if request.url.path.startswith("/v1/") else error.status_code
+    what = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
+    return JSONResponse({"error": what}, status)
+
+
+def _http():
+    routes = [
+        _route("/", _Api.index),
+        _route("/healthz", _Api.health),
+        _route("/readyz", _Api.readiness),
+    ]
+    for place in ("", "/versions/{version:int}", "/labels/{label}"):
+        path = "/v1/models/{name}" + place
+        routes += [
+            _route(f"{path}:predict", _Api.predict, "POST"),
+            _route(f"{path}/metadata", _Api.metadata),
+            _route(path, _Api.status),
+        ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={Rejection: _rejected, HTTPException: _no_such_address},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+Server: Any = serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(_http())(_Api))
+
+
+def build(options: ServerOptions) -> serve.Application:
+    """Builds the application.
+
+    A later deployment under the same name, by `serve deploy`, starts its replicas beside the old
+    ones, which answer until the new ones are warm, and go on answering where these do not start.
+
+    Args:
+        options: Options of the server.
+
+    Raises:
+        InputError: There is no such export.
+    """
+    export = served_export(options)
+    try:
+        digest = digest_of(export.folder)
+    except OSError as error:
+        raise InputError(f"{export.path}: cannot be read: {error.strerror}.") from None
+    scaling: dict[str, Any] = {"num_replicas": options.replicas}
+    if options.replicas == "auto":
+        scaling["autoscaling_config"] = {
+            "min_replicas": 1,
+            "max_replicas": options.max_replicas,
+            # Full batches in all threads ask for another replica.
+            "target_ongoing_requests": options.threads * options.max_batch_size,
+        }
+    deployment = Server.options(
+        max_ongoing_requests=options.max_ongoing,
+        max_queued_requests=options.max_queue,
+        ray_actor_options={"num_cpus": options.replica_cpus},
+        health_check_period_s=1,
+        health_check_timeout_s=30,
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=options.request_timeout + 5,
+        max_constructor_retry_count=1,
+        **scaling,
+    )
+    return deployment.bind(export, digest, options)

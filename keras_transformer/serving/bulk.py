@@ -1,0 +1,343 @@
+"""Files in, files out, by Ray Data or here: chunks are kept as they come, put together in order."""
+
+import contextlib
+import glob
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pathlib
+import shutil
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from keras_transformer.engine.translation import pair_lines
+from keras_transformer.errors import InputError, say
+from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
+from keras_transformer.options import check_positive
+from keras_transformer.owned_folder import locked_folder
+
+_JOB = "bulk.json"
+_PARTS = ".parts"
+_REPORT_SECONDS = 10
+# Files of a run folder that grow or change without another answer of the model.
+_NOT_THE_MODEL = {
+    "checkpoints",
+    "tensorboard",
+    "history.csv",
+    "metrics.json",
+    "samples.tsv",
+    "samples.txt",
+}
+_STORE_BYTES = 256 * 2**20
+_MOST_FAILURES = 3
+
+Records = Literal["text", "pairs", "back"]
+
+
+def translate_corpus(
+    model: str | os.PathLike,
+    inputs: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    workers: int | None = None,
+    threads: int | None = None,
+    chunk_lines: int = 500,
+    ray_address: str | None = None,
+    records: Records = "text",
+    with_ray: bool = True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Translates text files with Ray Data, an engine in each of a pool of actors, or here.
+
+    Run again after a crash, it goes on: parts that are there are not translated again.
+
+    Args:
+        model: Path of a run folder or an export, there on every machine of the cluster.
+        inputs: Paths of the files, UTF-8, plain or `.gz`, read on this machine.
+        output: Folder to make; each translated file has the name of its input, without `.gz`.
+        workers: Processes that translate, one for each `threads` of this machine's cores by
+            default.
+        threads: Threads, and CPUs of the cluster, that a worker takes, one by default.
+        chunk_lines: Lines that a worker translates at a time.
+        ray_address: Address of the cluster; None starts Ray on this machine.
+        records: `"text"` writes the best translation of each line; `"pairs"` makes TSVs of all
+            hypotheses, after the line, and `"back"` before it, with their scores in `NAME.scores`.
+        with_ray: False translates in this process, with all its cores by default.
+        **options: Options of `Translator.translate`.
+
+    Returns:
+        A dict fit for JSON: files, lines that were translated now, seconds.
+
+    Raises:
+        InputError: A file, the model or an option is invalid, or workers fail on a part again and
+            again. Translated parts stay, and a second run goes on from there.
+    """
+    cpus = 0
+    if with_ray:
+        threads = 1 if threads is None else threads
+        workers = max((os.cpu_count() or 1) // threads, 1) if workers is None else workers
+        check_positive(workers=workers, threads=threads)
+        cpus = workers * threads
+    check_positive(chunk_lines=chunk_lines)
+    model = os.path.abspath(model)
+    if not os.path.exists(model):
+        raise InputError(f"{model}: no such run or export folder.")
+    paths = [os.fspath(path) for path in inputs]
+    names = _names(paths, "" if records == "text" else ".tsv")
+    job = {"model": _fingerprint(model), "chunk_lines": chunk_lines}
+    job["options"] = {**options, **_digest_of_glossary(options.get("glossary"))}
+    job["inputs"] = list(map(_identity, paths))
+    if records != "text":
+        job["records"] = records
+    folder, started, lines = pathlib.Path(output), time.monotonic(), 0
+    with locked_folder(folder):
+        _begin(folder, job)
+        waiting = [
+            {"path": path, "name": name, "done": _parts(folder, name)}
+            for path, name in zip(paths, names, strict=True)
+            if not (folder / name).exists()
+        ]
+        if waiting:
+            engine: dict[str, Any] = {"model": model, "threads": threads}
+            engine |= {"options": options, "records": records}
+            if with_ray:
+                with _ray(ray_address, cpus):
+                    import ray
+
+                    rows = _translated(waiting, chunk_lines, engine, workers)
+                    lines = _keep(folder, rows, (ray.exceptions.RayError, RuntimeError))
+            else:
+                worker = _Worker(**engine)
+                chunks = (row for file in waiting for row in _chunks(file, chunk_lines))
+                lines = _keep(folder, map(worker, chunks))
+        for file in waiting:
+            _join(folder, file["name"], records != "text")
+        shutil.rmtree(folder / _PARTS, ignore_errors=True)
+    return {
+        "output": os.fspath(output),
+        "files": len(paths),
+        "lines_translated": lines,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def _ray(address, cpus):
+    """Starts Ray here, or joins a cluster, for the context that is returned."""
+    from keras_transformer.serving.local import check_ray, private_ray
+
+    if address is None:
+        return private_ray(cpus, _STORE_BYTES)
+    check_ray()
+    import ray
+
+    try:
+        return ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:  # Ray raises nothing narrower.
+        raise InputError(f"The cluster {address} cannot be joined: {error}") from None
+
+
+def _translated(files, chunk_lines, engine, workers):
+    """Returns Ray Data's rows of translated chunks: those that the files have no part of yet."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # An error becomes one line here.
+    warnings.filterwarnings("ignore", message="`ray_remote_args`")  # There is no other way yet.
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    # A block has one chunk, which is kept as soon as it is translated.
+    context.target_max_block_size = context.target_min_block_size = 1
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+    chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
+        lambda file: _chunks(file, chunk_lines),
+        num_cpus=0,
+        scheduling_strategy=here,
+        max_retries=_MOST_FAILURES,
+    )
+    translated = chunks.map(
+        _Worker,
+        fn_constructor_kwargs=engine,
+        compute=ray.data.ActorPoolStrategy(size=workers),
+        num_cpus=engine["threads"],
+        # A text that ends its process is not tried for ever.
+        max_restarts=-1,
+        max_task_retries=_MOST_FAILURES - 1,
+    )
+    return translated.iter_rows()
+
+
+def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
+    """Yields the chunks of a file that have no part yet; a line that is at fault as the last."""
+    done = dict(zip(*file["done"], strict=True))
+    every = iterate_lines(file["path"], may_be_empty=True)
+    for first in itertools.count(1, chunk_lines):
+        row = {"name": file["name"], "first": first, "error": ""}
+        try:
+            lines = list(itertools.islice(every, chunk_lines))
+        except InputError as error:
+            yield {**row, "where": "", "lines": [], "error": str(error)}
+            return
+        if not lines:
+            return
+        if done.get(first, 0) < len(lines):  # A line may have several hypotheses.
+            where = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
+            yield {**row, "where": where, "lines": lines}
+
+
+class _Worker:
+    """Holds an engine, in an actor of Ray Data or here."""
+
+    def __init__(
+        self, model: str, threads: int | None, options: dict[str, Any], records: Records = "text"
+    ):
+        self._model, self._threads, self._options = model, threads, options
+        self._records = records
+        self._translator: Any = None
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Translates a chunk: `lines` become translations, warnings become `messages`.
+
+        A user's mistake becomes `error`: Ray would wrap an exception and log its traceback.
+        """
+        if row["error"]:
+            return {**row, "count": 0, "messages": []}
+        if self._translator is None:  # An actor that raises while it starts is started for ever.
+            from keras_transformer.engine.translator import Translator
+
+            self._translator = Translator.load(self._model, self._threads)
+        found: list[Any] = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            try:
+                found = self._translator.translate(list(map(str, row["lines"])), **self._options)
+            except InputError as error:
+                row["error"] = f"{row['where']}: {error}"
+        messages = [f"{row['where']}: {each.message}" for each in caught]
+        if self._records == "text":
+            lines = [one_line(each.text) for each in found]
+        else:
+            pairs = zip(map(str, row["lines"]), found, strict=False)  # None of a text at fault.
+            lines = [line for pair in pairs for line in pair_lines(*pair, self._records == "back")]
+        return {**row, "lines": lines, "count": len(found), "messages": messages}
+
+
+def _keep(folder, rows, failures=()):
+    """Writes translated chunks as parts as they come; returns the number of their lines."""
+    started = reported = time.monotonic()
+    lines = 0
+    try:
+        for row in rows:
+            for message in row["messages"]:
+                say(message)
+            if row["error"]:
+                raise InputError(row["error"])
+            path = folder / _PARTS / row["name"] / f"{row['first']}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, "".join(line + "\n" for line in row["lines"]))
+            lines += row["count"]
+            if (now := time.monotonic()) - reported > _REPORT_SECONDS:
+                reported = now
+                say(f"{lines} lines, {lines / (now - started):.0f} a second")
+    except failures as error:
+        cause = " ".join(str(getattr(error, "cause", None) or error).split())
+        raise InputError(
+            f"Workers failed {_MOST_FAILURES} times on a part of the text; translated parts stay. "
+            f"Received: {cause[-300:]}"
+        ) from None
+    return lines
+
+
+def _parts(folder, name):
+    """Returns the first line's number and the count of lines of a file's translated chunks."""
+    numbers, counts = [], []
+    for path in (folder / _PARTS / name).glob("[0-9]*.txt"):
+        part = path.read_bytes()
+        # A loss of power may leave a file short, empty or full of zeros; it is made again.
+        if part.endswith(b"\n"):
+            numbers.append(int(path.stem))
+            counts.append(part.count(b"\n"))
+    return numbers, counts
+
+
+def _join(folder, name, with_scores=False):
+    """Makes the translated file of all its parts, and one of their last column, the scores."""
+    parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
+    names = [name, f"{name}.scores"] if with_scores else [name]
+    with contextlib.ExitStack() as stack:  # The first name, which tells that all is there, is last.
+        paths = [stack.enter_context(replaced_file(folder / each)) for each in names]
+        whole, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
+        for path in parts:
+            with open(path, "rb") as part:
+                if not scores:
+                    shutil.copyfileobj(part, whole)
+                for line in part:
+                    pair, _, score = line.rpartition(b"\t")
+                    whole.write(pair + b"\n")
+                    scores[0].write(score)
+
+
+def _begin(folder, job):
+    """Makes the folder of a job; it must be empty, or hold what the same job has made.
+
+    Raises:
+        InputError: It holds something else, or cannot be written.
+    """
+    content = json.dumps(job, indent=2, default=repr) + "\n"
+    path = folder / _JOB
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The folder's lock, and what a command that was killed before may have left.
+        names = {each.name for each in folder.iterdir()} - {".lock", ".bulk.partial.json"}
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
+    if names and _JOB not in names:
+        raise InputError(f"{folder}: expected an empty folder, or one of the same job.")
+    if names and path.read_text(encoding="utf-8") != content:
+        rule = "holds the output of another job, whose model, options or inputs differ"
+        raise InputError(f"{folder}: {rule}: see {_JOB}, or give another output folder.")
+    write_whole(path, content)
+
+
+def _names(paths, suffix):
+    """Returns the names of the translated files."""
+    names = [os.path.basename(path).removesuffix(".gz") for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The inputs must have different names. Received: {name} twice.")
+        # Names with a point: `.parts`, files that are being written, and ".gz" without its ending.
+        if name == _JOB or not name or name.startswith("."):
+            raise InputError(
+                f"An input's name, without .gz, must not be {_JOB} nor begin with a point, "
+                f"as the output folder's own files do. Received: {name!r}."
+            )
+    return [name + suffix for name in names]
+
+
+def _identity(path):
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: expected a text file.")
+    return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
+
+
+def _digest_of_glossary(glossary):
+    """What stands for a glossary's file in a job: the file may be edited between two runs."""
+    if not isinstance(glossary, (str, os.PathLike)):
+        return {}
+    content = "\n".join(iterate_lines(glossary))
+    return {"glossary": {"sha256": hashlib.sha256(content.encode()).hexdigest()}}
+
+
+def _fingerprint(model):
+    """Returns a digest of the files of a model that decide its answers, without logs."""
+    # A file `*.tflite` needs those beside it: the tokenizer, the manifest.
+    root = pathlib.Path(os.path.dirname(model) if os.path.isfile(model) else model)
+    names = map(pathlib.Path, glob.glob("**", root_dir=root, recursive=True))  # no hidden ones
+    return digest_of(root, [root / name for name in names if _NOT_THE_MODEL.isdisjoint(name.parts)])

@@ -1,0 +1,64 @@
+"""Long texts, split at the ends of their sentences."""
+
+import itertools
+from collections.abc import Callable
+
+import regex
+
+from keras_transformer.errors import InputError
+
+_SHOWN_CHARACTERS = 40
+_CLOSING = r"\"'\p{Pe}\p{Pf}"
+
+
+_SENTENCE_END = regex.compile(
+    # The look-behind: a long run of dots is tried once, not once for each of its dots. German
+    # closes a quotation with what opens one elsewhere, French after a space that does not break.
+    rf"(?<![.!?…])[.!?…]++[{_CLOSING}\p{{Pi}}]*+(?:[\u00a0\u202f][»›])?(?=\s)"
+    # These three stand inside words and numbers, too; the marks of other scripts do not, except
+    # for the wide point of a number.
+    r"|(?![.!?]|．\d)\p{Sentence_Terminal}[\p{Sentence_Terminal}…]*+"
+    rf"[{_CLOSING}]*+"
+    # Greek's question mark, which looks like a semicolon.
+    rf"|(?<=\p{{Greek}})[;\u037e][{_CLOSING}]*+(?=\s)"
+    r"|[\n\r\v\f\x85\u2028\u2029]"
+)
+
+
+def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Splits a text at the ends of its sentences into as few parts as possible.
+
+    A sentence ends at `.`, `!`, `?` or `…` before a space, at another mark with Unicode's property
+    Sentence_Terminal (`。`, `।`, `؟`, `။`…) or at Greek's `;`, each with the quotes and brackets
+    that close after it, and at a line break. A point after an abbreviation counts as an end. Parts
+    are filled one after the other, which gives the fewest where every part of a text that fits also
+    fits. None is blank; a sentence that does not fit is an error.
+
+    >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
+    ['One. Two!', 'Three?']
+    """
+    whole = text.strip()
+    if not whole:
+        return []
+    if fits(whole):
+        return [whole]
+    ends = [match.end() for match in _SENTENCE_END.finditer(whole)]
+    parts, part, start = [], "", 0
+    for sentence_start, end in itertools.pairwise([0, *ends, len(whole)]):
+        sentence = whole[sentence_start:end].strip()
+        if not sentence:
+            continue
+        longer = whole[start:end].strip()
+        if part and fits(longer):
+            part = longer
+            continue
+        if not fits(sentence):
+            raise InputError(
+                "Each sentence must fit by itself: texts are split only at . ! ? …, at such marks "
+                "of other scripts (。 । ؟) and at line breaks. Received: a sentence of "
+                f"{len(sentence)} characters that begins with {sentence[:_SHOWN_CHARACTERS]!r}."
+            )
+        if part:
+            parts.append(part)
+        part, start = sentence, sentence_start
+    return [*parts, part]

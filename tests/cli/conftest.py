@@ -1,0 +1,139 @@
+"""Translators whose work is known, and streams that are read while they are written."""
+
+import io
+import os
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+from keras_transformer import Translation, Translator
+from keras_transformer.cli.main import run
+from keras_transformer.engine import Engine
+from keras_transformer.errors import InputError
+
+
+class Recorder(Engine):
+    """Stands for a translator and its engine: answers anything, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked, self.engine = [], self
+
+    def translate(self, texts, **options):
+        self.asked.append(options)
+        others = (Translation("other", -2.0),) * (options.get("n_best", 1) - 1)
+        return [Translation(text.upper(), -1.0, alternatives=others) for text in texts]
+
+    def stream(self, text, **options):
+        self.asked.append(options)
+        return iter(text.upper().split()[:1])
+
+    def score(self, sources, targets, **options):
+        self.asked.append(options)
+        return [Translation(text, -1.0, tokens=(text,)) for text in targets]
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    recorder = Recorder()
+    monkeypatch.setattr(Translator, "load", lambda path: recorder)
+    return recorder
+
+
+@pytest.fixture
+def call(recorder, monkeypatch, capsys):
+    """`call("translate", …)`: exit code, stdout, stderr, and what the translator was asked."""
+
+    def call(*arguments, stdin="a b\nc\n"):
+        source = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", source)
+        recorder.asked.clear()
+        code = run([*arguments, "--model", "run"])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err, recorder.asked
+
+    return call
+
+
+class FakeTranslator:
+    """Translates by `str.upper`; refuses what says LONG and warns of what says SPLIT."""
+
+    def __init__(self):
+        self.calls = []
+        self.options = []
+
+    def translate(self, texts, beam_size=4, batch_size=32, target_prefixes=None, **options):
+        if beam_size < 1:
+            raise InputError(f"`beam_size` must be positive. Received: {beam_size}.")
+        for place, text in enumerate(texts):
+            if "LONG" in text:
+                raise InputError(f"Too long. Received: 99 tokens: {text!r}", place)
+            if "SPLIT" in text:
+                warnings.warn(f"1 of {len(texts)} texts\nwas split.", stacklevel=2)
+        self.calls.append(list(texts))
+        self.options.append({"beam_size": beam_size, **options})
+        prefixes = target_prefixes or [""] * len(texts)
+        return [
+            Translation(prefix + text.upper(), -1.5)
+            for prefix, text in zip(prefixes, texts, strict=True)
+        ]
+
+    def stream(self, text, target_prefix="", **options):
+        if "LONG" in text:
+            raise InputError(f"Too long. Received: 99 tokens: {text!r}", 0)
+        self.options.append(options)
+        words = (target_prefix + text.upper()).split()
+        return (" ".join(words[: count + 1]) for count in range(len(words)))
+
+    def score(self, sources, targets, batch_size=32, **options):
+        for place, text in enumerate(targets):
+            if "LONG" in text:
+                raise InputError(f"Each must be short. Received: {text!r}", place)
+        self.calls.append((list(sources), list(targets)))
+        self.options.append(options)
+        return [
+            Translation(
+                text,
+                -0.5,
+                -0.75,
+                tokens=tuple(text.split()),
+                token_log_probabilities=tuple(-0.25 for _ in text.split()),
+                source_tokens=tuple(source.split()),
+                alignment=np.float32([[0.123456]]) if options.get("alignment") else None,
+            )
+            for source, text in zip(sources, targets, strict=True)
+        ]
+
+
+@pytest.fixture
+def translator():
+    return FakeTranslator()
+
+
+@pytest.fixture
+def lines():
+    """`lines("a", "b")`: a stream of these lines that is all there."""
+    return lambda *texts: io.BytesIO("".join(text + "\n" for text in texts).encode())
+
+
+@pytest.fixture
+def pipe():
+    """A pipe's ends: a binary stream, and `write(bytes)`, which `close` follows."""
+    reading, writing = os.pipe()
+    stream, sink = os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0)
+    with stream, sink:
+        yield stream, sink
+
+
+@pytest.fixture
+def in_background():
+    """`in_background(function)` runs it beside the test and gives the thread."""
+
+    def in_background(function):
+        thread = threading.Thread(target=function, daemon=True)
+        thread.start()
+        return thread
+
+    return in_background

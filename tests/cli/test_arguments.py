@@ -1,0 +1,92 @@
+import argparse
+import dataclasses
+import math
+
+import pytest
+
+from keras_transformer.cli.arguments import add_decoding, given
+from keras_transformer.decoding import DecodingOptions
+from keras_transformer.options import properties, schema_of
+
+EVERY = {
+    "beam_size": (["6"], 6),
+    "length_penalty": (["0.9"], 0.9),
+    "early_stopping": ([], True),
+    "sampling": ([], True),
+    "temperature": (["0.8"], 0.8),
+    "top_k": (["40"], 40),
+    "top_p": (["0.95"], 0.95),
+    "seed": (["-11"], -11),
+    "min_length": (["2"], 2),
+    "max_length": (["70"], 70),
+    "min_length_ratio": (["0.5"], 0.5),
+    "max_length_ratio": (["none"], math.inf),
+    "banned_ids": (["5", "7"], [5, 7]),
+    "allow_unknown": ([], True),
+    "logit_bias": (["5=-2.5", "7=1"], {5: -2.5, 7: 1.0}),
+    "no_repeat_ngram_size": (["3"], 3),
+    "length_normalization": (["marian"], "marian"),
+    "word_penalty": (["0.25"], 0.25),
+    "batch_size": (["16"], 16),
+    "long_input": (["split"], "split"),
+}
+
+
+def parsed(*arguments):
+    parser = argparse.ArgumentParser()
+    add_decoding(parser)
+    return given(parser.parse_args(arguments))
+
+
+def test_every_field_of_the_decoding_options_is_an_option():
+    fields = {field.name for field in dataclasses.fields(DecodingOptions)}
+    # How many translations are written is the command's own.
+    assert fields - {"n_best"} == set(EVERY) - {"batch_size", "long_input"}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_option_that_is_given_is_the_librarys(name):
+    texts, value = EVERY[name]
+    assert parsed("--" + name.replace("_", "-"), *texts) == {name: value}
+
+
+def test_one_that_is_not_given_leaves_the_default_to_the_library():
+    assert parsed() == {}
+
+
+def test_together_they_are_decoding_options():
+    options = {name: value for name, (_, value) in EVERY.items()}
+    del options["batch_size"], options["long_input"]
+    assert DecodingOptions(**options).logit_bias == ((5, -2.5), (7, 1.0))
+
+
+def test_what_is_true_by_default_can_be_switched_off():
+    assert parsed("--no-early-stopping") == {"early_stopping": False}
+
+
+def test_ids_may_be_given_bit_by_bit():
+    assert parsed("--banned-ids", "5", "--banned-ids", "7") == {"banned_ids": [5, 7]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["--max-length-ratio", "two"], "expected a number or none, not 'two'"),
+        (["--logit-bias", "5:1"], "expected an id and a number, as in 5=-2.5, not '5:1'"),
+        (["--long-input", "cut"], "invalid choice"),
+    ],
+)
+def test_an_unreadable_value_is_an_error(texts, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parsed(*texts)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_says_what_the_library_declares(capsys):
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    text = " ".join(capsys.readouterr().out.split())
+    for name, declared in properties(schema_of(DecodingOptions)).items():
+        assert declared["description"].rstrip(".") in text or name == "n_best"
+    assert "; default: 2.0 " in text and "; default: the run's " in text

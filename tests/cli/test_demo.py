@@ -1,0 +1,100 @@
+import itertools
+
+import pytest
+
+from keras_transformer.cli import demo
+from keras_transformer.data import dates
+from keras_transformer.errors import InputError
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The demo on little data and for one epoch: what it does, not how well."""
+    monkeypatch.setattr(demo, "_HELD_OUT", 20)
+    monkeypatch.setattr(demo, "date_corpus", lambda num_held_out: dates.date_corpus(400, 40))
+    training = {**demo._RECIPE["training"], "epochs": 1, "max_shapes": 1, "jit_compile": False}
+    monkeypatch.setattr(
+        demo,
+        "_RECIPE",
+        {
+            **demo._RECIPE,
+            "text": {"vocabulary_size": 260},
+            "model": {
+                **demo._RECIPE["model"],
+                "model_dim": 32,
+                "intermediate_dim": 48,
+                "num_encoder_layers": 1,
+                "num_decoder_layers": 1,
+            },
+            "training": training,
+        },
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_goes_the_whole_way(small, tmp_path):
+    table = demo.run_demo(tmp_path / "demo")
+    assert "26 locales" in table
+    assert "of 20 (" in table
+    for example in demo._EXAMPLES:
+        assert example in table
+    assert f"--model {tmp_path / 'demo' / 'run'} --format web --output" in table
+    for name in ("data", "run", "export"):
+        assert (tmp_path / "demo" / name).is_dir()
+        assert str(tmp_path / "demo" / name) in table
+    with pytest.raises(InputError, match="exists already"):
+        demo.run_demo(tmp_path / "demo")
+
+
+def test_the_data_of_the_demo_is_held_out(small, tmp_path):
+    (tmp_path / "data").mkdir()
+    demo._write_data(tmp_path / "data")
+    parts = {
+        part: (tmp_path / "data" / f"{part}.target").read_text(encoding="utf-8").splitlines()
+        for part in ("train", "validation", "held_out")
+    }
+    assert [len(dates) for dates in parts.values()] == [400, 20, 20]
+    for one, other in itertools.combinations(parts.values(), 2):
+        assert not set(one) & set(other)
+
+
+def make_demo(folder):
+    """The files of a demo, as far as their names go."""
+    files = ["data/train.source", "run/recipe.yaml", "run/tokenizer.model", "export/fingerprint.pb"]
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("")
+    (folder / "export" / "export.json").write_text('{"files": {"fingerprint.pb": ""}}')
+
+
+def test_an_earlier_demo_is_removed_and_nothing_else(tmp_path):
+    for file in ("thesis.txt", "data/thesis.txt", "run/thesis.txt", "export/thesis.txt"):
+        make_demo(tmp_path)
+        (tmp_path / file).write_text("years of work")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(InputError, match=f"did not make: {file}"):
+            demo._prepare(tmp_path, overwrite=True)
+        assert sorted(tmp_path.rglob("*")) == before
+        (tmp_path / file).unlink()
+        demo._prepare(tmp_path, overwrite=True)
+        assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
+
+
+def test_what_a_killed_demo_left_is_removed(tmp_path):
+    make_demo(tmp_path)
+    (tmp_path / ".run.lock").write_text("1 there")
+    (tmp_path / ".export.partial-1-0123abcd").mkdir()
+    (tmp_path / ".export.partial-1-0123abcd" / "saved_model.pb").write_text("")
+    demo._prepare(tmp_path, overwrite=True)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "data"]
+
+
+@pytest.mark.parametrize("file", ["thesis.txt", "run/thesis.txt", "data/train.source"])
+def test_a_folder_that_is_no_demo_is_never_overwritten(tmp_path, file):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("years of work")
+    with pytest.raises(InputError, match=f"did not make: {file}"):
+        demo.run_demo(tmp_path, overwrite=True)
+    assert (tmp_path / file).read_text() == "years of work"

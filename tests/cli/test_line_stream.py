@@ -1,0 +1,360 @@
+import dataclasses
+import io
+import json
+import math
+import sys
+import threading
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+from keras_transformer import Translation
+from keras_transformer.cli.line_reader import Line, progress_bar
+from keras_transformer.cli.line_stream import (
+    as_json,
+    as_list,
+    as_scored_json,
+    as_scored_row,
+    as_text,
+    results_of,
+    score_lines,
+    translate_incrementally,
+    translate_lines,
+)
+from keras_transformer.errors import InputError
+
+
+def translated(translator, source, **options):
+    output = io.StringIO()
+    translate_lines(translator, source, output, **options)
+    return output.getvalue()
+
+
+def test_a_line_comes_out_for_each_that_goes_in_and_in_its_order(translator, lines):
+    texts = [f"line {i}" for i in range(2500)]
+    result = translated(translator, lines(*texts), top_k=3)
+    assert result.splitlines() == [text.upper() for text in texts]
+    # The first call looks at the options.
+    assert [len(call) for call in translator.calls] == [0, 1024, 1024, 452]
+    assert translator.options == [{"beam_size": 4, "top_k": 3}] * 4
+
+
+def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pipe, in_background):
+    stream, sink = pipe
+    answered = threading.Semaphore(0)
+
+    class Output(io.StringIO):
+        def flush(self):
+            answered.release()
+
+    output = Output()
+    thread = in_background(lambda: translate_lines(translator, stream, output))
+    for text in ("one", "two", "three"):
+        sink.write(f"{text}\n".encode())
+        assert answered.acquire(timeout=10)
+        assert output.getvalue().endswith(f"{text.upper()}\n")
+    sink.close()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert translator.calls == [[], ["one"], ["two"], ["three"]]
+
+
+def test_memory_does_not_grow_with_the_input(translator):
+    content = (b"x" * 499 + b"\n") * 128
+
+    class Repeating(io.BytesIO):
+        reads = 0
+
+        def read1(self, size):
+            self.reads -= 1
+            return content if self.reads >= 0 else b""
+
+    class Counting:
+        lines = 0
+
+        def write(self, text):
+            self.lines += text.count("\n")
+
+        def flush(self):
+            translator.calls.clear()
+            translator.options.clear()
+
+    source, output, peaks = Repeating(), Counting(), []
+    tracemalloc.start()
+    try:
+        for reads in (24, 120):  # 1.5 MB, then 7.5 MB
+            source.reads = reads
+            tracemalloc.reset_peak()
+            translate_lines(translator, source, output)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert output.lines == (24 + 120) * 128
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_wrong_options_are_refused_before_anything_is_read(translator):
+    source = io.BytesIO(b"one\n")
+    with pytest.raises(InputError, match="^`beam_size` must be positive"):
+        translated(translator, source, beam_size=0)
+    assert source.tell() == 0
+
+
+def test_a_line_at_fault_is_named_and_those_before_it_are_written(translator, lines):
+    texts = [f"line {i}" for i in range(1, 1500)]
+    texts[1302] = "LONG"
+    output = io.StringIO()
+    with pytest.raises(InputError) as caught:
+        translate_lines(translator, lines(*texts), output)
+    assert str(caught.value) == "stdin, line 1303: Too long. Received: 99 tokens: 'LONG'"
+    assert output.getvalue().splitlines() == [text.upper() for text in texts[:1302]]
+
+
+def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
+    texts = [f"line {i}" for i in range(1100)]
+    path = tmp_path / "prefixes"
+    path.write_text("".join(f"{i}: \n" for i in range(1100)))
+    result = translated(translator, lines(*texts), target_prefixes=path)
+    assert result.splitlines() == [f"{i}: {text.upper()}" for i, text in enumerate(texts)]
+
+
+def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
+    with progress_bar(10) as bar:
+        translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, bar=bar)
+    captured = capsys.readouterr()
+    assert captured.out == "A\nB\nSPLIT\n"
+    before, warned = captured.err.split("keras-transformer:")
+    assert before.endswith("\r") and "100%|" in warned and "3 sentences, " in warned
+
+
+def numbered(*numbers):
+    return [(Line(number, "x", 2), None) for number in numbers]
+
+
+@pytest.mark.parametrize("bad", range(1, 8))
+def test_the_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
+    worked = []
+
+    def function(pairs):
+        numbers = [line.number for line, _ in pairs]
+        if bad in numbers:
+            raise InputError("Too long. Received: 99 tokens.", numbers.index(bad))
+        worked.extend(numbers)
+        return [-number for number in numbers]
+
+    results, error = results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f")
+    expected = list(range(1, bad))
+    assert list(results) == [-number for number in expected]
+    assert worked == expected
+    assert str(error) == f"f, line {bad}: Too long. Received: 99 tokens."
+
+
+def test_of_several_lines_at_fault_the_first_is_named():
+    def function(pairs):  # The longest is looked at first.
+        numbers = [line.number for line, _ in pairs]
+        for bad in (5, 3):
+            if bad in numbers:
+                raise InputError("Too long.", numbers.index(bad))
+        return numbers
+
+    results, error = results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f")
+    assert (list(results), str(error)) == ([1, 2], "f, line 3: Too long.")
+
+
+def test_an_error_without_an_index_names_all_lines():
+    def function(pairs):
+        raise InputError("No memory.")
+
+    results, error = results_of(function, numbered(3, 4), "f")
+    assert (list(results), str(error)) == ([], "f, lines 3 to 4: No memory.")
+
+
+def test_warnings_are_logged_with_their_lines_each_time(capsys):
+    def function(pairs):
+        warnings.warn("two\nlines", stacklevel=2)
+        return pairs
+
+    for pairs in (numbered(3, 4), numbered(5)):
+        results_of(function, pairs, "stdin")
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [
+        "keras-transformer: stdin, lines 3 to 4: two lines",
+        "keras-transformer: stdin, line 5: two lines",
+    ]
+
+
+class Recorder(io.StringIO):
+    """Remembers what was there at each flush."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def flush(self):
+        self.seen.append(self.getvalue())
+
+
+def test_a_line_is_written_token_by_token(translator, lines):
+    output = Recorder()
+    translate_incrementally(translator, lines("a b", "", "c"), output, sampling=True)
+    assert output.seen == ["A", "A B", "A B\n", "A B\n\n", "A B\n\nC", "A B\n\nC\n"]
+    assert translator.options[-1] == {"sampling": True}
+
+
+def test_text_that_changes_is_written_anew_on_a_terminal(lines):
+    class Changing:
+        def stream(self, text):
+            return iter(["Ab", "Abx", "Ab cd", "Ab cde"])
+
+    output = io.StringIO()
+    translate_incrementally(Changing(), lines("a"), output, rewrite=True)
+    assert output.getvalue() == "Abx\r\x1b[KAb cde\n"
+
+
+def test_each_incremental_translation_has_its_prefix_and_its_number(translator, lines, tmp_path):
+    path = tmp_path / "prefixes"
+    path.write_text("x\n\nz\n")
+    output = io.StringIO()
+    with pytest.raises(InputError, match="^stdin, line 3: Too long. Received: 99 tokens: 'LONG'$"):
+        translate_incrementally(translator, lines("a", "b", "LONG"), output, target_prefixes=path)
+    assert output.getvalue() == "xA\nB\n"
+
+
+def test_wrong_options_of_an_incremental_translation_are_refused_before_anything_is_read(
+    translator, monkeypatch
+):
+    def refuse(text, **options):
+        raise InputError("Only one hypothesis can be streamed.")
+
+    monkeypatch.setattr(translator, "stream", refuse)
+    source = io.BytesIO(b"a\n")
+    with pytest.raises(InputError, match="^Only one"):
+        translate_incrementally(translator, source, io.StringIO(), beam_size=3)
+    assert source.tell() == 0
+
+
+@pytest.fixture
+def files(tmp_path):
+    def files(sources, targets):
+        for name, texts in (("source", sources), ("target", targets)):
+            text = "".join(text + "\n" for text in texts)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / "source", tmp_path / "target"
+
+    return files
+
+
+def test_each_pair_is_a_json_object(translator, files, capsys):
+    output = io.StringIO()
+    with progress_bar() as bar:
+        paths = files(["a b", "c"], ["Ä B", "C"])
+        score_lines(translator, *paths, output, bar=bar, alignment=True)
+    first, second = map(json.loads, output.getvalue().splitlines())
+    assert first == {
+        "line": 1,
+        "source": "a b",
+        "target": "Ä B",
+        "score": -0.5,
+        "log_probability": -0.75,
+        "tokens": ["Ä", "B"],
+        "token_log_probabilities": [-0.25, -0.25],
+        "alignment": [[0.1235]],
+        "source_tokens": ["a", "b"],
+    }
+    assert (second["line"], second["target"]) == (2, "C")
+    assert "2 sentences" in capsys.readouterr().err
+
+
+def test_a_line_at_fault_is_named_with_its_files(translator, files):
+    output = io.StringIO()
+    with pytest.raises(InputError, match="source and .*target, line 3: Each must be short"):
+        score_lines(translator, *files("abcd", ["A", "B", "LONG", "D"]), output)
+    assert len(output.getvalue().splitlines()) == 2
+
+
+LINE = Line(7, "a b\u2028", 9)
+OTHER = Translation("y", -2.0, -3.0, tokens=("y",), token_log_probabilities=(-3.0,))
+BEST = Translation(
+    "x\nz ü",
+    -1.0,
+    float(np.float32(-1.1)),
+    alternatives=(OTHER,),
+    tokens=("x", "</s>"),
+    token_log_probabilities=(float(np.float32(-0.1)), -1e-7),
+    source_tokens=("a", "b", "</s>"),
+    alignment=np.float32([[0.12346, 0.5, 1 / 3], [0, 1, 0]]),
+)
+
+
+def test_text_is_one_line():
+    assert as_text(LINE, BEST) == "x z ü\n"
+
+
+def test_a_list_is_numbered_from_0():
+    assert as_list(LINE, BEST) == "6 ||| x z ü ||| -1.0000\n6 ||| y ||| -2.0000\n"
+
+
+def test_json_holds_all_of_it_in_one_line():
+    text = as_json(LINE, BEST)
+    assert text.count("\n") == 1 and "ü" in text
+    assert json.loads(text) == {
+        "line": 7,
+        "source": "a b\u2028",
+        "translation": "x\nz ü",
+        "score": -1.0,
+        "log_probability": -1.1,
+        "tokens": ["x", "</s>"],
+        "token_log_probabilities": [-0.1, -1e-7],
+        "alignment": [[0.1235, 0.5, 0.3333], [0, 1, 0]],
+        "source_tokens": ["a", "b", "</s>"],
+        "alternatives": [
+            {
+                "translation": "y",
+                "score": -2.0,
+                "log_probability": -3.0,
+                "tokens": ["y"],
+                "token_log_probabilities": [-3.0],
+            }
+        ],
+    }
+
+
+def test_a_number_that_json_does_not_know_is_null():
+    found = json.loads(as_json(LINE, Translation("x", -1.0, math.nan)))
+    assert found["log_probability"] is None
+
+
+def test_a_text_that_was_split_shows_its_parts():
+    joined = Translation.joined([BEST, OTHER])
+    found = json.loads(as_json(LINE, joined))
+    assert found["translation"] == "x\nz ü y"
+    assert [part["translation"] for part in found["parts"]] == ["x\nz ü", "y"]
+    assert found["parts"][0]["alignment"][1] == [0, 1, 0] and "alignment" not in found
+    assert [part["translation"] for part in found["alternatives"][0]["parts"]] == ["y", "y"]
+
+
+def test_the_continuation_of_a_forced_beginning_is_shown():
+    following = {"continuation_log_probability": -0.5, "continuation_length": 3}
+    found = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
+    assert found.items() >= following.items()
+
+
+def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
+    scored = dataclasses.replace(
+        OTHER, log_probability=-6.0, token_log_probabilities=(-1.0, -2.0, -3.0)
+    )
+    assert as_scored_row(LINE, "y\tz", scored) == "a b\ty z\t2.0000\n"
+    # Without tokens two words and the end count.
+    scored = dataclasses.replace(scored, token_log_probabilities=())
+    assert as_scored_row(LINE, "y z", scored).endswith("\t2.0000\n")
+
+
+def test_a_scored_target_has_no_alternatives():
+    found = json.loads(as_scored_json(LINE, "y", OTHER))
+    assert found["target"] == "y"
+    assert set(found) == {"line", "source", "target", "score", "log_probability", "tokens"} | {
+        "token_log_probabilities",
+        "source_tokens",
+    }

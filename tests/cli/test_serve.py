@@ -1,0 +1,49 @@
+"""Every option of the server is one of the command, with the same default."""
+
+import pytest
+
+from keras_transformer.cli.main import run
+from keras_transformer.serving import LocalOptions, ServerOptions
+
+
+def test_every_option_of_the_server_is_an_option_of_the_command(capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(["serve", "--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    declared = {**LocalOptions.model_fields, **ServerOptions.model_fields}
+    del declared["model"]
+    for name, field in declared.items():
+        assert f"--{name.replace('_', '-')} " in text
+        assert " ".join(field.description.split()) in text
+        if field.default is not None:
+            assert f"default: {field.default}" in text
+
+
+def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path, capsys):
+    calls = []
+    monkeypatch.setattr(
+        "keras_transformer.serving.local.serve_here", lambda *values: calls.append(values)
+    )
+    assert run(["serve", "--model", "m", "--max-batch-size", "7", "--batch-wait-ms", "1.5"]) == 0
+    assert calls == [
+        (ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5), LocalOptions())
+    ]
+    assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
+    assert "`replicas` must be a positive integer, or auto" in capsys.readouterr().err
+
+
+def test_serve_run_may_give_every_option_as_text():
+    given = {"threads": "4", "replicas": "auto", "batch_wait_ms": "1.5", "version": "2"}
+    options = ServerOptions.model_validate({"model": "m", **given})  # As Ray makes them.
+    typed = ServerOptions(model="m", threads=4, replicas="auto", batch_wait_ms=1.5, version=2)
+    assert options == typed
+
+
+def test_bulk_options_go_with_the_ray_engine_alone(capsys):
+    assert run(["translate", "--model", "m", "--workers", "2"]) == 2
+    assert "--workers goes with --engine ray alone" in capsys.readouterr().err
+    assert run(["translate", "--model", "m", "--engine", "ray", "--input", "a"]) == 2
+    assert "needs --output" in capsys.readouterr().err
+    assert run(["translate", "--model", "m", "--engine", "ray", "--n-best", "2"]) == 2
+    assert "--n-best does not go with --engine ray" in capsys.readouterr().err

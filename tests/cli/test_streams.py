@@ -1,0 +1,110 @@
+"""Streams that the shell has closed, or that take no byte: results, messages and exit codes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from small_corpus import write_corpus
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMMANDS = "demo train translate chat score evaluate inspect export serve clean synthesize glossary"
+needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+
+# An engine that warns, as a library would, and a library that writes to descriptor 2.
+TRANSLATE = """
+import contextlib, os, sys, warnings
+from keras_transformer import Translation, Translator
+from keras_transformer.cli import main as cli
+
+class Engine:
+    engine = labels = None
+
+    def translate(self, texts, **options):
+        opened = open("opened", "w")
+        if texts:
+            warnings.warn("a message", UserWarning)
+            with contextlib.suppress(OSError):
+                os.write(2, b"a line of a library")
+        return [Translation(text.upper(), 0.0) for text in texts]
+
+Translator.load = lambda path: Engine()
+sys.exit(cli.run(["translate", "--model", "m"]))
+"""
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """`shell(line)` runs a line, with the functions `transformer` and `translate`."""
+
+    def shell(line):
+        (tmp_path / "translate.py").write_text(TRANSLATE)
+        functions = 'transformer() { "$PYTHON" -m keras_transformer "$@"; }\n'
+        functions += 'translate() { "$PYTHON" translate.py; }\n'
+        return subprocess.run(
+            ["sh", "-c", functions + line],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    shell.folder = tmp_path
+    return shell
+
+
+@needs_full
+@pytest.mark.parametrize("command", ["", *COMMANDS.split()])
+def test_a_help_text_that_is_lost_is_an_error(command, shell):
+    done = shell(f"transformer {command} --help >/dev/full")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == "keras-transformer: cannot write: No space left on device."
+
+
+@needs_full
+def test_a_help_text_that_is_written_without_a_buffer_and_lost_is_an_error(shell):
+    assert shell("export PYTHONUNBUFFERED=1; transformer --help >/dev/full").returncode == 2
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "&-", pytest.param("/dev/full", marks=needs_full)])
+def test_messages_that_nobody_reads_change_neither_the_result_nor_the_exit_code(place, shell):
+    done = shell(f"printf 'a\\nb\\n' | translate 2>{place}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "A\nB\n", "")
+    assert (shell.folder / "opened").read_text() == ""
+    mistakes = "train no.yaml --output new", "translate --modle m", "translate --model no"
+    for mistake in mistakes:
+        assert shell(f"transformer {mistake} 2>{place}").returncode == 2
+
+
+def test_a_result_without_a_place_is_refused_before_the_work_begins(shell):
+    done = shell("printf 'a\\n' | translate >&-")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("keras-transformer: stdout is closed")
+    assert not (shell.folder / "opened").exists()
+    assert shell("translate >&- 2>&- <&-").returncode == 2
+    done = shell("transformer --help >&-")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
+@needs_full
+def test_a_result_that_cannot_be_written_is_one_line(shell):
+    done = shell("printf 'a\\n' | translate >/dev/full")
+    assert done.returncode == 2
+    *_, line = done.stderr.splitlines()
+    assert line == "keras-transformer: cannot write: No space left on device."
+
+
+def test_a_closed_stdin_concerns_only_commands_that_read_it(shell):
+    done = shell("translate <&-")
+    assert done.returncode == 2 and "stdin is closed" in done.stderr
+    write_corpus(shell.folder / "corpus")
+    learn = "transformer glossary corpus/train.en corpus/train.de"
+    expected = shell(learn)
+    assert expected.returncode == 0 and "girl\tMädchen\n" in expected.stdout
+    for closed in ("<&-", "2>&-", "<&- 2>&-"):
+        done = shell(f"{learn} {closed}")
+        assert (done.returncode, done.stdout) == (0, expected.stdout)

@@ -1,0 +1,84 @@
+import types
+
+import pytest
+from small_corpus import recipe_values, write_recipe
+
+from keras_transformer import training
+from keras_transformer.cli import demo
+from keras_transformer.cli.main import run
+from keras_transformer.errors import TrainingError
+from keras_transformer.training.hosts import SINGLE_HOST
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path / "recipe.yaml", recipe_values("corpus"))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `train` was called with, instead of training."""
+    asked = []
+
+    def train(recipe, output, **options):
+        asked.append((recipe, output, options))
+        return types.SimpleNamespace(path=f"{output}, as it was made")
+
+    monkeypatch.setattr(training, "train", train)
+    return asked
+
+
+@pytest.mark.parametrize("given", [[], ["--resume"], ["--overwrite"]])
+def test_the_recipe_and_the_options_reach_the_library(recipe, asked, given, capsys):
+    assert run(["train", str(recipe), "--output", "new", *given]) == 0
+    ((received, output, options),) = asked
+    assert received == training.Recipe.from_dict(recipe_values("corpus"))
+    assert output == "new"
+    assert options == {
+        "resume": "--resume" in given,
+        "overwrite": "--overwrite" in given,
+        "recipe_file": str(recipe),
+        "host": SINGLE_HOST,
+    }
+    assert capsys.readouterr().out == "new, as it was made\n"
+
+
+def test_values_of_the_recipe_are_replaced_one_by_one(recipe, asked):
+    changes = ["--set", "training.epochs=17", "--set", "model.dropout=0.25"]
+    assert run(["train", str(recipe), "--output", "new", *changes]) == 0
+    values = recipe_values("corpus", epochs=17)
+    values["model"]["dropout"] = 0.25
+    assert asked[0][0] == training.Recipe.from_dict(values)
+
+
+def test_a_loss_that_is_no_number_is_one_line_and_exit_code_1(recipe, monkeypatch, capsys):
+    def train(*arguments, **options):
+        raise TrainingError("training stopped: the loss is nan in epoch 3, step 17.")
+
+    monkeypatch.setattr(training, "train", train)
+    assert run(["train", str(recipe), "--output", "new"]) == 1
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line == "keras-transformer: training stopped: the loss is nan in epoch 3, step 17."
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ("demo", {"overwrite": False})),
+        (["--output", "there"], ("there", {"overwrite": False})),
+        (["--overwrite"], ("demo", {"overwrite": True})),
+    ],
+)
+def test_options_reach_the_demo_and_its_table_is_printed(monkeypatch, arguments, expected, capsys):
+    asked = []
+
+    def run_demo(*arguments, **options):
+        asked.append((*arguments, options))
+        return "a table\nof two lines"
+
+    monkeypatch.setattr(demo, "run_demo", run_demo)
+    assert run(["demo", *arguments]) == 0
+    assert asked == [expected]
+    assert capsys.readouterr().out == "a table\nof two lines\n"

@@ -1,0 +1,133 @@
+import io
+import json
+import os
+import sys
+
+import pytest
+
+from keras_transformer.cli.main import run
+
+
+def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
+    code, out, err, asked = call("translate", "--top-k", "5", "--sampling", "--batch-size", "2")
+    assert (code, out, err) == (0, "A B\nC\n", "")
+    assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2}] * 2
+
+
+def test_tag_markup_and_glossary_reach_the_translator(call):
+    given = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
+    _, _, _, asked = call("translate", *given, "--glossary-by", "constraints")
+    expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
+    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None}
+    code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
+    assert (code, err) == (2, "keras-transformer: --glossary does not go with --stream.\n")
+
+
+def test_n_best_is_a_numbered_list_and_1_is_plain_text(call):
+    _, out, _, asked = call("translate", "--n-best", "2")
+    assert out.splitlines()[:3] == [
+        "0 ||| A B ||| -1.0000",
+        "0 ||| other ||| -2.0000",
+        "1 ||| C ||| -1.0000",
+    ]
+    assert asked[-1]["n_best"] == 2
+    assert call("translate", "--n-best", "1")[1] == "A B\nC\n"
+
+
+def test_json_is_an_object_a_line(call):
+    _, out, _, asked = call("translate", "--json", "--alignment", "--n-best", "2")
+    first, second = map(json.loads, out.splitlines())
+    assert (first["line"], first["translation"]) == (1, "A B")
+    assert second["alternatives"][0]["translation"] == "other"
+    assert asked[-1] == {"n_best": 2, "alignment": True, "batch_size": None}
+
+
+def test_stream_asks_for_one_line_after_the_other(call):
+    _, out, _, asked = call("translate", "--stream", "--sampling", "--seed", "3")
+    assert out == "A\nC\n"
+    assert asked == [{"sampling": True, "seed": 3}] * 3
+
+
+def test_prefixes_come_from_their_file(call, tmp_path):
+    (tmp_path / "prefixes").write_text("Ein\n\n")
+    code, _, _, asked = call("translate", "--target-prefixes", str(tmp_path / "prefixes"))
+    assert code == 0
+    assert asked[-1] == {"target_prefixes": ["Ein", ""], "batch_size": None}
+    code, _, err, _ = call("translate", "--target-prefixes", "nowhere")
+    assert (code, err) == (
+        2,
+        "keras-transformer: nowhere: cannot be read: No such file or directory.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--alignment"], "--alignment is written as JSON alone: give --json with it."),
+        (["--stream", "--json"], "--json does not go with --stream."),
+        (["--stream", "--n-best", "2"], "--n-best does not go with --stream."),
+        (["--stream", "--progress"], "--progress does not go with --stream."),
+        (["--stream", "--batch-size", "8"], "--batch-size does not go with --stream."),
+    ],
+)
+def test_options_that_do_not_go_together(call, arguments, message):
+    code, out, err, asked = call("translate", *arguments)
+    assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])
+
+
+def test_progress_shows_a_bar(call):
+    assert "2 sentences, " in call("translate", "--progress")[2]
+    assert call("translate", "--no-progress")[2] == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_is_shown_on_a_terminal(call, monkeypatch):
+    for arguments, shown in ((["translate"], True), (["translate", "--no-progress"], False)):
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        call(*arguments)
+        assert ("2 sentences, " in sys.stderr.getvalue()) == shown
+
+
+def test_the_bar_knows_the_size_of_a_file(recorder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "text").write_text("a\nb\n")
+    with open(tmp_path / "text") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert run(["translate", "--model", "run", "--progress"]) == 0
+    assert "100%|" in capsys.readouterr().err
+
+
+def test_a_closed_stdin_is_an_error(recorder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(["translate", "--model", "run"]) == 2
+    assert "stdin is closed" in capsys.readouterr().err
+
+
+def test_the_result_is_utf_8_whatever_the_locale_is(recorder, monkeypatch):
+    source = io.TextIOWrapper(io.BytesIO("straße ł\n".encode()))
+    result = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", source)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(result, encoding="latin-1"))
+    assert run(["translate", "--model", "run"]) == 0
+    assert result.getvalue().decode("utf-8") == "STRASSE Ł\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "keras-transformer: interrupted\n"),
+        (BrokenPipeError(), 141, ""),
+        (OSError(28, os.strerror(28)), 2, "keras-transformer: cannot write: No space left"),
+    ],
+)
+def test_an_end_from_outside_is_at_most_one_line(call, recorder, monkeypatch, error, code, told):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(recorder, "translate", fail)
+    received, out, err, _ = call("translate")
+    assert (received, out) == (code, "")
+    assert err.startswith(told) and err.count("\n") == told.count("keras")

@@ -1,0 +1,197 @@
+import gzip
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+from small_corpus import PAIRS, write_corpus
+
+from keras_transformer.cli import main as cli
+from keras_transformer.cli.corpora import paired
+from keras_transformer.data import cleaning as clean
+from keras_transformer.data.cleaning import clean_corpora
+from keras_transformer.errors import InputError
+
+pytest.importorskip("ftfy", reason="needs the extra `clean`")
+
+
+def write(folder, name, lines):
+    path = folder / name
+    text = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    return str(path)
+
+
+def write_pairs(folder, name, pairs):
+    return write(folder, f"{name}.en", [s for s, _ in pairs]), write(
+        folder, f"{name}.de", [t for _, t in pairs]
+    )
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_pairs_that_break_no_rule_stay_in_order_in_files_of_their_names(tmp_path):
+    broken = ("Two dogs play in 1999.", "Zwei Hunde spielen 1998.")
+    some = [*PAIRS[:7], broken, *PAIRS[7:11]]
+    more = [*PAIRS[11:20], ("Copied text", "copied  text"), PAIRS[3]]
+    tsv = write(tmp_path, "more.tsv.gz", ["\t".join(pair) for pair in more])
+    corpora = [write_pairs(tmp_path, "some", some), (tsv, None)]
+    found = []
+    for processes in (1, 2):
+        output = tmp_path / f"out{processes}"
+        report = clean_corpora(corpora, output, processes=processes)
+        files = ["some.en", "some.de", "more.tsv", "length_ratios.png", "report.json"]
+        assert sorted(path.name for path in output.iterdir()) == sorted(files)
+        assert report == {"output": str(output), **json.loads((output / "report.json").read_text())}
+        assert report["files"] == files
+        report["options"].pop("processes")
+        found.append([report["corpora"], report["examples"], report["options"]])
+    assert found[0] == found[1]
+    assert read(output / "some.en") == [source for source, _ in PAIRS[:11]]
+    assert read(output / "some.de") == [target for _, target in PAIRS[:11]]
+    assert read(output / "more.tsv") == ["\t".join(pair) for pair in PAIRS[11:20]]
+    assert (output / "length_ratios.png").read_bytes().startswith(b"\x89PNG")
+    rows, examples, _ = found[0]
+    assert rows == [
+        {"files": ["some.en", "some.de"], "pairs": 12, "kept": 11, "dropped": {"numbers": 1}},
+        {"files": ["more.tsv"], "pairs": 11, "kept": 9, "dropped": {"copy": 1, "duplicate": 1}},
+    ]
+    where = {"file": "some.en", "line": 8}
+    assert examples["numbers"] == [{**where, "source": broken[0], "target": broken[1]}]
+    assert [each["line"] for each in examples["copy"] + examples["duplicate"]] == [10, 11]
+
+
+@pytest.mark.parametrize("duplicates", ["near", "exact", "keep"])
+def test_duplicates_are_those_that_comparing_all_pairs_finds(tmp_path, monkeypatch, duplicates):
+    rng = random.Random(7)
+    words = ["to", "To", "t o", "be,", "be", "or", "5", "not"]
+    pairs = [
+        tuple(" ".join(rng.choices(words, k=rng.randint(1, 2))) + end for end in ("a", "b"))
+        for _ in range(700)
+    ]
+    # Chunks and parts of the hashes that cut the corpus in many places.
+    monkeypatch.setattr(clean, "_PAIRS_AT_ONCE", 37)
+    monkeypatch.setattr(clean, "_HASHES_AT_ONCE", 101)
+    corpus = write_pairs(tmp_path, "x", pairs)
+    clean_corpora(
+        [corpus],
+        tmp_path / "out",
+        duplicates=duplicates,
+        processes=1,
+        without=["numbers", "punctuation"],
+    )
+
+    def shape(text):
+        return re.sub(r"[^a-z]", "", text.lower()) if duplicates == "near" else text
+
+    expected = []
+    for pair in pairs:
+        alike = any(tuple(map(shape, pair)) == tuple(map(shape, other)) for other in expected)
+        if duplicates == "keep" or not alike:
+            expected.append(pair)
+    found = list(zip(read(tmp_path / "out" / "x.en"), read(tmp_path / "out" / "x.de"), strict=True))
+    assert found == expected
+    assert len(expected) == 700 or 10 < len(expected) < 690
+
+
+def test_pairs_with_a_side_of_a_test_set_are_dropped(tmp_path):
+    pairs = [*PAIRS[:5], ("7000", "7000"), PAIRS[5]]
+    test = write(tmp_path, "test.tsv", [f"{PAIRS[1][0].upper()}\tanders", "7000\t\tEin Junge"])
+    held_out = [test, write(tmp_path, "test.de", ["", PAIRS[4][1].replace("ä", "a")])]
+    corpus = write_pairs(tmp_path, "x", pairs)
+    report = clean_corpora(
+        [corpus], tmp_path / "out", held_out, processes=1, without=["punctuation"]
+    )
+    assert [each["line"] for each in report["examples"]["held_out"]] == [2, 5]
+    assert read(tmp_path / "out" / "x.en") == [pairs[i][0] for i in (0, 2, 3, 5, 6)]
+
+
+def test_nothing_has_a_final_name_after_a_failure_and_nothing_is_overwritten_unasked(tmp_path):
+    source, target = write_pairs(tmp_path, "x", PAIRS)
+    with open(target, "ab") as file:
+        file.write(b"\xff\n")
+    output = tmp_path / "out"
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match="x.de, line 33: expected UTF-8 text"):
+        clean_corpora([(source, target)], output, processes=1)
+    assert sorted(tmp_path.iterdir()) == before
+    corpus = write_corpus(tmp_path)
+    pair = [(corpus / "train.en", corpus / "train.de")]
+    clean_corpora(pair, output, processes=1)
+    with pytest.raises(InputError, match="out: exists already. Give --overwrite"):
+        clean_corpora(pair, output, processes=1)
+    clean_corpora(pair, output, overwrite=True, processes=1)
+    (output / "notes").write_text("mine")
+    with pytest.raises(InputError, match="a file that this command did not make: notes"):
+        clean_corpora(pair, output, overwrite=True, processes=1)
+
+
+def test_cleaned_files_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    corpora = [write_pairs(tmp_path, "x", PAIRS), write_pairs(tmp_path / "a", "x", PAIRS)]
+    with pytest.raises(InputError, match="which must differ, .* Received: x.en."):
+        clean_corpora(corpora, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_pairs_files_and_passes_options_on(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def record(corpora, output, progress, **options):
+        asked.append((corpora, output, options))
+        return {"kept": 1}
+
+    monkeypatch.setattr(clean, "clean_corpora", record)
+    arguments = ["a.en", "a.de", "b.tsv.gz", "--output", "out", "--without", "numbers", "copy"]
+    arguments += ["--source-scripts", "Han", "Hiragana", "--max-ratio", "2", "--overwrite"]
+    assert cli.run(["clean", *arguments, "--held-out", "t.en"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"kept": 1}
+    options = {"overwrite": True, "without": ["numbers", "copy"], "max_ratio": 2.0}
+    options |= {"source_scripts": ["Han", "Hiragana"], "held_out": ["t.en"]}
+    assert asked == [([("a.en", "a.de"), ("b.tsv.gz", None)], "out", options)]
+    with pytest.raises(InputError, match="A source needs its target .* Received: c.en last."):
+        paired(["a.tsv", "b.en", "b.de", "c.en"])
+
+
+HOWTO = pathlib.Path(__file__).parents[2] / "docs" / "howto"
+SCORED = ["a b\tc d\t{}", "e\tf\t{}", "g\th\t{}"]
+
+
+@pytest.mark.parametrize(
+    ("page", "mark", "files", "result"),
+    [
+        ("clean", "zcat", {"scored.tsv.gz": [0.4, 0.5, 0.93]}, "bicleaner.tsv"),
+        ("clean", "paste opus", {"opus.en": "aeg", "opus.de": "cfh"}, "opusfilter.tsv"),
+        (
+            "clean",
+            "paste ahead",
+            {
+                # Dual cross-entropies of 5, 1.5 and 1.
+                "ahead.tsv": ["a\tb\t4", "g\th\t1", "e\tf\t1"],
+                "back.tsv": ["b\ta\t2", "h\tg\t1.3333", "f\te\t1"],
+            },
+            "best.tsv",
+        ),
+        ("synthesize", "paste", {"synthetic/mono.de.tsv": "a\tc e\tf g\th".split(" ")}, "best.tsv"),
+    ],
+)
+def test_a_pages_program_reads_the_scores_of_others(tmp_path, page, mark, files, result):
+    blocks = re.findall(r"```bash\n(.*?)```", (HOWTO / f"{page}.md").read_text(), re.DOTALL)
+    (block,) = [each for each in blocks if each.startswith(mark)]
+    (tmp_path / "synthetic").mkdir()
+    for name, lines in files.items():
+        if name.startswith("scored"):
+            lines = [row.format(score) for row, score in zip(SCORED, lines, strict=True)]
+        write(tmp_path, name, lines)
+    scores = [[0.9, 0.2], [0.8, 0.9], [1.0, 0.6]]
+    write(tmp_path, "scores.jsonl", [json.dumps({"LanguageIDFilter": each}) for each in scores])
+    write(tmp_path, "synthetic/mono.de.tsv.scores", ["-0.7000", "-0.2000", "-0.0100"])
+    python = f"PATH={pathlib.Path(sys.executable).parent}:$PATH\n"
+    program = python + block.partition("keras-transformer")[0]
+    subprocess.run(["bash", "-ec", program], cwd=tmp_path, check=True)
+    assert read(tmp_path / result) == ["e\tf", "g\th"]

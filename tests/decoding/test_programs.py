@@ -1,0 +1,112 @@
+"""Compiling: traced once, and the weights are not constants of the program."""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding.programs import Compiled
+
+
+def doubled_embeddings():
+    """A model of one weight, and a function of it that counts how often it is traced."""
+    model = keras.Sequential([keras.layers.Input((None,)), keras.layers.Embedding(11, 3)])
+    traced = []
+
+    def function(ids):
+        traced.append(ids.shape)
+        return {"doubled": 2.0 * model(ids), "ids": (ids,)}
+
+    return model, Compiled(model, function), traced
+
+
+def test_it_gives_what_the_function_gives_in_the_same_structure():
+    model, run, _ = doubled_embeddings()
+    ids = np.array([[1, 5, 7], [0, 2, 10]], "int32")
+    result = run(ids)
+    np.testing.assert_array_equal(result["ids"][0], ids)
+    table = np.asarray(model.layers[-1].embeddings)
+    np.testing.assert_allclose(result["doubled"], 2 * table[ids], rtol=1e-6)
+
+
+def test_a_shape_seen_before_is_not_traced_again():
+    _, run, traced = doubled_embeddings()
+    for _ in range(3):
+        run(np.ones((2, 3), "int32"))
+    assert len(traced) == 1
+
+
+def test_changed_weights_are_seen_without_tracing_again():
+    model, run, traced = doubled_embeddings()
+    ids = np.array([[1, 5]], "int32")
+    run(ids)
+    for value in (3.0, 7.0):
+        model.set_weights([np.full((11, 3), value)])
+        np.testing.assert_array_equal(run(ids)["doubled"], np.full((1, 2, 3), 2 * value))
+    assert len(traced) == 1
+
+
+def test_a_backend_that_has_no_compiler_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(RuntimeError, match="'torch'"):
+        Compiled(None, lambda ids: ids)
+
+
+def counted(function):
+    """A `Compiled` without a model, and a list of the static shapes that it was traced with."""
+    traced = []
+
+    def run(*arguments):
+        traced.append(tuple(arguments[0].shape))
+        return function(*arguments)
+
+    return Compiled(None, run), traced
+
+
+@pytest.mark.tensorflow
+def test_a_batch_of_one_is_traced_as_such_and_all_others_together():
+    run, traced = counted(lambda values: values + 1)
+    for shape in ((1, 3), (2, 3), (5, 7), (1, 9)):
+        run(np.ones(shape, "int32"))
+    assert traced == [(1, None), (None, None)]
+
+
+@pytest.mark.tensorflow
+def test_the_second_of_three_axes_stays_static():
+    run, traced = counted(lambda values: values + 1)
+    for shape in ((2, 4, 3), (5, 4, 7), (5, 3, 7)):
+        run(np.ones(shape, "int32"))
+    assert traced == [(None, 4, None), (None, 3, None)]
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object = None
+
+
+def test_structures_may_have_places_without_a_value():
+    def total(pair, number):
+        if pair.second is None:
+            return pair.first + number
+        return pair.first + pair.second + number
+
+    run = Compiled(None, total)
+    ones, number = np.ones((2, 3), "float32"), np.array(4.0, "float32")
+    np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
+    np.testing.assert_array_equal(run(Pair(ones, ones), number), 6 * ones)
+    np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
+    assert len(run.programs) == 2
+
+
+def test_a_keyword_argument_is_static_and_has_a_program_and_kept_tensors_of_its_own():
+    run = Compiled(
+        None,
+        lambda values, kept, factor: factor * values + kept,
+        kept=lambda factor: (ops.convert_to_tensor(10.0 * factor),),
+    )
+    for factor in (2, 3, 2):
+        found = run(np.ones(3, "float32"), factor=factor)
+        np.testing.assert_array_equal(found, np.full(3, 11.0 * factor))
+    assert run.compilations == 2

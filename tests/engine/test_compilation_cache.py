@@ -1,0 +1,240 @@
+"""A private folder of compiled programs: where it is, when it is refused, what it keeps."""
+
+import io
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from keras_transformer.cli import main as cli
+from keras_transformer.engine import compilation_cache as module
+from keras_transformer.engine.compilation_cache import enable_compilation_cache
+
+
+@pytest.fixture
+def enable(monkeypatch, tmp_path):
+    """`enable(**environment)`: the folder that is then used, or None, and the warnings' texts."""
+
+    def enable(**environment):
+        for name in ("TF_XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", module.VARIABLE):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"XDG_CACHE_HOME": str(tmp_path), **environment}.items():
+            monkeypatch.setenv(name, value)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            enable_compilation_cache()
+        used = re.search('_cache_directory=(?:"(.*?)"|(.*))', os.environ.get("TF_XLA_FLAGS", ""))
+        return used and Path(used[1] or used[2]), [str(each.message) for each in caught]
+
+    return enable
+
+
+def test_programs_are_kept_in_a_folder_that_only_its_user_can_enter(enable, tmp_path):
+    folder, told = enable(TF_XLA_FLAGS="--tf_xla_auto_jit=0")
+    assert told == []
+    assert folder.parent == tmp_path / "keras_transformer" / "programs"
+    assert [each.stat().st_mode & 0o777 for each in (folder, folder.parent)] == [0o700, 0o700]
+    assert os.environ["TF_XLA_FLAGS"].startswith("--tf_xla_auto_jit=0 --tf_xla_persistent")
+    assert Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).parent == folder
+
+
+def test_other_flags_or_another_processor_have_a_folder_of_their_own(enable, monkeypatch):
+    folders = [enable(XLA_FLAGS=flags)[0] for flags in ("", "--xla_cpu_x=1", "")]
+    monkeypatch.setattr(module, "_processor", lambda: "another")
+    folders.append(enable(XLA_FLAGS="")[0])
+    assert folders[0] == folders[2]
+    assert len(set(folders)) == 3
+
+
+class Cpuinfo(io.StringIO):
+    """A file that complains where it is read past its end again and again."""
+
+    reads = 0
+
+    def readline(self, *size):
+        self.reads += 1
+        assert self.reads < 100, "read for ever"
+        return super().readline(*size)
+
+
+@pytest.mark.parametrize(
+    ("text", "names_the_processor"),
+    [
+        ("", False),
+        ("processor : 0\nmodel : 85", True),
+        ("model : 85\nflags : fma\n\nmodel : 86\n\n", True),
+        ("not a word of it\n", False),
+    ],
+)
+def test_a_processor_is_told_from_any_list_of_processors(text, names_the_processor, monkeypatch):
+    monkeypatch.setattr("builtins.open", lambda path, *_, **__: Cpuinfo(text))
+    told = module._processor()
+    assert ("model : 85" in told) == names_the_processor
+    assert "86" not in told.replace("x86", "")
+    if not names_the_processor:
+        assert platform.machine() in told
+
+
+def test_the_users_own_settings_stay(enable, tmp_path):
+    assert enable(**{module.VARIABLE: str(tmp_path / "mine")})[0].parent == tmp_path / "mine"
+    assert enable(**{module.VARIABLE: "off"}) == (None, [])
+    assert "TF_XLA_FLAGS" not in os.environ
+    flags = "--tf_xla_persistent_cache_directory=/elsewhere"
+    assert enable(TF_XLA_FLAGS=flags) == (Path("/elsewhere"), [])
+    assert os.environ["TF_XLA_FLAGS"] == flags
+
+
+def refuse_writable(folder, monkeypatch):
+    folder.chmod(0o770)
+
+
+def refuse_link(folder, monkeypatch):
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+
+
+def refuse_owner(folder, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+
+def refuse_file(folder, monkeypatch):
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+@pytest.mark.parametrize("make", [refuse_writable, refuse_link, refuse_owner, refuse_file])
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_folder_that_is_not_private_is_refused_in_one_line(make, inner, enable, monkeypatch):
+    folder, _ = enable()
+    if not inner:
+        shutil.rmtree(folder)
+        folder = folder.parent
+    make(folder, monkeypatch)
+    used, (line,) = enable()
+    assert used is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    refused = folder.parent if inner and make is refuse_owner else folder
+    rule = "Programs are compiled anew, without a cache"
+    assert line.startswith(f"{rule}: {refused} must be private")
+
+
+def raise_runtime_error():
+    raise RuntimeError("no home folder")
+
+
+def test_a_full_disk_and_a_missing_home_are_warnings(enable, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    used, (line,) = enable(XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert used is None and line.endswith(f"{tmp_path / 'file'}/keras_transformer: Not a directory")
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    used, (line,) = enable()
+    assert used is None and "only 1 MB are free" in line
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "home", raise_runtime_error)
+    used, (line,) = enable(XDG_CACHE_HOME="")
+    assert used is None and "no home" in line
+
+
+def test_the_programs_that_were_used_longest_ago_go_first(enable, monkeypatch):
+    other, _ = enable(XLA_FLAGS="--xla_cpu_x=1")
+    folder, _ = enable(XLA_FLAGS="")
+    (folder / "jax").mkdir()
+    paths = [other / "a.pb", folder / "jax" / "b-cache", other / "c.pb", folder / "d.tmp"]
+    for age, path in enumerate(paths):
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (10_000 - age, 1))
+    monkeypatch.setattr(module, "LIMIT_BYTES", 250)
+    assert enable(XLA_FLAGS="") == (folder, [])
+    assert [path.exists() for path in paths] == [True, True, False, False]
+
+
+def test_files_that_are_no_programs_of_its_own_stay(enable, monkeypatch, tmp_path):
+    own = {module.VARIABLE: str(tmp_path)}
+    folder, _ = enable(**own, XLA_FLAGS="")
+    marked, _ = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    given = ["thesis.tex", "model.pb", "data/x.pb", "data/y/z.tmp", f"{marked.name}/thesis.tex"]
+    files = [tmp_path / name for name in given] + [marked / "of_a_marked_folder.pb"]
+    (tmp_path / "data" / "y").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for path in files:
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (1, 1))
+    monkeypatch.setattr(module, "LIMIT_BYTES", 50)
+    assert enable(**own, XLA_FLAGS="") == (folder, [])
+    assert all(path.exists() for path in files)
+    used, (line,) = enable(**own, XLA_FLAGS="--xla_cpu_x=1")
+    assert used is None and f"{marked} must hold compiled programs alone" in line
+    assert all(path.exists() for path in files)
+
+
+def test_a_folder_of_its_name_that_it_did_not_make_is_left_alone(enable, tmp_path):
+    folder, _ = enable()
+    for each in folder.iterdir():
+        each.unlink()
+    (folder / "model.pb").write_bytes(b"")
+    used, (line,) = enable()
+    assert used is None and f"{folder} must hold compiled programs alone" in line
+    assert [each.name for each in folder.iterdir()] == ["model.pb"]
+
+
+@pytest.mark.parametrize("command", ["train", "translate", "export", "serve", "evaluate", "demo"])
+@pytest.mark.parametrize("switch", [[], ["--no-compilation-cache"]])
+def test_each_command_has_the_cache_without_the_switch(command, switch, monkeypatch):
+    calls = []
+    monkeypatch.setattr(cli, "enable_compilation_cache", lambda: calls.append("on"))
+    monkeypatch.setattr(cli, "_call", lambda options, _: calls.append(vars(options)) or 0)
+    monkeypatch.setattr(cli._Parser, "error", lambda self, message: None)  # what is missing
+    needed = ["--model", "run"] if command == "translate" else []
+    cli.run([command, *needed, *switch])
+    assert calls[:-1] == ([] if switch else ["on"])
+    assert "no_compilation_cache" not in calls[-1]
+
+
+COMPILE = """
+    import sys
+    from keras_transformer.engine.compilation_cache import enable_compilation_cache
+    enable_compilation_cache()
+    import tensorflow as tf
+    for addend in (1.0, 2.0):
+        f = tf.function(lambda x: tf.linalg.matmul(x, x) + addend, jit_compile=True)
+        print(float(f(tf.fill((3, 3), 2.0))[0, 0]))
+"""
+
+
+def test_programs_of_a_folder_with_a_damaged_one_are_deleted(enable):
+    other, _ = enable(XLA_FLAGS="--xla_cpu_x=1")
+    folder, _ = enable(XLA_FLAGS="")
+    paths = [folder / "damaged.pb", folder / "whole.pb", other / "whole.pb"]
+    for path, content in zip(paths, (b"", b"x", b"x"), strict=True):
+        path.write_bytes(content)
+    assert enable(XLA_FLAGS="") == (folder, [])
+    assert [path.exists() for path in paths] == [False, False, True]
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_a_program_is_compiled_once(enable, tmp_path):
+    def run():
+        os.environ.pop("TF_XLA_FLAGS")  # The process sets it.
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(COMPILE)], capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (0, "13.0\n14.0\n"), done.stderr[-2000:]
+        return {path: path.stat().st_ino for path in sorted(tmp_path.rglob("*.pb"))}
+
+    environment = {"PYTHONPATH": str(Path(module.__file__).parents[1])}
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "a space")  # the flags are words
+    enable(**environment)
+    first = run()
+    missing, kept = first
+    missing.unlink()
+    enable(**environment)
+    second = run()
+    assert second[kept] == first[kept] and missing in second

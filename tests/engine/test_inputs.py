@@ -1,0 +1,342 @@
+"""What an engine is given: checked, and turned into ids."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_search import EOS
+from page_in_languages import PAGE
+from test_engine import NumberTokenizer
+
+from keras_transformer import Tokenizer
+from keras_transformer.engine.inputs import (
+    bucket,
+    ids_and_texts,
+    length_buckets,
+    one_for_each,
+    pad,
+    prefix_ids,
+    row_count,
+    source_ids,
+)
+from keras_transformer.errors import InputError
+from keras_transformer.options import check_positive
+from keras_transformer.text.splitting import split_text
+
+TOKENIZER = NumberTokenizer()
+
+
+def test_each_text_has_its_ids_and_a_blank_one_has_none():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sources, parts = source_ids(["5 7", " ", "", "11"], TOKENIZER, 3, "refuse")
+    assert sources == [[5, 7, EOS], [11, EOS]]
+    assert parts == [[0], [], [], [1]]
+
+
+def test_a_text_that_just_fits_is_no_long_text():
+    assert source_ids(["5 7 11"], TOKENIZER, 4, "refuse") == ([[5, 7, 11, EOS]], [[0]])
+    with pytest.raises(InputError, match="Text 1: .*at most 3 tokens.*Received: 4 tokens"):
+        source_ids(["5 7 11"], TOKENIZER, 3, "refuse")
+
+
+def test_a_cut_text_keeps_eos_and_warns_the_caller():
+    with pytest.warns(UserWarning, match="1 of 2 texts are longer than 3 tokens and were cut"):
+        sources, parts = source_ids(["5 7 11 13", "3"], TOKENIZER, 3, "truncate")
+    assert (sources, parts) == ([[5, 7, EOS], [3, EOS]], [[0], [1]])
+
+
+TURN = 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (9, [5, 6, TURN, 7, TURN, 8, 9, 10]),
+        (8, [7, TURN, 8, 9, 10]),
+        (6, [7, TURN, 8, 9, 10]),
+        (5, [8, 9, 10]),
+        (4, [8, 9, 10]),
+        (3, [8, 9]),  # The last turn alone is too long: it is cut.
+    ],
+)
+def test_a_cut_conversation_loses_its_oldest_turns_and_never_the_last(limit, expected):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = source_ids(["5 6 4 7 4 8 9 10"], TOKENIZER, limit, "truncate", turn_id=TURN)
+    assert found == ([[*expected, EOS]], [[0]])
+    said = f"1 of 1 texts are longer than {limit} tokens and were cut, the oldest turns first."
+    assert [str(each.message) for each in caught] == [said] * (limit < 9)
+
+
+def test_a_separator_at_the_end_begins_no_turn():
+    with pytest.warns(UserWarning, match="oldest turns first"):
+        sources, _ = source_ids(["5 4 6 7 4"], TOKENIZER, 4, "truncate", turn_id=TURN)
+    assert sources == [[6, 7, TURN, EOS]]
+
+
+def test_a_conversation_is_not_split():
+    with pytest.raises(InputError, match="`long_input` must be one of refuse, truncate. Received"):
+        source_ids([], TOKENIZER, 9, "split", turn_id=TURN)
+    with pytest.raises(InputError, match=r"can be cut \(long_input='truncate'\). Received: 4 tok"):
+        source_ids(["5 4 6"], TOKENIZER, 3, "refuse", turn_id=TURN)
+
+
+def test_the_parts_of_a_split_text_are_counted_with_the_other_texts():
+    with pytest.warns(UserWarning, match="1 of 3 texts are longer than 3 tokens and were split"):
+        sources, parts = source_ids(["4", "5 7\n11\n13 3", "8"], TOKENIZER, 3, "split")
+    assert sources == [[4, EOS], [5, 7, EOS], [11, EOS], [13, 3, EOS], [8, EOS]]
+    assert parts == [[0], [1, 2, 3], [4]]
+
+
+def test_another_way_with_long_texts_is_refused():
+    with pytest.raises(InputError, match="`long_input` must be one of refuse, split, truncate"):
+        source_ids(["5"], TOKENIZER, 3, "cut")
+
+
+def test_prefixes_have_no_end_and_leave_room_for_one_token():
+    assert prefix_ids(None, 2, TOKENIZER, 3) == [(), ()]
+    assert prefix_ids(["5 7", ""], 2, TOKENIZER, 3) == [[5, 7], []]
+    with pytest.raises(
+        InputError, match="Text 2: .*fewer tokens.*3. Received: a prefix of 3 tokens"
+    ):
+        prefix_ids(["5", "5 7 11"], 2, TOKENIZER, 3)
+    with pytest.raises(InputError, match="Received: 1 prefixes and 2 texts"):
+        prefix_ids(["5"], 2, TOKENIZER, 3)
+
+
+def test_targets_are_texts_or_ids():
+    expected = ([[5, 7, EOS], [EOS]], ["5 7", ""])
+    assert ids_and_texts("targets", ["5 7", ""], TOKENIZER, 3) == expected
+    assert ids_and_texts("targets", [(5, 7, EOS), [EOS]], TOKENIZER, 3) == expected
+    assert ids_and_texts("targets", [], TOKENIZER, 3) == ([], [])
+    with pytest.raises(InputError, match="Text 2: .* at most 3 tokens.* '5 7 11'"):
+        ids_and_texts("targets", ["5", "5 7 11"], TOKENIZER, 3)
+    with pytest.raises(InputError, match="`targets` must be a list of strings"):
+        ids_and_texts("targets", ["5", [7]], TOKENIZER, 3)
+
+
+def test_one_value_is_for_all_and_several_are_counted():
+    assert one_for_each("seed", 3, 2) == [3, 3]
+    assert one_for_each("seed", (3, 5), 2) == [3, 5]
+    with pytest.raises(InputError, match="`seed`.*Received: 2 for 3 texts"):
+        one_for_each("seed", (3, 5), 3)
+
+
+@pytest.mark.parametrize("value", [0, True, 1.0, None])
+def test_a_count_must_be_a_positive_integer(value):
+    check_positive(batch_size=1)
+    with pytest.raises(InputError, match="`batch_size` must be a positive integer"):
+        check_positive(batch_size=value)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    """A tokenizer of lower-case letters."""
+    from keras_transformer import Tokenizer
+
+    return Tokenizer.train_from_texts(["a man and a dog"] * 9, vocabulary_size=14)
+
+
+BLANK = [
+    "",
+    " \t",
+    "\u200b",
+    "\ufeff",
+    "\u200e",
+    "\x07",
+    "\u2581",
+    "\x85",
+    "\u3000\u200b\x07 \u2581",
+]
+
+
+@pytest.mark.tensorflow
+def test_a_text_without_tokens_is_blank(sentences):
+    sources, parts = source_ids([*BLANK, "a"], sentences, 3, "refuse")
+    assert len(sources) == 1 and parts == [[]] * len(BLANK) + [[0]]
+
+
+@pytest.mark.tensorflow
+def test_a_part_without_tokens_is_left_out(sentences):
+    with pytest.warns(UserWarning, match="split"):
+        sources, (parts,) = source_ids(["a dog. \u200b\n a man."], sentences, 8, "split")
+    assert parts == [0, 1]
+    assert [sentences.detokenize(ids)[:5] for ids in sources] == ["a dog", "a man"]
+
+
+@pytest.mark.tensorflow
+def test_characters_of_a_prefix_that_the_vocabulary_lacks_are_named(sentences):
+    assert prefix_ids(["a dog", "\u200b"], 2, sentences, 9)[1] == []
+    with pytest.raises(InputError) as caught:
+        prefix_ids(["a", "a xüx dog"], 2, sentences, 20)
+    assert caught.value.message.endswith("Received: 'x', 'ü' in 'a xüx dog'.")
+    assert caught.value.index == 1
+
+
+@pytest.mark.tensorflow
+def test_with_bytes_no_character_is_unknown():
+    from keras_transformer import Tokenizer
+
+    tokenizer = Tokenizer.train_from_texts(["a man"] * 9, vocabulary_size=264, byte_fallback=True)
+    (ids,) = prefix_ids(["漢"], 1, tokenizer, 9)
+    assert tokenizer.detokenize(ids) == "漢"
+
+
+# What ends sentences, what closes them, every kind of space, and words around them.
+MARKS = list("aé漢3.!?…。！？\"'”»“)」（ \t\n\r\u00a0\u2028\u3000\x1c")
+texts = st.text(alphabet=MARKS, max_size=60)
+
+
+def at_most(characters):
+    return lambda piece: len(piece) <= characters
+
+
+def visible(text):
+    return "".join(text.split())
+
+
+def fewest_groups(lengths, limit):
+    """Groups of neighbours, joined by one space, of at most `limit`: tries every last group."""
+    fewest = [0]
+    for end in range(1, len(lengths) + 1):
+        fewest.append(
+            min(
+                fewest[start] + 1
+                for start in range(end)
+                if sum(lengths[start:end]) + end - start - 1 <= limit
+            )
+        )
+    return fewest[-1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=texts, limit=st.integers(1, 61))
+def test_no_text_is_lost_and_every_piece_fits(text, limit):
+    try:
+        pieces = split_text(text, at_most(limit))
+    except InputError:
+        # Only a sentence can be too long, and no sentence is longer than the text.
+        assert len(text.strip()) > limit
+        return
+    assert visible("".join(pieces)) == visible(text)
+    assert all(piece and piece == piece.strip() and len(piece) <= limit for piece in pieces)
+
+
+@settings(max_examples=100, deadline=None)
+@given(words=st.lists(st.integers(1, 12), min_size=1, max_size=17), spare=st.integers(0, 30))
+def test_there_are_as_few_pieces_as_possible(words, spare):
+    parts = ["a" * length + "." for length in words]
+    lengths = [len(part) for part in parts]
+    limit = max(lengths) + spare
+    pieces = split_text(" ".join(parts), at_most(limit))
+    assert " ".join(pieces) == " ".join(parts)
+    assert len(pieces) == fewest_groups(lengths, limit)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["One.", "Two!", "Three?", "Four…", "five"],
+        ["Really?!", "Wait...", "No."],
+        ['He said: "Stop."', "(Nobody did.)", "“It ended.”", "‘So?’", "[It did.]"],
+        ["„Nein.“", "»Doch!«", "So."],
+        ["«\u00a0Oui.\u00a0»", "Non."],
+        ["It is 3.14 or v1.2.x, and (a.b) too!", "e.g.this one.", "Next."],
+    ],
+)
+@pytest.mark.parametrize("space", [" ", "\r\n\r\n", "\u2028"])
+def test_sentences_end_at_a_mark_before_a_space(expected, space):
+    # Nothing longer is accepted, and nothing shorter either.
+    assert split_text(space.join(expected), expected.__contains__) == expected
+
+
+def test_chinese_and_japanese_sentences_end_without_a_space():
+    expected = ["他说：“你好。”", "然后呢？", "真的！？」", "「はい。」", "そう", "終わり。"]
+    text = "".join(expected[:4]) + "\n" + "\n".join(expected[4:])
+    assert split_text(text, expected.__contains__) == expected
+
+
+# Full stops and question marks, and what they stand behind and before.
+ENDS = ["।", "॥", "۔", "؟", "።", "፧", "։", "။", "។", "៕", "｡", "．", "܀", "᙮", "᠃", "꓿", "‼", "⁇"]
+
+
+@pytest.mark.parametrize("mark", ENDS)
+@pytest.mark.parametrize("space", ["", " "])
+def test_sentences_end_at_the_marks_of_every_script(mark, space):
+    expected = [f"घर{mark}", f"ບ້ານ{mark}»", f"բառ{mark}{mark}", "ဒါ"]
+    assert split_text(space.join(expected), expected.__contains__) == expected
+
+
+def test_a_wide_number_is_not_cut_at_its_point():
+    expected = ["３．１４です．", "はい．"]
+    assert split_text("".join(expected), expected.__contains__) == expected
+
+
+@pytest.mark.parametrize("language", PAGE)
+def test_a_page_of_any_language_is_split_into_its_sentences(language):
+    # Thai ends sentences with a space.
+    space = "\n" if language in ("Thai", "Tibetan") else " "
+    sentences = PAGE[language]
+    assert split_text(space.join(sentences), sentences.__contains__) == sentences
+
+
+@pytest.mark.parametrize("text", ["Short. {} End.", "{}", "Short. {}", "{}\nEnd."])
+def test_a_sentence_that_does_not_fit_is_an_error_of_one_line(text):
+    long = "This one, which has 3.14 commas, goes on and on."
+    with pytest.raises(InputError) as error:
+        split_text(text.format(long), at_most(47))
+    message = str(error.value)
+    assert "\n" not in message and "must fit" in message
+    assert "48 characters" in message and f"{long[:40]!r}." in message
+
+
+@pytest.mark.parametrize("text", ["." * 100_000 + "a", ".)" * 50_000, "。" * 100_000 + "a"])
+def test_long_rows_of_marks_are_no_trap(text):
+    # Tried once for each mark, they would take hours.
+    assert visible("".join(split_text(text, at_most(100_001)))) == text
+    with pytest.raises(InputError):
+        split_text(text, at_most(0))
+
+
+def test_ten_lengths_reach_to_512():
+    assert length_buckets(512) == [16, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+    assert len(length_buckets(4096)) == 16
+
+
+@pytest.mark.parametrize("longest", [2, 13, 16, 17, 100, 129, 1023])
+def test_the_longest_length_is_the_last_bucket_and_nothing_is_larger(longest):
+    buckets = length_buckets(longest)
+    assert buckets[-1] == longest and buckets == sorted(set(buckets))
+
+
+@pytest.mark.parametrize("longest", [16, 300, 512])
+def test_padding_is_at_most_half_as_much_again_from_32_tokens_on(longest):
+    buckets = length_buckets(longest)
+    for length in range(1, longest + 1):
+        padded = bucket(length, buckets)
+        assert length <= padded
+        assert padded <= max(16, 1.5 * length) or length < 32
+
+
+def test_rows_are_padded_to_a_power_of_two():
+    assert [row_count(n) for n in (1, 2, 3, 4, 5, 31, 32, 33)] == [1, 2, 4, 4, 8, 32, 32, 64]
+
+
+def test_padded_rows_hold_their_ids_and_padding_alone():
+    ids = [[5, 7, 11], [3], [13, 17]]
+    np.testing.assert_array_equal(
+        pad(ids, 4, 5), [[5, 7, 11, 0, 0], [3, 0, 0, 0, 0], [13, 17, 0, 0, 0], [0] * 5]
+    )
+    assert pad(ids, 4, 5).dtype == "int32"
+
+
+def test_each_part_of_a_split_text_has_the_tag_of_the_whole():
+    texts = ["a dog.", "a man."]
+    tokenizer = Tokenizer.train_from_texts([*texts * 9, "<bt> a"], 14, tags=("bt",))
+    limit = len(tokenizer.tokenize("<bt> a man.", add_eos=True))
+    with pytest.warns(UserWarning, match="split"):
+        sources, (parts,) = source_ids(["<bt> a dog. a man."], tokenizer, limit, "split")
+    assert tokenizer.detokenize([sources[part] for part in parts]) == ["<bt> a dog.", "<bt> a man."]

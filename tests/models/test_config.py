@@ -1,0 +1,182 @@
+"""TransformerConfig: every rule, the presets, the way to a dict and back."""
+
+import dataclasses
+import json
+
+import pytest
+
+from keras_transformer import TransformerConfig
+from keras_transformer.models.config import CONFIGURATIONS
+from keras_transformer.options import properties, schema_of
+
+POSITIVE = [
+    "vocabulary_size",
+    "model_dim",
+    "num_heads",
+    "intermediate_dim",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "max_length",
+    "target_vocabulary_size",
+]
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@pytest.mark.parametrize("value", [0, -3, 2.0, True, "7"])
+def test_a_size_must_be_a_positive_integer(name, value):
+    with pytest.raises(ValueError) as caught:
+        TransformerConfig(**{"vocabulary_size": 23, name: value})
+    rule = "a positive integer" + ", or null" * (name == "target_vocabulary_size")
+    assert str(caught.value) == f"`{name}` must be {rule}. Received: {value!r}."
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_forward_dropout"])
+@pytest.mark.parametrize("value", [-0.1, 1, 1.0, 1.5, float("nan"), "0.1", True, None])
+def test_a_rate_must_be_at_least_zero_and_below_one(name, value):
+    with pytest.raises(ValueError) as caught:
+        TransformerConfig(23, **{name: value})
+    rule = "a number of at least 0 and below 1"
+    assert str(caught.value) == f"`{name}` must be {rule}. Received: {value!r}."
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(tie_embeddings="both"), "must be one of all, decoder, none. Received: 'both'"),
+        (dict(positions="rotory"), "must be one of sinusoidal, learned, rotary, relative, none."),
+        (dict(positions="rotary", model_dim=9, num_heads=3), "heads of an even width. Received: m"),
+        (dict(positions="none", combine_positions="concatenate"), "Received: positions='none'."),
+        (dict(combine_positions="multiply"), "must be one of add, concatenate. Received: 'mult"),
+        (dict(num_kv_heads=3), "Received: num_heads=8, num_kv_heads=3."),
+        (dict(num_kv_heads=0), "`num_kv_heads` must be a positive integer, or null."),
+        (dict(sliding_window=1.5), "`sliding_window` must be a positive integer, or null."),
+        (dict(num_kv_heads=2, cross_heads=[8] * 6), "are not pruned. Received: cross_heads="),
+        (dict(normalize_first=1), "`normalize_first` must be true or false. Received: 1."),
+        (dict(activation=print), "`activation` must be text. Received: <built-in"),
+        (dict(activation="reul"), "`activation` must be the name of a Keras activation."),
+        (dict(activation="reul"), "Did you mean `relu`?"),
+        (dict(layer_norm_epsilon=0), "`layer_norm_epsilon` must be a number above 0. Received: 0."),
+        (dict(layer_norm_epsilon="1e-5"), "Received: '1e-5'"),
+        (dict(model_dim=512, num_heads=7), "Received: model_dim=512, num_heads=7."),
+        (
+            dict(vocabulary_size=23, target_vocabulary_size=29),
+            "Received: vocabulary_size=23, target_vocabulary_size=29.",
+        ),
+    ],
+)
+def test_each_rule_names_the_field_and_the_value(fields, message):
+    with pytest.raises(ValueError) as caught:
+        TransformerConfig(**{"vocabulary_size": 23, **fields})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("tie_embeddings", ["decoder", "none"])
+def test_two_vocabularies_need_two_tables(tie_embeddings):
+    config = TransformerConfig(23, target_vocabulary_size=29, tie_embeddings=tie_embeddings)
+    assert (config.vocabulary_size, config.output_vocabulary_size) == (23, 29)
+
+
+def test_it_cannot_be_changed():
+    config = TransformerConfig(23)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.model_dim = 7
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes"),
+    [
+        # Wu et al. 2021 (arXiv:2105.14462), Transformer-Tiny; Vaswani et al. 2017, table 3.
+        ("transformer_tiny", (4, 128, 256, 4, 0.3)),
+        ("transformer_base", (6, 512, 2048, 8, 0.1)),
+        ("transformer_big", (6, 1024, 4096, 16, 0.3)),
+    ],
+)
+def test_presets_have_the_sizes_of_their_papers(preset, sizes):
+    c = TransformerConfig.from_preset(preset, vocabulary_size=23)
+    assert c.num_encoder_layers == c.num_decoder_layers
+    found = (c.num_encoder_layers, c.model_dim, c.intermediate_dim, c.num_heads, c.dropout)
+    assert found == sizes
+    assert (c.vocabulary_size, c.normalize_first, c.tie_embeddings) == (23, False, "all")
+
+
+def test_fields_replace_those_of_a_preset_and_are_checked():
+    config = TransformerConfig.from_preset("transformer_tiny", 23, num_heads=8)
+    assert (config.num_heads, config.model_dim) == (8, 128)
+    with pytest.raises(ValueError, match="model_dim=128, num_heads=7"):
+        TransformerConfig.from_preset("transformer_tiny", 23, num_heads=7)
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="tiny, transformer_base, .*'transformer_huge'"):
+        TransformerConfig.from_preset("transformer_huge", 23)
+
+
+def test_round_trip_through_json_keeps_every_field():
+    config = TransformerConfig(
+        vocabulary_size=23,
+        model_dim=77,
+        num_heads=7,
+        intermediate_dim=13,
+        num_encoder_layers=2,
+        num_decoder_layers=3,
+        dropout=0.2,
+        normalize_first=True,
+        activation="gelu",
+        tie_embeddings="none",
+        positions="learned",
+        target_vocabulary_size=29,
+        attention_dropout=0.3,
+        feed_forward_dropout=0.4,
+        max_length=31,
+        layer_norm_epsilon=1e-3,
+        encoder_heads=(7, 1),
+        decoder_heads=(1, 2, 3),
+        cross_heads=(7, 6, 5),
+        combine_positions="concatenate",
+        sliding_window=37,
+        max_distance=41,
+        turn_layers=2,
+        turn_id=4,
+        position_layout="halves",
+        position_frequencies="marian",
+        output_bias=True,
+    )
+    # Heads are either shared or pruned; a recurrent decoder has none.
+    shared = TransformerConfig(1, num_kv_heads=2, decoder="ssru", ssru_projection=True)
+    default = TransformerConfig(1)
+    for field in dataclasses.fields(TransformerConfig):
+        is_other = field.name in ("num_kv_heads", "decoder", "ssru_projection")
+        own = shared if is_other else config
+        assert getattr(own, field.name) != getattr(default, field.name), field.name
+    for each in (config, shared):
+        assert TransformerConfig.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+
+
+@pytest.mark.parametrize("heads", [(3,), (3, 0), (3, 8), (3, True), 3, "33"])
+def test_heads_are_given_for_each_block(heads):
+    with pytest.raises(ValueError, match="`encoder_heads` must (give each of the 2|be a list)"):
+        TransformerConfig(23, model_dim=77, num_heads=7, num_encoder_layers=2, encoder_heads=heads)
+
+
+@pytest.mark.parametrize("kind", list(CONFIGURATIONS.values()))
+@pytest.mark.parametrize("value", [7, 0, None, False, 0.0, "", "none"])
+def test_an_unknown_field_of_a_dict_is_named(kind, value):
+    with pytest.raises(ValueError, match="There is no option `modeldim`. Did you mean `model_dim`"):
+        kind.from_dict({"vocabulary_size": 23, "modeldim": value})
+
+
+def test_sizes_are_positional_in_the_papers_order():
+    c = TransformerConfig(23, 77, 7, 13, 2, 3)
+    assert (c.vocabulary_size, c.model_dim, c.num_heads, c.intermediate_dim) == (23, 77, 7, 13)
+    assert (c.num_encoder_layers, c.num_decoder_layers) == (2, 3)
+    with pytest.raises(ValueError, match="`vocabulary_size` must be .* Received: nothing"):
+        TransformerConfig()
+    with pytest.raises(ValueError, match="at most 6 values without a name. Received: 8."):
+        TransformerConfig(*range(1, 9))
+
+
+@pytest.mark.parametrize("kind", list(CONFIGURATIONS.values()))
+def test_every_field_says_what_it_means(kind):
+    fields = properties(schema_of(kind))
+    assert set(fields) == {field.name for field in dataclasses.fields(kind)}
+    assert all(len(field["description"]) > 10 for field in fields.values())

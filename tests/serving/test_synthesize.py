@@ -1,0 +1,131 @@
+"""Pairs made of text in one language: complete, in order, whoever dies, and fit for a recipe."""
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from live_server import save_model
+from small_corpus import recipe_values
+
+from keras_transformer import Translation, Translator
+from keras_transformer.cli import main as cli
+from keras_transformer.data import read_pairs
+from keras_transformer.training import Recipe
+
+LINES = ["Ein  Hund.", "", "Zwei\tHunde.", "Drei.", "Vier.", "Fünf."]
+
+
+class Upper:
+    """Writes in upper case; its second hypothesis has a mark; it may be interrupted at a text."""
+
+    def __init__(self):
+        self.seen, self.interrupted_at = [], None
+
+    def translate(self, texts, n_best=1, **options):
+        if self.interrupted_at in texts:
+            raise KeyboardInterrupt
+        self.seen += texts
+        others = [(Translation(f"{text.upper()} 2", -2.5),) for text in texts]
+        return [
+            Translation(text.upper(), -0.5, alternatives=other[: (n_best - 1) * bool(text)])
+            for text, other in zip(texts, others, strict=True)
+        ]
+
+
+@pytest.fixture
+def upper(tmp_path, monkeypatch):
+    upper = Upper()
+    monkeypatch.setattr(Translator, "load", lambda *arguments: upper)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "mono.de").write_text("".join(line + "\n" for line in LINES))
+    monkeypatch.chdir(tmp_path)
+    return upper
+
+
+def synthesize(capsys, *arguments):
+    code = cli.run(["synthesize", "--model", "run", *arguments])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out) if captured.out else captured.err
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_each_hypothesis_is_a_pair_with_its_score_and_a_recipe_takes_them(
+    upper, tmp_path, capsys, back
+):
+    options = ["--back"] * back + ["--n-best", "2", "--chunk-lines", "2"]
+    code, report = synthesize(capsys, "--input", "mono.de", "--output", "out", *options)
+    assert code == 0 and report["lines_translated"] == 6
+    pairs, scores = [], []
+    for line in LINES:
+        line = line.replace("\t", " ").replace("  ", " ")
+        found = [line.upper()] + [f"{line.upper()} 2"] * bool(line)
+        pairs += [(text, line) if back else (line, text) for text in found]
+        scores += ["-0.5000", "-2.5000"][: len(found)]
+    assert list(zip(*read_pairs("out/mono.de.tsv"), strict=True)) == pairs
+    assert (tmp_path / "out" / "mono.de.tsv.scores").read_text().splitlines() == scores
+    values = recipe_values(tmp_path)
+    values["data"]["train"] = report["train"]
+    (corpus,) = Recipe.from_dict(values).data.train
+    assert corpus.source == str(tmp_path / "out" / "mono.de.tsv")
+    assert (corpus.name, corpus.tag) == ("mono-de", "bt" if back else None)
+
+
+def test_an_interrupted_command_goes_on_where_it_stopped(upper, tmp_path, capsys):
+    (tmp_path / "more.de.gz").write_bytes(gzip.compress(b"a\nb\nc\n"))
+    arguments = ["--input", "mono.de", "more.de.gz", "--chunk-lines", "2", "--n-best", "2"]
+    assert synthesize(capsys, *arguments, "--output", "whole")[0] == 0
+    upper.interrupted_at, upper.seen = "Fünf.", []
+    assert synthesize(capsys, *arguments, "--output", "out")[0] == 130
+    assert upper.seen == LINES[:4] and not list((tmp_path / "out").glob("*.tsv"))
+    upper.interrupted_at, upper.seen = None, []
+    code, said = synthesize(capsys, *arguments, "--output", "out", "--back")
+    assert code == 2 and "out: holds the output of another job" in said
+    code, report = synthesize(capsys, *arguments, "--output", "out")
+    assert (code, report["lines_translated"]) == (0, 5)
+    assert upper.seen == [*LINES[4:], "a", "b", "c"]
+    for name in ("mono.de.tsv", "mono.de.tsv.scores", "more.de.tsv"):
+        whole = (tmp_path / "whole" / name).read_text()
+        assert (tmp_path / "out" / name).read_text() == whole
+
+
+def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
+    expected = {"--n-best": "a\tA\na\tA 2\nb\tB\nb\tB 2\n", "--back": "A\ta\nB\tb\n"}
+    for option, pairs in expected.items():
+        stdin = io.TextIOWrapper(io.BytesIO(b"a\nb\n"), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert cli.run(["synthesize", "--model", "run", option, *["2"] * (option != "--back")]) == 0
+        assert capsys.readouterr().out == pairs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--workers", "2"], "--workers goes with --engine ray alone."),
+        (["--input", "mono.de"], "--input and --output go together"),
+        (["--engine", "ray"], "--engine ray needs both."),
+        (["--input", "no", "--output", "out"], "no: cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line(upper, capsys, arguments, says):
+    code, said = synthesize(capsys, *arguments)
+    assert code == 2 and says in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_ray_makes_the_pairs_that_this_process_makes(tmp_path):
+    pytest.importorskip("ray.data", reason="needs the extra `serve`")
+    save_model(tmp_path / "model")
+    text = tmp_path / "mono.txt"
+    text.write_text("".join(f"line {i}\n" for i in range(7)))
+    for engine in ("here", "ray"):  # Ray's settings hold for a whole process.
+        command = [sys.executable, "-m", "keras_transformer", "synthesize", "--chunk-lines=3"]
+        command += [f"--model={tmp_path / 'model'}", "--back", f"--engine={engine}"]
+        command += [f"--input={text}", f"--output={tmp_path / engine}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found = (tmp_path / engine / "mono.txt.tsv").read_text()
+        assert found == "".join(f"LINE {i}\tline {i}\n" for i in range(7))

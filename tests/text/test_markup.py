@@ -1,0 +1,454 @@
+"""Markup comes back whole and well-formed, whatever a model does to the text between."""
+
+import collections
+import html
+import random
+import re
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer import Translation, Translator
+from keras_transformer.engine import Engine
+from keras_transformer.errors import InputError
+from keras_transformer.text.markup import protect, restore
+from keras_transformer.text.placeholders import Placeholders, with_placeholders
+
+EIGHT = Placeholders(8)
+
+
+class Tokens:
+    """Has so many placeholders and no tags."""
+
+    tags = ()
+
+    def __init__(self, placeholders, annotates_terms):
+        self.placeholders, self.annotates_terms = placeholders, annotates_terms
+
+
+def tokens_of(text):
+    words = [part for part in re.split(r"(<ph_\d+>|\s+)", text) if part and not part.isspace()]
+    spaced = [text.find(word) == 0 or " " + word in text for word in words]
+    return tuple("▁" * space + word for word, space in zip(words, spaced, strict=True))
+
+
+class FakeEngine(Engine):
+    """`say` gives the words of a translation, and for each the place of one of the source."""
+
+    capabilities = frozenset({"translate", "align"})
+
+    def __init__(self, say, placeholders=EIGHT, annotates=False):
+        self.say, self.source_tokenizer = say, Tokens(placeholders, annotates)
+
+    def translate(self, texts, alignment=False, **options):
+        self.texts, found = texts, []
+        for text in texts:
+            source = text.split()
+            said = self.say(source)
+            tokens = tuple("▁" + word for word, _ in said)
+            weights = np.zeros((len(said) + 1, len(source) + 1), "float32")
+            for row, (_, place) in enumerate(said):
+                weights[row, place] = 1
+            translation = Translation(
+                " ".join(word for word, _ in said),
+                0.0,
+                tokens=(*tokens, "</s>"),
+                source_tokens=(*("▁" + word for word in source), "</s>"),
+                alignment=weights if alignment else None,
+            )
+            found.append(translation)
+        return found
+
+
+def backwards(words):
+    return [(word.upper(), place) for place, word in enumerate(words)][::-1]
+
+
+def in_order(words):
+    return [(word.upper(), place) for place, word in enumerate(words)]
+
+
+def translated(source, say=in_order, markup="html", placeholders=EIGHT, **options):
+    translator = Translator(FakeEngine(say, placeholders))
+    return translator.translate([source], markup=markup, **options)[0].text
+
+
+@pytest.mark.parametrize(
+    ("source", "say", "expected"),
+    [
+        ("A <b>big</b> dog.", in_order, "A <b>BIG</b> DOG."),
+        ("A <b>big</b> dog", backwards, "DOG <b>BIG</b> A"),
+        ("<p>One <i>two <b>three</b></i></p>", backwards, "<p><i><b>THREE</b> TWO</i> ONE</p>"),
+        ("one <br/> two", in_order, "ONE <br/> TWO"),
+        ("a &lt; b &amp; c", in_order, "A &lt; B &amp; C"),
+        ("<b>lost", in_order, "<b>LOST"),
+        ("<b><i>mis</b>nested</i>", in_order, "<b><i>MISNESTED</b></i>"),
+        ('<a title="1 > 0">x</a>', in_order, '<a title="1 > 0">X</a>'),
+        ("<!-- <b> --><b>x</b>", in_order, "<!-- <b> --><b>X</b>"),
+        ("<b></b>", in_order, "<b></b>"),
+        ("", in_order, ""),
+    ],
+)
+def test_tags_enclose_the_translations_of_the_words_that_they_enclosed(source, say, expected):
+    found = translated(source, say)
+    if "mis" in source:  # Any place, but well-formed.
+        assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", source))
+        return
+    assert found == expected
+
+
+def unchanged(words):
+    return [(word, place) for place, word in enumerate(words)]
+
+
+def test_an_item_is_a_placeholder_that_the_model_writes_where_it_wants():
+    source = "Mail {name} at a@b.org now"
+    found = translated(source, lambda words: unchanged(words)[::-1], "placeholders")
+    assert found == "now a@b.org at {name} Mail"
+    # In capitals it is no placeholder: both items are lost, and stand in their order.
+    found = translated(source, in_order, "placeholders")
+    assert 0 <= found.index("{name}") < found.index("a@b.org")
+    # Without placeholders in the vocabulary an item stands between the words around it.
+    found = translated("Mail {name} at home", in_order, "html", Placeholders())
+    assert found == "MAIL {name} AT HOME"
+
+
+def test_numbers_are_items_where_the_model_has_learned_so():
+    engine = FakeEngine(unchanged, Placeholders(2, numbers=True))
+    (found,) = Translator(engine).translate(["at 12:30 on 4 May, 1999"], markup="placeholders")
+    assert engine.texts == ["at <ph_1> on <ph_2> May, "] and "1999" in found.text
+    assert Placeholders(2, True).symbols == ["<ph_0>", "<ph_1>", "<ph_2>"]
+    assert Placeholders.of_symbols(Placeholders(2, True).symbols) == (2, True)
+
+
+def test_markup_needs_an_engine_that_can_do_it():
+    class Plain(FakeEngine):
+        capabilities = frozenset({"translate"})
+
+    with pytest.raises(InputError, match="`markup` needs a run folder"):
+        Translator(Plain(in_order)).translate(["<b>a</b>"], markup="html")
+    assert Translator(Plain(in_order)).translate(["a"], markup="placeholders")[0].text == "A"
+    with pytest.raises(InputError, match="`markup` must be one of placeholders, html"):
+        translated("a", markup="xml")
+
+
+def test_a_tag_of_the_corpus_is_no_part_of_the_text():
+    engine = FakeEngine(lambda words: in_order(words)[1:])
+    engine.source_tokenizer.tags = ("2de",)
+    (found,) = Translator(engine).translate(["a <b>b</b> c"], markup="html", tag="2de")
+    assert engine.texts == ["<2de> a b c"] and found.text == "A <b>B</b> C"
+    assert found.alignment is None
+
+
+WORDS = ["a", "dog", "plays,", "&amp;", "in", "the", "snow.", "&lt;b&gt;", "Straße", "犬", "don't"]
+ITEMS = ["http://a.b/c?d=1", "me@x.org", "{name}", "%s", "%1$d", "www.x.de", "<!-- c -->", "<br>"]
+
+
+def random_markup(rng):
+    """A source of tags with numbers of their own, some left open, words and items."""
+    parts, stack = [], []
+    for number in range(rng.randrange(12)):
+        kind = rng.random()
+        if kind < 0.25:
+            name = rng.choice("biup")
+            parts.append(f"<{name} id={number}>")
+            stack.append(name)
+        elif kind < 0.45 and stack:
+            # Now and then one of another name than the last.
+            name = stack.pop() if rng.random() < 0.9 else rng.choice("biup")
+            parts.append(f"</{name}>")
+        elif kind < 0.6:
+            parts.append(f" {rng.choice(ITEMS)} ")  # A word beside it would be a part of it.
+        else:
+            parts.append(rng.choice(WORDS))
+        parts.append(rng.choice(["", " ", " "]))
+    return "".join(parts) + "".join(f"</{name}>" for name in reversed(stack) if rng.random() < 0.9)
+
+
+def disorder(text, rng):
+    """A made-up translation: words dropped, doubled and moved, attention at random."""
+    source = tokens_of(text)
+    target = [each for each in source for _ in range(rng.choice([0, 1, 1, 1, 2]))]
+    target += ["▁<ph_7>"] * (rng.random() < 0.1)
+    if rng.random() < 0.7:
+        rng.shuffle(target)
+    weights = np.random.default_rng(rng.randrange(10**6)).random((len(target) + 1, len(source) + 1))
+    text = "".join(target).replace("▁", " ").strip()
+    return Translation(
+        text,
+        0.0,
+        tokens=(*target, "</s>"),
+        source_tokens=(*source, "</s>"),
+        alignment=weights if rng.random() < 0.9 else None,
+    )
+
+
+TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>")
+ITEM = re.compile(r"http://a\.b/c\?d=1|me@x\.org|\{name\}|%s|%1\$d|www\.x\.de")
+
+
+def tree(text):
+    """The parents of all tags that have an end, by their text; tags without one are left out."""
+    tags, stack, pairs = TAG.findall(text), [], {}
+    for place, tag in enumerate(tags):
+        name = re.match(r"</?(\w*)", tag)
+        if tag.startswith("</") and name[1] in [each for _, each in stack]:
+            while True:
+                opened, found = stack.pop()
+                if found == name[1]:
+                    pairs[opened] = place
+                    break
+        elif not tag.startswith(("</", "<!", "<br")):
+            stack.append((place, name[1]))
+    return {
+        tags[start]: [
+            tags[outer] for outer, stop in sorted(pairs.items()) if outer < start and stop > end
+        ]
+        for start, end in pairs.items()
+    }
+
+
+def test_every_tag_and_item_of_ten_thousand_sources_is_there_once_and_nested_as_before():
+    rng = random.Random(0)
+    for _ in range(10_000):
+        source = random_markup(rng)
+        protected = protect(source, "html", rng.choice([Placeholders(), EIGHT]))
+        assert not TAG.search(re.sub(r"<ph_\d+>", "", protected.text.replace("<b>", "")))
+        found = restore(disorder(protected.text, rng), protected).text
+        for pattern in (TAG, ITEM):
+            wanted = collections.Counter(pattern.findall(source))
+            assert collections.Counter(pattern.findall(found)) == wanted, (source, found)
+        whole = tree(source)
+        if len(whole) == len(re.findall(r"<\w id", source)) == source.count("</"):
+            assert tree(found) == whole, (source, found)
+        # What is left is text, with its signs escaped.
+        assert not re.search("[<>]", TAG.sub("", found)), (source, found)
+        assert html.unescape(html.escape(found)) == found
+
+
+BESIDE = "&nbsp; &quot; &lt; &gt; &amp; &#40; &rdquo; &#x2003; ( ) .".split()
+LITERALS = ["http://a.b/c?d=1&amp;e=2", "me@x.org", "{name}", "%s", "&lt;ph_1&gt;"]
+
+
+def test_items_beside_character_references_are_no_more_and_no_less_than_they_are():
+    rng = random.Random(1)
+    for _ in range(3000):
+        items, source = rng.choices(LITERALS, k=rng.randrange(1, 4)), ""
+        for letter, item in zip("xyz", items, strict=False):
+            before, after = rng.choices(BESIDE, k=2)
+            # These may be a part of an address or a URL.
+            before += "&nbsp;" * (before == ".")
+            after = "&nbsp;" * (after in ("&amp;", "&#40;", "&rdquo;", "(", ")", ".")) + after
+            source += f" w{letter}{before}{item}{after}v{letter}"
+        protected = protect(source, "html", EIGHT)
+        assert protected.literals == items, source
+        words = [word for x, _ in zip("xyz", items, strict=False) for word in (f"w{x}", f"v{x}")]
+        assert re.findall("[wv][xyz]", protected.text) == words, source
+        tokens = tokens_of(protected.text)
+        found = Translation(protected.text, 0.0, tokens=tokens, source_tokens=tokens)
+        found = html.unescape(restore(found, protected).text)
+        assert found.split() == html.unescape(source).split(), source
+
+
+def test_thousands_of_nested_tags_are_nested_as_before():
+    source = "<b>" * 3000 + "word" + "</b>" * 3000
+    assert translated(source) == source.replace("word", "WORD")
+    found = translated("<i>" * 3000 + "word")
+    assert found.replace(" ", "") == "<i>" * 3000 + "WORD"
+
+
+@pytest.mark.parametrize(
+    "text", ["%" + "0" * 8191, "%1" * 4096, "a" * 8192, "a." * 4096, "http://" * 1170, "{" * 8192]
+)
+def test_a_text_is_read_once_for_its_items(text):
+    begin = time.process_time()
+    protect(text, "placeholders", Placeholders(8, True))
+    # Read again from each of its characters, it would take from half a second to five.
+    assert time.process_time() - begin < 0.2
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("100 %d, 20\u00a0%s", []),
+        ("20 % der Leute, 5%", []),
+        ("%d of %1$s, %-5.2f: %(name)s", ["%d", "%1$s", "%-5.2f", "%(name)s"]),
+        ("共%d个，%s的", ["%d", "%s"]),
+        ("请写信给a@b.org。", ["a@b.org"]),
+        ("%dort", []),
+    ],
+)
+def test_a_field_is_no_percentage_and_may_stand_beside_words_without_spaces(text, items):
+    assert protect(text, "placeholders", EIGHT).literals == items
+
+
+def test_numbers_stand_beside_words_without_spaces():
+    protected = protect("他买了3本书，a4 4b", "placeholders", Placeholders(8, True))
+    assert protected.literals == ["3"]
+
+
+@pytest.mark.parametrize(
+    "source", ["a <ph_1> b", "a &lt;ph_1&gt; b", "&lt;ph_<b>1</b>&gt; b", "<b>&lt;ph_1</b>> b"]
+)
+@pytest.mark.parametrize("item", ["", "{x} "])
+def test_what_looks_like_a_placeholder_in_a_source_is_none(source, item):
+    protected = protect(item + source, "html", EIGHT)
+    symbols = re.findall(r"<ph_\d+>", protected.text)
+    assert symbols == [f"<ph_{number + 1}>" for number in range(len(protected.literals))]
+    found = translated(item + source, unchanged)
+    assert found.startswith(item)
+    assert sorted(re.findall("</?[bi]>", found)) == sorted(re.findall("</?[bi]>", source))
+    text = [html.unescape(re.sub("</?[bi]>", "", each)) for each in (found, item + source)]
+    # A name that tags interrupt is written with another sign.
+    assert re.sub("[-_ ]", "", text[0]) == re.sub("[-_ ]", "", text[1])
+
+
+class SplittingEngine(FakeEngine):
+    """Translates sentence by sentence, each with the tag in front of the text."""
+
+    def translate(self, texts, **options):
+        found = []
+        for text in texts:
+            tag, *sentences = re.split(r" (?=S)", text)
+            parts = super().translate([f"{tag} {each}" for each in sentences], **options)
+            found.append(Translation.joined(parts, False))
+        return found
+
+
+def test_tags_of_a_split_text_with_a_tag_of_the_corpus_do_not_drift():
+    engine = SplittingEngine(lambda words: in_order(words)[1:])
+    engine.source_tokenizer.tags = ("2de",)
+    sentences = [f"S{number} a <b>b</b> c." for number in range(9)]
+    (found,) = Translator(engine).translate([" ".join(sentences)], markup="html", tag="2de")
+    assert found.text == " ".join(sentences).upper().replace("B>", "b>")
+
+
+def identity(text, tokens):
+    alignment = np.eye(len(tokens))
+    return Translation(text, 0.0, tokens=tokens, source_tokens=tokens, alignment=alignment)
+
+
+def test_a_tag_encloses_a_word_where_words_have_no_spaces():
+    source = "我有一只<b>狗</b>。"
+    protected = protect(source, "html", EIGHT)
+    assert restore(identity(protected.text, tuple(protected.text)), protected).text == source
+
+
+def test_a_tag_cuts_no_word_between_a_letter_and_its_marks():
+    protected = protect("<i>a</i> b", "html", EIGHT)
+    found = Translation(
+        "घरों है",
+        0.0,
+        tokens=("▁घर", "ों", "▁है"),
+        source_tokens=("▁a", "▁b"),
+        alignment=np.array([[1, 0], [0.4, 0.6], [0, 1]]),
+    )
+    assert restore(found, protected).text == "<i>घरों</i> है"
+
+
+def test_placeholders_of_a_pair_are_what_both_sides_have_equally_often():
+    source = "Ask a@b.org or {x}: <b>5</b> of {x} is %s, 50% more"
+    target = "<b>5</b> von {x}: fragen Sie a@b.org oder {x}, %s 50 % c@d.org"
+    one, other = with_placeholders(source, target, Placeholders(9))
+    found = re.findall(r"<ph_\d>", one)
+    assert len(set(found)) == 6 and sorted(found) == sorted(re.findall(r"<ph_\d>", other))
+    assert "5" in one and "50% more" in one and "c@d.org" in other
+    back = dict(zip(found, ["a@b.org", "{x}", "<b>", "</b>", "{x}", "%s"], strict=True))
+    assert re.sub(r"<ph_\d>", lambda match: back[match[0]], other) == target
+    # An item that one side has more often stays.
+    assert with_placeholders("{x} {x}", "{x}", EIGHT) == ("{x} {x}", "{x}")
+    with_numbers = with_placeholders("12 of 13", "13 von 12", Placeholders(9, True))
+    assert not re.search(r"1\d", "".join(with_numbers))
+
+
+TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D"}
+
+
+def obedient(words):
+    """Writes annotated translations, the other words as they are."""
+    found, skips, translates = [], False, False
+    for place, word in enumerate(words):
+        begin, _, rest = word.partition("<term_as>")
+        if word.endswith("<term_begin>"):
+            skips = True
+            continue
+        if skips and "<term_as>" not in word:
+            continue
+        if "<term_as>" in word:
+            skips, translates = False, True
+            continue
+        if translates and "<term_end>" in word:
+            word, translates = word.replace("<term_end>", ""), False
+        found.append((word, place))
+    return found
+
+
+def test_a_model_of_annotations_reads_terms_with_their_translations(tmp_path):
+    engine = FakeEngine(obedient, annotates=True)
+    translator = Translator(engine)
+    found = translator.translate(["Dog dogs a big dog"], glossary=TERMS)[0].text
+    assert engine.texts == [
+        "<term_begin> Dog<term_as> Köter<term_end> dogs a "
+        "<term_begin> big dog<term_as> Riesenköter<term_end>"
+    ]
+    assert found == "Köter dogs a Riesenköter"
+    file = tmp_path / "terms.tsv"
+    file.write_text("".join(f"{a}\t{b}\n" for a, b in TERMS.items()), encoding="utf-8")
+    # Terms are looked for in what the model reads: not in a tag, nor up to a tag alone.
+    source = '<a href="dog">See</a> {x} &amp; <i>the big</i> dog at <b>the</b> snow. now'
+    found = translator.translate([source], markup="html", glossary=file)[0].text
+    assert engine.texts[0].count("<term_as>") == 2
+    words = re.sub("</?[ib]>", "", found).split()
+    assert words == '<a href="dog">See</a> {x} &amp; the Riesenköter at R&amp;D now'.split()
+    for tag in ("<i>", "</i>", "<b>", "</b>"):
+        assert found.count(tag) == 1
+
+
+def test_tags_enclose_annotated_terms_as_they_do_others():
+    engine = FakeEngine(lambda words: obedient(words)[:0:-1], annotates=True)
+    engine.source_tokenizer.tags = ("2de",)
+    translator = Translator(engine)
+    source = "a <b>dog</b> runs {x} <i>big dog</i> there"
+    found = translator.translate([source], tag="2de", markup="html", glossary=TERMS)[0].text
+    assert found == "there <i>Riesenköter</i> {x} runs <b>Köter</b> a"
+
+
+class SearchingEngine(FakeEngine):
+    """Takes phrases, as a run does."""
+
+    capabilities = frozenset({"translate", "align", "phrases"})
+
+    def translate(self, texts, alignment=False, phrases=None, **options):
+        self.phrases = phrases
+        return super().translate(texts, alignment, **options)
+
+
+def test_a_search_writes_the_terms_where_a_model_has_no_annotations_or_where_it_shall():
+    engine = SearchingEngine(unchanged)
+    translator = Translator(engine)
+    found = translator.translate(["Dog  and a big dog", "cat"], glossary=TERMS)
+    assert engine.phrases == [["Köter", "Riesenköter"], []]
+    assert engine.texts == ["Dog  and a big dog", "cat"] and found[1].text == "cat"
+    source = '<a href="dog">the</a> {x} <i>big</i> dog'
+    found = translator.translate([source], markup="html", glossary=TERMS)[0].text
+    assert engine.phrases == [["Riesenköter"]] and found == source
+    engine = SearchingEngine(unchanged, annotates=True)
+    Translator(engine).translate(["dog"], glossary=TERMS)
+    assert engine.phrases is None and "Köter" in engine.texts[0]
+    Translator(engine).translate(["dog"], glossary=TERMS, glossary_by="constraints")
+    assert engine.phrases == [["Köter"]] and engine.texts == ["dog"]
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (None, "`glossary` needs a run folder, or a model trained with `data.glossary`"),
+        ("constraints", "`glossary_by` needs a run folder: this export can"),
+        ("annotations", "`glossary_by: annotations` needs a model trained with `data.glossary`"),
+        ("both", "`glossary_by` must be one of constraints, annotations"),
+    ],
+)
+def test_a_glossary_that_an_engine_cannot_keep_is_refused(by, message):
+    with pytest.raises(InputError, match=message):
+        Translator(FakeEngine(in_order)).translate(["a"], glossary=TERMS, glossary_by=by)
