@@ -30,9 +30,10 @@ from keras_transformer.files import read_lines
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import Transformer
 
-_FORCED_ALONE = ("preset", "vocabulary_size", "length", "steps")
+_FORCED_ALONE = ("preset", "width", "vocabulary_size", "length", "steps")
 _OPTIONS: tuple[Row, ...] = (
     ("preset", str, "NAME", "default: transformer_base"),
+    ("width", int, "N", "model_dim; intermediate_dim is 4 times as wide; default: the preset's"),
     ("vocabulary_size", int, "N", "default: 8000"),
     ("length", int, "N", "tokens of a source; default: 32"),
     ("steps", int, "N", "tokens of a translation; default: 32"),
@@ -73,6 +74,7 @@ _OPTIONS: tuple[Row, ...] = (
 
 def benchmark_decode(
     preset: str = "transformer_base",
+    width: int | None = None,
     vocabulary_size: int = 8000,
     length: int = 32,
     steps: int = 32,
@@ -110,7 +112,8 @@ def benchmark_decode(
         raise InputError(f"{rule} Received: vocabulary_size={vocabulary_size}.")
     chosen, absent = choose_engines(engines)
     measure.use_threads(threads)
-    model = random_model(preset, vocabulary_size)
+    sizes = {} if width is None else {"model_dim": width, "intermediate_dim": 4 * width}
+    model = random_model(preset, vocabulary_size, **sizes)
     made, rows = {name: engine(model) for name, engine in chosen.items()}, []
     for batch, beam_size in itertools.product(batch_sizes, beam_sizes):
         trials, source_ids = {}, random_sentences(vocabulary_size, batch, length)
@@ -199,10 +202,10 @@ def _in_calls(translate, sentences, call_size):
     return [text for part in parts for text in translate(part)]
 
 
-def random_model(preset: str, vocabulary_size: int) -> Transformer:
+def random_model(preset: str, vocabulary_size: int, **sizes: int) -> Transformer:
     """A `Transformer` of a preset's sizes, always with the same weights."""
     keras.utils.set_random_seed(1)
-    return Transformer(measure.config_of(preset, vocabulary_size))
+    return Transformer(measure.config_of(preset, vocabulary_size, **sizes))
 
 
 def random_sentences(vocabulary_size: int, batch: int, length: int) -> list[list[int]]:
