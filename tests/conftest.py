@@ -88,11 +88,24 @@ TOGETHER = (
     "tests/benchmarks/",
 )
 
+# TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
+# tests, and a new one takes its place.
+MOST_MEGABYTES = 1600
+
 
 def place_of(nodeid):
     """A test's place in `TOGETHER`, or the one after."""
     found = (i for i, start in enumerate(TOGETHER) if nodeid.startswith(start))
     return next(found, len(TOGETHER))
+
+
+def megabytes_of(node):
+    """Memory of a process of pytest-xdist, 0 where the system does not tell."""
+    try:
+        pages = pathlib.Path(f"/proc/{node.gateway._rinfo().pid}/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -103,8 +116,22 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             return (*TOGETHER, nodeid.split("::")[0])[place_of(nodeid)]
 
+        def _reschedule(self, node):
+            work = self.assigned_work[node]
+            is_done = work and self._pending_of(work) <= 2 and not node.shutting_down
+            if is_done and self.workqueue and megabytes_of(node) > MOST_MEGABYTES:
+                node.shutdown()  # once it has run the tests that it has already
+                config.pluginmanager.getplugin("dsession")._clone_node(node)
+            else:
+                super()._reschedule(node)
+
     config.option.loadscopereorder = False  # not by the number of tests: in the order below
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.gateway.exit()  # Its memory is free at once, not when all tests have ended.
 
 
 def pytest_collection_modifyitems(items):

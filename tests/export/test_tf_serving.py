@@ -80,10 +80,7 @@ def test_the_rest_client_translates_lines_and_tells_the_servers_error(rest_serve
     assert done.returncode == 1 and "Connection refused" in done.stderr.decode()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("answers", ["served", "broken"])
-def test_the_grpc_client_translates_lines_and_tells_the_servers_error(request, answers):
-    served = request.getfixturevalue(answers)
+def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken):
     reason = "comes with the extra [serving-api]"
     grpc = pytest.importorskip("grpc", reason=reason)
     apis = pytest.importorskip("tensorflow_serving.apis", reason=reason)
@@ -95,7 +92,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(request, a
                 context.abort(grpc.StatusCode.NOT_FOUND, "no such model")
             assert request.model_spec.signature_name == "serving_default"
             response = predict_pb2.PredictResponse()
-            values = served(tf.make_ndarray(request.inputs["text"]))
+            values = broken(tf.make_ndarray(request.inputs["text"]))
             for name, each in zip(("translation", "score"), values, strict=True):
                 response.outputs[name].CopyFrom(tf.make_tensor_proto(each))
             return response
@@ -108,7 +105,7 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(request, a
     try:
         done = run("grpc_client.py", "--address", address)
         assert done.returncode == 0, done.stderr.decode()
-        assert done.stdout.decode() == in_lines(served(LINES)[0])
+        assert done.stdout.decode() == in_lines(broken(LINES)[0])
         done = run("grpc_client.py", "--address", address, "--model", "other")
         last = done.stderr.decode().splitlines()[-1]
         assert (done.returncode, last) == (
