@@ -1,9 +1,11 @@
 """What the tests share: few threads, one seed, tools that work on every Keras backend."""
 
+import fcntl
 import gc
 import importlib.util
 import os
 import pathlib
+import shutil
 import sys
 
 import keras
@@ -41,6 +43,30 @@ elif BACKEND == "jax":
 
     # Each test compiles many tiny programs once: compiling is nearly all of the time.
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """`made_once(name, make)`: a folder that the first process that asks fills by `make(folder)`.
+
+    All processes of pytest-xdist share it.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "made_once"
+    shared.mkdir(exist_ok=True)
+
+    def made_once(name, make):
+        folder, mark = shared / name, shared / f"{name}.whole"
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not mark.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # Its maker has failed or was killed.
+                folder.mkdir()
+                make(folder)
+                mark.touch()
+        return folder
+
+    return made_once
 
 
 @pytest.fixture(scope="module")

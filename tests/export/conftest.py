@@ -1,4 +1,6 @@
 import dataclasses
+import pathlib
+import pickle
 
 import litert_examples
 import numpy as np
@@ -73,33 +75,38 @@ def engine(make_engine):
 
 
 @pytest.fixture(scope="session")
-def report(engine, texts, tmp_path_factory):
-    """The `ExportReport` of `engine`, exported and verified once for all tests."""
-    from keras_transformer.export import export_saved_model
+def exported_once(made_once):
+    """`exported_once(name, export, …)`: the `ExportReport` of what `export(…)` writes, once for all
+    processes; its `folder` is a path."""
 
-    folder = tmp_path_factory.mktemp("export") / "model"
-    return export_saved_model(
-        engine, folder, beam_size=3, length_penalty=0.8, verification_texts=texts
-    )
+    def exported_once(name, export, engine, texts, **options):
+        def make(folder):
+            report = export(engine, folder / "model", texts, **options)
+            report = dataclasses.replace(report, folder=pathlib.Path(report.folder))
+            (folder / "report").write_bytes(pickle.dumps(report))
+
+        return pickle.loads((made_once(name, make) / "report").read_bytes())
+
+    return exported_once
 
 
 @pytest.fixture(scope="session")
-def litert_report(engine, texts, tmp_path_factory):
-    """The `ExportReport` of `engine` for LiteRT in float32; its `folder` is a path."""
+def report(engine, texts, exported_once):
+    """The `ExportReport` of `engine`, exported and verified."""
+    from keras_transformer.export import export_saved_model
+
+    options = {"beam_size": 3, "length_penalty": 0.8}
+    return exported_once("saved_model", export_saved_model, engine, texts, **options)
+
+
+@pytest.fixture(scope="session")
+def litert_report(engine, texts, exported_once):
+    """The `ExportReport` of `engine` for LiteRT in float32."""
     pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
     from keras_transformer.export import export_litert
 
-    folder = tmp_path_factory.mktemp("litert") / "model"
-    report = export_litert(
-        engine,
-        folder,
-        beam_size=3,
-        n_best=2,
-        length_penalty=0.8,
-        source_lengths=[13, 7],
-        verification_texts=texts,
-    )
-    return dataclasses.replace(report, folder=folder)
+    options = {"beam_size": 3, "n_best": 2, "length_penalty": 0.8, "source_lengths": [13, 7]}
+    return exported_once("litert", export_litert, engine, texts, **options)
 
 
 @pytest.fixture(scope="session")
