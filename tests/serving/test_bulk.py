@@ -134,20 +134,11 @@ def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tm
     write(tmp_path, "a.txt", "one\ntwo\n")
     (tmp_path / "b.txt").write_bytes(b"one\n\xff\n")
     command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
-    command += ["--engine=ray", "--workers=1", "--input", str(tmp_path / "a.txt")]
-    mistakes = (
-        (["--length-penalty=0.7"], "a.txt, lines 1-2: `length_penalty`"),
-        ([str(tmp_path / "b.txt")], "b.txt, line 2: expected UTF-8 text"),
-    )
-    for number, (more, says) in enumerate(mistakes):
-        run = subprocess.run(
-            [*command, *more, f"--output={tmp_path / 'out'}{number}"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert run.returncode == 2 and "Traceback" not in run.stderr
-        assert says in run.stderr.splitlines()[-1]
+    command += ["--engine=ray", "--workers=1", f"--output={tmp_path / 'out'}"]
+    command += ["--input", str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 2 and "Traceback" not in run.stderr
+    assert "b.txt, line 2: expected UTF-8 text" in run.stderr.splitlines()[-1]
 
 
 def test_a_glossary_that_was_edited_is_another_job(tmp_path, source, monkeypatch):

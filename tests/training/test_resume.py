@@ -4,6 +4,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import shutil
 import types
 
@@ -101,17 +102,20 @@ def results():
 
 @pytest.fixture(scope="module")
 def unbroken(trainer, tmp_path_factory):
-    """An unbroken run, and the folder as it was after each change of a file's name."""
+    """An unbroken run, and the folder as it was after each change of a file's name.
+
+    Each copy of the folder has its kind: the files that were written or removed, numbers aside.
+    """
     base = tmp_path_factory.mktemp("run")
-    moments, seen = [], set()
+    moments, seen = {}, [set()]
 
     def keep():
         files = [p for p in (base / "run").rglob("*.*") if "tfevents" not in p.name]
-        now = tuple(sorted((p, p.stat().st_ino, p.stat().st_mtime_ns) for p in files))
-        if now and now not in seen:
-            seen.add(now)
-            moments.append(base / f"moment-{len(moments)}")
-            shutil.copytree(base / "run", moments[-1])
+        now = {(p, p.stat().st_ino, p.stat().st_mtime_ns) for p in files}
+        changed = frozenset(re.sub(r"\d+", "N", path.name) for path, *_ in now ^ seen[-1])
+        if now and changed:
+            seen.append(now)
+            moments[shutil.copytree(base / "run", base / f"moment-{len(moments)}")] = changed
 
     def watched(function):
         def call(*arguments, **options):
@@ -140,8 +144,10 @@ def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_on
 ):
     expected = results(unbroken[0])
     moments = unbroken[1]
-    # Every epoch between the first ones and the last is written in the steps of the first.
-    for moment in [*moments[:20], *moments[20:][-10:]]:
+    first = {kind: moment for moment, kind in reversed(moments.items())}
+    last = {kind: moment for moment, kind in moments.items()}
+    assert len(first) > 7
+    for moment in {*first.values(), *last.values()}:
         moment = shutil.copytree(moment, tmp_path / moment.name)
         folder = trainer.resume(moment)
         assert results(folder) == expected, moment
@@ -207,7 +213,7 @@ def test_curves_have_each_epoch_once(trainer, unbroken):
         assert found == expected
 
 
-@pytest.mark.parametrize("space", range(4))
+@pytest.mark.parametrize("space", [0, 2])
 def test_a_disk_that_was_full_while_the_folder_was_made_is_begun_on_anew(
     trainer, unbroken, results, tmp_path, space
 ):
