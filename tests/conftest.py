@@ -125,10 +125,10 @@ def place_of(nodeid):
     return next(found, len(TOGETHER))
 
 
-def megabytes_of(node):
-    """Memory of a process of pytest-xdist, 0 where the system does not tell."""
+def megabytes_of(pid):
+    """Memory of a process, 0 where the system does not tell."""
     try:
-        pages = pathlib.Path(f"/proc/{node.gateway._rinfo().pid}/statm").read_text().split()[1]
+        pages = pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]
     except OSError:
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -145,7 +145,8 @@ def pytest_xdist_make_scheduler(config, log):
         def _reschedule(self, node):
             work = self.assigned_work[node]
             is_done = work and self._pending_of(work) <= 2 and not node.shutting_down
-            if is_done and self.workqueue and megabytes_of(node) > MOST_MEGABYTES:
+            size = megabytes_of(node.gateway._rinfo().pid)
+            if is_done and self.workqueue and size > MOST_MEGABYTES:
                 node.shutdown()  # once it has run the tests that it has already
                 config.pluginmanager.getplugin("dsession")._clone_node(node)
             else:
@@ -177,6 +178,17 @@ def same_start():
     keras.utils.set_random_seed(7)
     yield
     keras.config.set_dtype_policy(policy)
+
+
+_COLLECTED = {"megabytes": 0}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    # Models and graphs are circles, and collections are rare: one after each 200 MB.
+    if megabytes_of("self") > _COLLECTED["megabytes"] + 200:
+        gc.collect()
+        _COLLECTED["megabytes"] = megabytes_of("self")
 
 
 @pytest.fixture(scope="session")

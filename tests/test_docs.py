@@ -50,10 +50,3 @@ def test_the_reference_has_a_table_of_every_declaration():
 def test_the_citation_is_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [__version__]
-
-
-@pytest.mark.parametrize(
-    ("page", "most"), [("README.md", 125), ("training/README.md", 60), ("export/README.md", 60)]
-)
-def test_a_readme_is_short(page, most):
-    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most

@@ -17,7 +17,6 @@ from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.engine.scheduler import Scheduler
 from keras_transformer.errors import InputError, VerificationError
-from keras_transformer.export import export_saved_model
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.saved_model.export import SavedModelExporter
 from keras_transformer.models import model_of
@@ -153,6 +152,15 @@ def labelling(tmp_path_factory):
     return base
 
 
+@pytest.fixture(scope="module")
+def labelling_export(labelling):
+    """The run's SavedModel."""
+    folder = labelling / "saved_model"
+    command = ["export", "--model", str(labelling / "run"), "--output", str(folder)]
+    assert run([*command, "--format", "saved_model"]) == 0
+    return folder
+
+
 def evaluated(model, base, capsys):
     capsys.readouterr()
     assert run(["evaluate", "--model", str(model), "--source", str(base / "texts.tsv")]) == 0
@@ -170,7 +178,7 @@ def check_threads(engine):
 
 @pytest.mark.slow
 def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
-    labelling, capsys, tmp_path, monkeypatch
+    labelling, labelling_export, capsys, monkeypatch
 ):
     scores = evaluated(labelling / "run", labelling, capsys)
     assert scores["accuracy"] == 1.0 and scores["labels"]["dog"]["texts"] == 2
@@ -181,18 +189,15 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
     for each in found[:-1]:
         (other,) = each.alternatives
         assert each.score > 0.5 and each.score + other.score == pytest.approx(1)
-    exporting = ["export", "--model", str(labelling / "run"), "--output"]
-    folder = tmp_path / "saved_model"
-    assert run([*exporting, str(folder), "--format", "saved_model"]) == 0
-    report = json.loads((folder / "verification.json").read_text())
+    report = json.loads((labelling_export / "verification.json").read_text())
     assert report["equal"] == report["texts"] > 0
-    exported = Translator.load(folder).translate([*SOURCES, " "], n_best=2)
+    exported = Translator.load(labelling_export).translate([*SOURCES, " "], n_best=2)
     assert [each.text for each in exported] == [each.text for each in found]
     assert [each.score for each in exported] == pytest.approx(
         [each.score for each in found], abs=1e-4
     )
-    assert evaluated(folder, labelling, capsys) == scores
-    for path in (labelling / "run", folder):
+    assert evaluated(labelling_export, labelling, capsys) == scores
+    for path in (labelling / "run", labelling_export):
         check_threads(Translator.load(path).engine)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog catches a red ball.\n")))
     assert run(["translate", "--model", str(labelling / "run"), "--json"]) == 0
@@ -224,13 +229,12 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, tmp_path):
+def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, labelling_export):
     engine = RunFolder(labelling / "run").engine()
-    texts = SOURCES[:4]
-    report = export_saved_model(engine, tmp_path / "export", verification_texts=texts)
+    manifest = json.loads((labelling_export / "export.json").read_text())
     engine.model.output_projection.bias.assign_add([9, 0])
     with pytest.raises(VerificationError, match="translations are equal, expected at least"):
-        SavedModelExporter().verify(engine, tmp_path / "export", report.manifest, texts)
+        SavedModelExporter().verify(engine, labelling_export, manifest, SOURCES[:4])
 
 
 def few_texts(folder):

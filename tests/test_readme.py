@@ -90,19 +90,6 @@ def test_the_extras_are_those_of_the_setup():
         assert {name for names in named for name in names.split(",")} <= extras, page
 
 
-def test_pythons_static_server_is_never_shown_to_the_network():
-    sources = [
-        path for top in ("keras_transformer", "export") for path in (ROOT / top).rglob("*.py")
-    ]
-    lines = [
-        line
-        for path in [*PAGES, *SITE, *sources]
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if "-m http.server" in line
-    ]
-    assert lines and [line for line in lines if "--bind 127.0.0.1" not in line] == []
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page):
     prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

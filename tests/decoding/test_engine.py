@@ -1,16 +1,12 @@
 """`ModelEngine`: text in, text out, whatever the batches."""
 
-import pathlib
-import sys
-import threading
 import warnings
 
 import numpy as np
 import pytest
 from decoding_oracles import EOS, PAD, VOCABULARY, pad_to_few_shapes, varied_transformer
 
-import keras_transformer
-from keras_transformer import Transformer, TransformerConfig, Translator
+from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding.search import search
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.translation import Translation
@@ -241,25 +237,3 @@ def test_a_real_tokenizer_turns_ids_into_words(real):
     ids = pad_to_few_shapes([engine.source_tokenizer.tokenize("two dogs", add_eos=True)])
     found = np.asarray(search(engine.model, ids, beam_size=1, max_length=7).ids)[0, 0]
     assert received.text == engine.source_tokenizer.detokenize(found)
-
-
-@pytest.mark.tensorflow
-def test_a_translation_runs_code_of_at_most_thirteen_files(real):
-    # The files that a reader follows for one sentence, after the model's graph was traced.
-    package, files = pathlib.Path(keras_transformer.__file__).parent, set()
-
-    def note(frame, event, argument):
-        path = pathlib.Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(package):
-            files.add(path.relative_to(package).as_posix())
-
-    translator = Translator(real[0], {"beam_size": 1})
-    threading.setprofile(note)  # batches are decoded in threads
-    sys.setprofile(note)
-    try:
-        translator.translate(["two cats"])
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    assert {"engine/translator.py", "engine/model_engine.py", "engine/scheduler.py"} <= files
-    assert len(files) <= 13, sorted(files)
