@@ -169,8 +169,7 @@ def test_batches_that_are_decoded_at_once_change_nothing(varied):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("length_penalty", [0.0, 2.0])
+@pytest.mark.parametrize(("beam_size", "length_penalty"), [(1, 2.0), (3, 0.0)])
 def test_phrases_of_other_sentences_change_nothing(varied, beam_size, length_penalty):
     options = DecodingOptions(beam_size=beam_size, length_penalty=length_penalty)
     jobs = jobs_of(varied_sources(23), phrases=((5, 9),))
