@@ -21,7 +21,7 @@ extensions = [
     "declarations",
     "notebooks",
 ]
-exclude_patterns = ["_build", "_work", "jupyter_execute", ".jupyter_cache"]  # made by the build
+exclude_patterns = ["_build*", "_live", "_work", "jupyter_execute", ".jupyter_cache"]  # built
 html_theme = "furo"
 html_title = "keras_transformer"
 html_static_path = ["_static"]
@@ -38,6 +38,7 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # messages of TensorFlow
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+suppress_warnings = ["myst-nb.lexer"]  # of cells that were not executed
 
 # Docstrings are Google's, with `code` between single backticks.
 default_role = "literal"

@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(p for top in ("training", "export") for p in (ROOT / top).rglob("README.md"))
-OWN_TEXT = ROOT / "docs" / "howto" / "your_own_text.md"
+OWN_TEXT = ROOT / "docs" / "howto" / "train.md"
 SITE = [
     path
     for path in sorted((ROOT / "docs").rglob("*.md"))

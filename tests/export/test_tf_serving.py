@@ -116,17 +116,19 @@ def test_the_grpc_client_translates_lines_and_tells_the_servers_error(broken):
         server.stop(None)
 
 
-def test_the_settings_fit_the_export_and_the_readme(report):
+def test_the_settings_fit_the_export_and_the_guide(report):
     batching = (FOLDER / "batching.config").read_text()
     sizes = [int(each) for each in re.findall(r"^allowed_batch_sizes: (\d+)", batching, re.M)]
     assert sizes == [1, 2, 4, 8, 16, 32]  # a batch of 32 is cut by the graph
     assert set(report.manifest["shapes"]["rows"]) <= set(sizes)
     assert f"max_batch_size {{ value: {sizes[-1]} }}" in batching
-    models, readme = (FOLDER / "models.config").read_text(), (FOLDER / "README.md").read_text()
+    models = (FOLDER / "models.config").read_text()
+    page = FOLDER.parents[1] / "docs" / "howto" / "tf_serving.md"
+    (guide,) = re.findall(r"^## Start the server\n(.*?)^## ", page.read_text(), re.M | re.S)
     assert 'name: "translator"' in models and 'base_path: "/models/translator"' in models
-    assert "/config/models.config" in readme and "/config/batching.config" in readme
+    assert "/config/models.config" in guide and "/config/batching.config" in guide
     assert {name for name in os.listdir(FOLDER) if name not in ("README.md", "__pycache__")} == {
-        name for name in re.findall(r"^\| `(.*?)`", readme, re.M)
+        name for name in re.findall(r"^\| `(.*?)`", guide, re.M)
     }
 
 
