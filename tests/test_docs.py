@@ -47,6 +47,15 @@ def test_the_reference_has_a_table_of_every_declaration():
     assert {*CONFIGURATIONS.values(), *with_options} <= shown
 
 
+def test_public_names_exist():
+    page = (REFERENCE / "public_api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(keras_transformer[\w.]*)` \| (.*) \|$", page, flags=re.MULTILINE)
+    assert len(rows) > 6
+    for module, names in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
 def test_the_citation_is_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [__version__]

@@ -24,7 +24,7 @@ from keras_transformer.training import Recipe
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PLATFORM_NOTES.md")]
 PAGES += sorted(p for top in ("training", "export") for p in (ROOT / top).rglob("README.md"))
 OWN_TEXT = ROOT / "docs" / "howto" / "train.md"
 SITE = [

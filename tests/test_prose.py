@@ -1,0 +1,129 @@
+"""Counts phrases and long sentences that our style avoids, in pages, messages and docstrings.
+
+Limits only fall: lower a limit when you have mended text. Run this file as a program to see all
+places.
+"""
+
+import ast
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parents[1]
+LIMITS = {"pages": 142, "messages": 42, "docstrings": 136}
+MOST_WORDS = 30
+AVOIDED = re.compile(
+    r"\balone\b|\bbeside\b|\banew\b|\bin turns\b|\bgoes? with\b|\bhow probable\b"
+    r"|\b(?:sentence|line|pair|text|token)s? a (?:line|second|batch|side)\b",
+    flags=re.IGNORECASE,
+)
+BUILT = {"_build", "_live", "_work", "_build_quick"}
+
+
+def faults(text: str) -> list[str]:
+    """Returns the avoided phrases and the long sentences of a text."""
+    sentences = re.split(r"(?<=[.!?])[)\"”]?\s+", " ".join(text.split()))
+    long = [sentence for sentence in sentences if len(sentence.split()) > MOST_WORDS]
+    return AVOIDED.findall(text) + long
+
+
+def blocks(markdown: str) -> list[str]:
+    """Returns paragraphs, list items and table cells of Markdown, without code and link targets."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
+    text = re.sub(r"^ *(```+).*?^ *\1 *$", "\n", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->|<[^>\n]*>|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "code", text)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"^(#|\s*[-*] |\s*\d+\. )", r"\n\1", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^\|.*$", lambda row: "\n" + row[0].replace("|", "\n\n") + "\n", text, flags=re.M
+    )
+    return [" ".join(block.split()) for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def pages() -> dict[str, list[str]]:
+    """Returns the text blocks of each page, template and recipe."""
+    paths = [
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "PLATFORM_NOTES.md", "CHANGELOG.md")
+    ]
+    for top in ("docs", "training", "export", "keras_transformer"):
+        paths += (ROOT / top).rglob("*.md")
+    texts = {path: path.read_text("utf-8") for path in paths if not BUILT & set(path.parts)}
+    read = {path: blocks(text) for path, text in texts.items()}
+    # reference.yaml is made of the package's messages, which are counted there.
+    recipes = set((ROOT / "training" / "recipes").glob("*.yaml"))
+    for path in recipes - {ROOT / "training" / "recipes" / "reference.yaml"}:
+        comments = re.findall(r"^ *#(.*)$|^$", path.read_text("utf-8"), flags=re.MULTILINE)
+        read[path] = blocks("\n".join(comment.strip() for comment in comments))
+    return {str(path.relative_to(ROOT)): texts for path, texts in sorted(read.items())}
+
+
+def package() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Returns the messages (all other strings of several words) and docstrings of each module."""
+    messages, docstrings = {}, {}
+    for path in sorted((ROOT / "keras_transformer").rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+        found = [text for node in nodes if (text := ast.get_docstring(node))]
+        attributes = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)
+        ]  # Docstrings are expressions, those of attributes too.
+        skipped = {id(value) for value in attributes}
+        strings = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in skipped
+        ]
+        inside = {id(part) for node in strings for part in getattr(node, "values", [])}
+        joined = [
+            "".join(str(getattr(part, "value", "code")) for part in getattr(node, "values", [node]))
+            if isinstance(node, ast.JoinedStr)
+            else node.value
+            for node in strings
+            if id(node) not in inside
+        ]
+        name = str(path.relative_to(ROOT))
+        messages[name] = [text for text in joined if isinstance(text, str) and text.count(" ") > 1]
+        docstrings[name] = [block for text in found for block in blocks(text)]
+    return messages, docstrings
+
+
+def counts() -> dict[str, list[tuple[str, str]]]:
+    """Returns `(place, fault)` of every fault, by kind of text."""
+    kinds = dict(zip(LIMITS, (pages(), *package()), strict=True))
+    return {
+        kind: [
+            (place, fault)
+            for place, texts in read.items()
+            for text in texts
+            for fault in faults(text)
+        ]
+        for kind, read in kinds.items()
+    }
+
+
+def test_faults_are_found():
+    assert faults("One sentence a line. Take beam search alone.") == ["sentence a line", "alone"]
+    assert faults("word " * 30 + "end. Short.") == ["word " * 30 + "end."]
+    assert blocks("A `x y` [b](c) d.\n- e\n\n| f | g |\n|---|---|\n```\nalone\n```\n") == [
+        "A code b d.",
+        "- e",
+        "f",
+        "g",
+        "---",
+        "---",
+    ]
+
+
+def test_avoided_phrases_and_long_sentences_only_become_fewer():
+    for kind, places in counts().items():
+        shown = "\n".join(f"{place}: {fault}" for place, fault in places)
+        assert len(places) <= LIMITS[kind], f"{kind}: {len(places)}\n{shown}"
+
+
+if __name__ == "__main__":
+    for kind, places in counts().items():
+        print(
+            f"{kind}: {len(places)}", *(f"  {place}: {fault}" for place, fault in places), sep="\n"
+        )
