@@ -35,19 +35,19 @@ _FIRST = 100  # Sentences that are translated one by one.
 
 def make(name, run, work):
     """The folder of an artifact, exported if it is not there."""
-    from keras_transformer.cli import runs
+    from keras_transformer.export import export_run
 
     kind = name.split()[0]
     folder = work / (kind if kind == "CTranslate2" else name.replace(" ", "_"))
     if not folder.exists():
         print(f"exporting {name}", file=sys.stderr)
         if kind == "SavedModel":
-            runs.export_run(run, folder, beam_size=BEAM)
+            export_run(run, folder, beam_size=BEAM)
         elif kind == "LiteRT":
             options = {"beam_size": BEAM, "quantize": _QUANTIZE[name]}
-            runs.export_run(run, folder, "tflite", **options)
+            export_run(run, folder, "tflite", **options)
         else:
-            runs.export_run(run, folder, "ctranslate2")
+            export_run(run, folder, "ctranslate2")
     return folder
 
 

@@ -23,10 +23,10 @@ def _load(folder):
     import tensorflow as tf
 
     from keras_transformer.engine.compilation_cache import enable_compilation_cache
-    from keras_transformer.export.fresh_process import load_operations
+    from keras_transformer.engine.saved_model import operations_library
 
     enable_compilation_cache()
-    load_operations("sentencepiece_tokenizer")
+    tf.load_op_library(operations_library())
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)

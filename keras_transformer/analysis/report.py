@@ -5,6 +5,7 @@ import functools
 import io
 import itertools
 import json
+import os
 import pathlib
 import warnings
 from collections.abc import Sequence
@@ -20,10 +21,14 @@ from keras_transformer.analysis.heads import Head, head_table
 from keras_transformer.analysis.page import attention_page
 from keras_transformer.analysis.positions import position_vectors, sinusoids
 from keras_transformer.analysis.pruning import heads_off
+from keras_transformer.data import read_pairs
 from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.ids import BOS_ID
+from keras_transformer.models.config import check_transformer
+from keras_transformer.owned_folder import OwnedFolder
 
 # Maximum number of pairs that heads are measured on.
 _PAIRS = 64
@@ -203,3 +208,54 @@ def _write_pictures(folder, draw, *arguments):
     for name, figure in figures.items():
         (folder / name).write_bytes(plots.png(figure))
     return True
+
+
+def inspect_run(
+    run: str | os.PathLike,
+    source: str,
+    output: str | os.PathLike,
+    target: str | None = None,
+    without_heads: Sequence[str] = (),
+    corpus: Sequence[str | os.PathLike] | None = None,
+    other_positions: str | os.PathLike | None = None,
+    beam_size: int | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes what a run's attention, positions and heads look like, on a sentence and a text.
+
+    Args:
+        run: Path of the run folder.
+        source: A sentence.
+        output: Path of the folder to make.
+        target: Its translation; by default the one that the model finds.
+        without_heads: Heads as `encoder.0.1`: the translation without them is shown beside.
+        corpus: Paths of a source and a target text to measure the heads on; by default the run's
+            `samples.tsv`.
+        other_positions: Path of a run with the other kind of positions.
+        beam_size: The recipe's by default.
+        overwrite: Whether an earlier `output` of this function is replaced.
+
+    Returns:
+        The dict of `write_report`.
+
+    Raises:
+        InputError: The run, a file or an option is not what it must be.
+    """
+    folder = RunFiles.existing(run)
+    inputs: dict[str, Any] = {"without_heads": without_heads}
+    if other_positions is not None:
+        inputs["other"] = RunFiles.existing(other_positions).model()
+    pairs = read_pairs(*corpus) if corpus is not None else zip(*folder.sample_pairs(), strict=True)
+    if sides := tuple(map(list, pairs)):
+        inputs["pairs"] = sides
+    decoding, model = folder.decoding(), folder.model()
+    search = {**decoding.search, **({} if beam_size is None else {"beam_size": beam_size})}
+    check_transformer(model.config, "`inspect`")
+    with OwnedFolder(output, "report.json").staged(overwrite) as staging:
+        options = decoding.engine_options(folder.turns())
+        engine = ModelEngine(model, *folder.tokenizers(), **options, with_xla=False)
+        with heads_off(engine.model, without_heads):
+            pass  # Heads that are not there are named before anything is compiled.
+        inspection = Inspection(engine, source, target, **search)
+        report = write_report(staging, inspection, folder.longest_trained(), **inputs)
+    return {"output": str(output), **report}

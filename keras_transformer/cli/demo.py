@@ -4,10 +4,10 @@ import os
 import pathlib
 import time
 
-from keras_transformer.cli.runs import export_run
 from keras_transformer.data.dates import LOCALES, date_corpus
 from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
+from keras_transformer.export import export_run
 from keras_transformer.export.web.export import npm_command
 from keras_transformer.owned_folder import OwnedFolder, locked_folder
 from keras_transformer.training import Recipe, RunFolder

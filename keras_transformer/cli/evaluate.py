@@ -93,7 +93,7 @@ def _add_inspect_options(command):
         nargs=2,
         metavar=("SOURCE", "TARGET"),
         default=argparse.SUPPRESS,
-        help="aligned files to measure the heads on; default: the run's validation text",
+        help="aligned files to measure the heads on; default: the run's samples.tsv",
     )
 
 
@@ -123,7 +123,7 @@ def _evaluate(options):
 
 
 def _inspect(options):
-    from keras_transformer.cli.runs import inspect_run
+    from keras_transformer.analysis.report import inspect_run
 
     values = given(options, "model", "source", "output")
     if "without_heads" in values:

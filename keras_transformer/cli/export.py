@@ -53,7 +53,7 @@ def _add_options(command):
 
 
 def _export(options):
-    from keras_transformer.cli.runs import export_run
+    from keras_transformer.export import export_run
     from keras_transformer.export.options import FORMATS
 
     values = given(options, "model", "format", "output", "overwrite", "verify_with")

@@ -23,6 +23,6 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _import(options):
-    from keras_transformer.cli.runs import import_run
+    from keras_transformer.importing import import_run
 
     print(import_run(**given(options)))

@@ -21,7 +21,7 @@ import numpy as np
 import regex
 
 from keras_transformer.data import iterate_pairs
-from keras_transformer.data.encoding import are_first, pair_hash
+from keras_transformer.data.pairs import are_first, pair_hash
 from keras_transformer.errors import InputError, require
 from keras_transformer.files import iterate_lines
 from keras_transformer.options import check_choice, declared, option

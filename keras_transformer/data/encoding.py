@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.pairs import EncodedPairs, offsets_of
+from keras_transformer.data.pairs import EncodedPairs, are_first, offsets_of, pair_hash
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
 from keras_transformer.options import declared, option
@@ -270,24 +270,6 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
     (source, source_offsets), (target, target_offsets) = (side.finish(first) for side in sides)
     sides = source, source_offsets, target, target_offsets
     return EncodedPairs(*sides, lines[reasons == _KEPT], _sizes(report)), report
-
-
-def are_first(chunks: list[np.ndarray]) -> np.ndarray:
-    """Returns True for the first occurrence of each number; the chunks are emptied on the way."""
-    values = np.concatenate(chunks)
-    chunks.clear()
-    # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
-    order = np.argsort(values, kind="stable")
-    values, first = values[order], np.ones(len(values), bool)
-    first[order[1:][values[1:] == values[:-1]]] = False
-    return first
-
-
-def pair_hash(source: str, target: str) -> int:
-    """Returns 64 bits of a pair, which tell the ends of its sides apart."""
-    sides = source.encode("utf-8"), target.encode("utf-8")
-    content = b"%d %b%b" % (len(sides[0]), *sides)
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 class _Side:

@@ -1,5 +1,6 @@
 """Sentence pairs: read from files, and kept as ids in flat arrays."""
 
+import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,3 +171,21 @@ def _are_ids(row):
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     """Where sequences of these lengths begin and end in a flat array, int64 `(count + 1,)`."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def are_first(chunks: list[np.ndarray]) -> np.ndarray:
+    """Returns True for the first occurrence of each number; the chunks are emptied on the way."""
+    values = np.concatenate(chunks)
+    chunks.clear()
+    # Not `np.unique`, whose copies would be what the loader of a large corpus needs most.
+    order = np.argsort(values, kind="stable")
+    values, first = values[order], np.ones(len(values), bool)
+    first[order[1:][values[1:] == values[:-1]]] = False
+    return first
+
+
+def pair_hash(source: str, target: str) -> int:
+    """Returns 64 bits of a pair, which tell the ends of its sides apart."""
+    sides = source.encode("utf-8"), target.encode("utf-8")
+    content = b"%d %b%b" % (len(sides[0]), *sides)
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

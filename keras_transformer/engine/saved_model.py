@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import importlib.machinery
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -27,11 +28,34 @@ from keras_transformer.engine.inputs import in_batches, one_for_each
 from keras_transformer.engine.manifest import open_export
 from keras_transformer.engine.translation import CONTINUATION, Translation
 from keras_transformer.errors import InputError, first_line
-from keras_transformer.export.fresh_process import load_operations
-from keras_transformer.export.saved_model.export import IDS, operations_in
 from keras_transformer.options import check_positive
 from keras_transformer.text import Tokenizer
 from keras_transformer.text.dialog import Turns
+
+IDS = "ids"
+"""The subfolder with the SavedModel from ids to ids."""
+
+
+_TEXT = {"text": ("string", 1)}
+
+
+INPUTS = {
+    "serving_default": _TEXT,
+    "greedy": _TEXT,
+    "beam": _TEXT,
+    "sample": {
+        **_TEXT,
+        "seed": ("int32", 1),
+        "temperature": ("float32", 1),
+        "top_k": ("int32", 1),
+        "top_p": ("float32", 1),
+    },
+    "score": {"source": ("string", 1), "target": ("string", 1)},
+    "align": _TEXT,
+    "serving_ids": {"source_ids": ("int32", 2)},
+}
+"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
+
 
 _BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
@@ -279,7 +303,9 @@ def load_saved_model(folder: str | os.PathLike):
     Raises:
         InputError: The folder is incomplete or damaged.
     """
-    load_operations()
+    import tensorflow as tf
+
+    tf.load_op_library(operations_library())
     unknown = []
     try:
         unknown = [name for name in sorted(operations_in(folder)) if not op_def_registry.get(name)]
@@ -366,3 +392,28 @@ class ExportedClassifier(LabelEngine):
         if received != expected:
             rule = "The export must name the most probable label of each text."
             raise InputError(f"{rule} Received: {received!r:.100} instead of {expected!r:.100}.")
+
+
+def operations_in(folder: str | os.PathLike) -> set[str]:
+    """Names of the operations in a SavedModel, its functions' included."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = (Path(folder) / "saved_model.pb").read_bytes()
+    return operations_of(saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def)
+
+
+def operations_of(graph):
+    # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
+    functions = {function.signature.name for function in graph.library.function}
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    return {node.op for node in nodes} - functions
+
+
+def operations_library() -> str:
+    """Path of the shared object with tensorflow-text's operations of SentencePiece.
+
+    `import tensorflow_text` would import Keras, which takes seconds.
+    """
+    package = importlib.machinery.PathFinder.find_spec("tensorflow_text")
+    folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
+    return os.path.join(folder, "_sentencepiece_tokenizer.so")

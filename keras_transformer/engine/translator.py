@@ -10,6 +10,7 @@ from typing import Any, Literal
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import check_texts, tagged
 from keras_transformer.engine.manifest import has_labels
+from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
@@ -64,11 +65,9 @@ class Translator:
         if threads is not None:
             give_tensorflow(threads)
         if (path / "recipe.yaml").exists():
-            from keras_transformer.training import RunFolder
-
-            folder = RunFolder(path)
+            folder = RunFiles(path)
             engine = folder.engine()
-            return cls(engine, folder.recipe().search if engine.labels is None else None)
+            return cls(engine, folder.decoding().search if engine.labels is None else None)
         raise InputError(
             f"{path}: neither a run folder (recipe.yaml), a SavedModel (saved_model.pb), a LiteRT "
             "(model.tflite) nor a CTranslate2 export (model.bin)."

@@ -6,17 +6,21 @@ Keras and TensorFlow are imported with what needs them, not with the package.
 of a format.
 """
 
+import dataclasses
 import importlib
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
-from keras_transformer.errors import VerificationError
+from keras_transformer.engine.run_folder import RunFiles
+from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.export.options import FORMATS
+from keras_transformer.files import read_lines
 
 if TYPE_CHECKING:
-    from keras_transformer.export.exporter import Exporter
+    from keras_transformer.export.exporter import Exporter, ExportReport
 
 _MODULES = {
     "ExportReport": "exporter",
-    "FORMATS": "options",
 }
 _EXPORTERS = {
     "saved_model": "saved_model.export:SavedModelExporter",
@@ -26,7 +30,7 @@ _EXPORTERS = {
     "ctranslate2": "ctranslate2.export:CTranslate2Exporter",
 }
 _FUNCTIONS = {f"export_{name}": name for name in ("saved_model", "litert", "ctranslate2", "web")}
-__all__ = [*_MODULES, *_FUNCTIONS, "VerificationError", "exporter_of"]
+__all__ = [*_MODULES, *_FUNCTIONS, "FORMATS", "VerificationError", "export_run", "exporter_of"]
 
 
 def __getattr__(name):
@@ -41,3 +45,55 @@ def exporter_of(name: str) -> "Exporter":
     """Returns the exporter of a format in `FORMATS`."""
     module, _, exporter_class = _EXPORTERS[name].partition(":")
     return getattr(importlib.import_module(f"{__name__}.{module}"), exporter_class)()
+
+
+def export_run(
+    run: str | os.PathLike,
+    output: str | os.PathLike,
+    format: str = "saved_model",
+    verify_with: str | os.PathLike | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> "ExportReport":
+    """Exports a run folder in a format, verified.
+
+    Args:
+        run: Path of the run folder.
+        output: Path of the folder to make.
+        format: A key of `FORMATS`.
+        verify_with: Path of source sentences to compare with the model on; by default those of
+            the run's `samples.tsv`, or built-in ones where the run has none.
+        overwrite: Whether an earlier export is replaced.
+        **options: Options of the format, such as `beam_size`; the recipe's search by default.
+
+    Returns:
+        The `ExportReport`.
+
+    Raises:
+        InputError: The run or an option is wrong, or a package that the format needs is missing.
+        VerificationError: The export does not give what the live model does.
+    """
+    folder, exporter = RunFiles.existing(run), exporter_of(format)
+    decoding = folder.decoding()
+    if verify_with is not None:
+        texts = read_lines(verify_with)
+    else:
+        texts = [source for source, _ in folder.sample_pairs()]
+    engine = folder.engine()
+    search = {}  # A classifier makes none.
+    if engine.labels is None:
+        _check_exported_search(decoding, options)
+        names = {field.name for field in dataclasses.fields(FORMATS[format])}
+        search = {name: value for name, value in decoding.search.items() if name in names}
+    return exporter.export(engine, output, texts, overwrite, **{**search, **options})
+
+
+def _check_exported_search(decoding, options):
+    """Raises `InputError` for a beam search by a rule that exports do not have."""
+    beam_size = options.get("beam_size", decoding.beam_size)
+    rule = decoding.length_normalization
+    if rule != "gnmt" and beam_size > 1:
+        raise InputError(
+            "An export ranks hypotheses with `length_normalization: gnmt`, or searches greedily: "
+            f"give --beam-size 1. Received: length_normalization={rule}, beam_size={beam_size}."
+        )

@@ -6,8 +6,6 @@ from a pipe. Only the program `engine` imports this package.
 
 import contextlib
 import ctypes
-import importlib.machinery
-import os
 import signal
 import sys
 from multiprocessing.connection import Connection
@@ -15,27 +13,15 @@ from multiprocessing.connection import Connection
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-def load_operations():
-    """Registers tensorflow-text's operations of SentencePiece from their shared object.
-
-    `import tensorflow_text` would import Keras, which takes seconds.
-    """
-    import tensorflow as tf
-
-    package = importlib.machinery.PathFinder.find_spec("tensorflow_text")
-    folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
-    tf.load_op_library(os.path.join(folder, "_sentencepiece_tokenizer.so"))
-
-
-def saved_model(folder):
-    """Loads a SavedModel with TensorFlow and tensorflow-text's operations.
+def saved_model(folder, library):
+    """Loads a SavedModel with TensorFlow and the operations of a shared object.
 
     Returns `call(texts, alignment)`, which gives the outputs of `serving_default` for any number of
     texts, and with `alignment` those of `align`, each a dict of arrays.
     """
     import tensorflow as tf
 
-    load_operations()
+    tf.load_op_library(library)
     module = tf.saved_model.load(folder)
 
     def call(texts, alignment=False, **_):

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 import math
 import statistics
 import warnings
@@ -16,17 +15,13 @@ from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine.engine import Engine
 from keras_transformer.engine.inputs import bucket, length_buckets, pad, source_ids
 from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.run_folder import SENTENCES
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
 from keras_transformer.export.exporter import log_duration
 
 NUM_TEXTS = 64
-_WHO = ("A man", "Two young women", "The dog", "My children and I")
-_DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
-_WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
-SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
-"""Texts to verify with where a run has none of its own."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,18 +1,28 @@
 """Models of Marian, OPUS-MT, Hugging Face and Firefox as models of this package."""
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keras_transformer.engine.run_folder import (
+    SAMPLE_PAIRS,
+    SENTENCES,
+    DecodingSection,
+    RunFiles,
+    save_model,
+)
 from keras_transformer.errors import InputError, show
+from keras_transformer.files import read_lines
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
+from keras_transformer.options import checked
 from keras_transformer.text import Tokenizer
 
-__all__ = ["ImportedModel", "import_model"]
+__all__ = ["ImportedModel", "import_model", "import_run"]
 
 
 class ImportedModel(NamedTuple):
@@ -63,6 +73,49 @@ def import_model(folder: str | os.PathLike) -> ImportedModel:
     show(f"{folder}: {model.count_params():,} parameters")
     fill(model, tensors, sides)
     return ImportedModel(model, source, target, decoding)
+
+
+def import_run(
+    folder: str | os.PathLike,
+    output: str | os.PathLike,
+    samples: str | os.PathLike | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Imports a model of Marian, OPUS-MT, Hugging Face or Firefox as a run folder.
+
+    Args:
+        folder: Path of the model's folder; see `import_model`.
+        output: Path of the run folder to make.
+        samples: Path of source sentences that exports are verified with; built-in ones by default.
+        overwrite: Whether a run that is there is replaced.
+
+    Returns:
+        `output`.
+
+    Raises:
+        InputError: The folder holds no model that can be imported, or the output cannot be made.
+    """
+    run = RunFiles(output)
+    run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
+    texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+    model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
+    fields = model.config.to_dict()
+    is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
+    with checked(DecodingSection, f"{folder}: "):
+        defaults = DecodingSection(**decoding)
+    of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
+    sections = {
+        "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
+        "model": {name: value for name, value in fields.items() if name not in of_tokenizer},
+        "decoding": dataclasses.asdict(defaults),
+    }
+    show(f"{run.path}: writing the run")
+    run.owned().clear()
+    run.path.mkdir(parents=True, exist_ok=True)
+    save_model(model, run.model_file)
+    run.write_sample_pairs((text, "") for text in texts)
+    run.write_start(sections, (source_tokenizer, target_tokenizer), {})
+    return str(output)
 
 
 def _read_marian(folder):

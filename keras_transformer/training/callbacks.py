@@ -3,34 +3,27 @@
 import json
 import math
 import time
-from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
 from keras_transformer.training.resumption import MidEpochState
-from keras_transformer.training.run_folder import (
-    averaged_epochs,
-    best_row,
-    save_model,
-    save_without_optimizer,
-)
-
-if TYPE_CHECKING:
-    from keras_transformer.training.run import Run
+from keras_transformer.training.run_folder import averaged_epochs, best_row, save_without_optimizer
+from keras_transformer.training.state import RunState
 
 _STEP_CHECKPOINTS = 2  # the last one, and the one before in case that is damaged
 _STEPS_BETWEEN_LOOKS = 16  # at the clock, of several hosts: the others wait for the first one
 
 
 class RunCallback(keras.callbacks.Callback):
-    """Base class of callbacks that read and write the state of a `Run`."""
+    """Base class of callbacks that read and write the state of a run."""
 
-    def __init__(self, run: "Run"):
+    def __init__(self, run: RunState):
         super().__init__()
         self.run = run
 
@@ -226,7 +219,7 @@ class CommitEpoch(RunCallback):
 
     Comes last, and the checkpoint last of all: the epoch counts with it, and what was written
     before is written again when the epoch has to be repeated. Stops the training where
-    `Run.has_stopped` says so.
+    `RunState.has_stopped` says so.
     """
 
     def on_epoch_end(self, epoch, logs=None):

@@ -3,20 +3,18 @@
 import dataclasses
 import os
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import pydantic
-import yaml
 
+from keras_transformer.engine.run_folder import DecodingSection, parse_yaml, read_sections
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
 from keras_transformer.options import check_choice, check_keys, checked, declared, received
 from keras_transformer.text.dialog import Turns
 from keras_transformer.training.sections import (
     DataSection,
-    DecodingSection,
     TextSection,
     TrainingSection,
 )
@@ -222,19 +220,12 @@ class Recipe:
     @property
     def search(self) -> dict[str, Any]:
         """The run's own defaults of a search."""
-        names = ["beam_size", "length_penalty", "early_stopping"]
-        names += ["length_normalization", "word_penalty"]
-        found = {name: getattr(self.decoding, name) for name in names}
-        if (ratio := self.decoding.max_length_ratio) is not None:
-            found["max_length_ratio"] = ratio
-        return found
+        return self.decoding.search
 
     @property
     def engine_options(self) -> dict[str, Any]:
         """Arguments of the model's engine, limits of lengths and how turns are joined."""
-        names = "max_source_length", "max_target_length"
-        limits = {name: getattr(self.decoding, name) for name in names}
-        return limits if self.turns is None else {**limits, "turns": self.turns}
+        return self.decoding.engine_options(self.turns)
 
     def to_dict(self) -> dict:
         """Plain values alone, every default written out."""
@@ -273,46 +264,13 @@ def model_keys(kind: str) -> tuple[str, ...]:
     return (*own, *known)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML with `1e-3` a number as in YAML 1.2, not a text as in 1.1."""
-
-
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
-
-
-def _parse(text, where):
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
-    except (ValueError, RecursionError) as error:  # 2026-99-99, or 5,000 brackets
-        raise InputError(f"{where}: not valid YAML: {error}.") from None
-
-
-def read_sections(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML file of sections, unchecked; `InputError` where it is none."""
-    try:
-        values = _parse(pathlib.Path(path).read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
-    return values
-
-
 def _override(values, override):
     """Puts the value of `section.key=value` into the sections."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise InputError(f"--set must be section.key=value. Received: {override!r}.")
-    value = _parse(text, f"--set {key}={received(text)}")
+    value = parse_yaml(text, f"--set {key}={received(text)}")
     for part in parts[:-1]:
         if values.get(part) is None:
             values[part] = {}

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_transformer.engine.run_folder import load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.training.optimizer import inner_optimizer
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.run_folder import RunFolder, epoch_and_step, load_model
+from keras_transformer.training.run_folder import RunFolder, epoch_and_step
 
 # Fields that `--resume` may change: the state of all others lies in the checkpoint, or they would
 # end in other weights than those of an unbroken run.

@@ -11,14 +11,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_transformer.data import ParallelDataset
+from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import is_terminal
 from keras_transformer.models import model_of
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.bleu import bleu_and_chrf, check_tokenizer, doubt, tokenizer_of
-from keras_transformer.training.corpus import Corpus, Tokenizers
+from keras_transformer.training.bleu import bleu_and_chrf, check_tokenizer, tokenizer_of
+from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
@@ -27,15 +27,14 @@ from keras_transformer.training.run_folder import (
     RunFolder,
     averaged_epochs,
     best_row,
-    load_model,
     save_without_optimizer,
 )
+from keras_transformer.training.state import RunState, for_fit
 from keras_transformer.training.tensorboard import TensorBoard, check_plots
 
 _BLEU_SENTENCES = 2000
 _PROMPT_WORDS = 3
 _NAMED_MEASURES = "val_loss", "val_bleu", "val_chrf"
-SAMPLE_PAIRS = 300
 
 
 def train(
@@ -91,32 +90,8 @@ def train(
             return folder
 
 
-class Run:
-    """State of one training. Its methods, in their order, take it from texts to metrics.
-
-    Attributes:
-        recipe: Recipe of the run.
-        folder: RunFolder that is written.
-        host: This one of all hosts.
-        tokenizers: Tokenizers of source and target.
-        datasets: Batches by part, `train` and `validation`.
-        validation: `(source, reference)` texts for BLEU, samples and pictures.
-        model: Compiled model in training.
-        start: State that `fit` goes on from.
-        history: Lines of `history.csv` so far.
-        metrics: Content of `metrics.json` so far.
-    """
-
-    tokenizers: Tokenizers
-    datasets: dict[str, ParallelDataset]
-    validation: list[tuple[str, str]]
-    model: keras.Model
-
-    def __init__(self, recipe: Recipe, folder: RunFolder, host: Host):
-        self.recipe, self.folder, self.host = recipe, folder, host
-        self.start, self.history, self.metrics = MidEpochState(), [], {}
-        self.datasets, self._validation_names = {}, []
-        self._is_resumed = self._has_doubted = False
+class Run(RunState):
+    """A training, from texts to metrics by its methods in their order."""
 
     def prepare(
         self, overwrite: bool, recipe_file: str | os.PathLike | None, half_made: bool = False
@@ -244,8 +219,8 @@ class Run:
         # Keras draws its progress bar on stdout, which is for results.
         with contextlib.redirect_stdout(sys.stderr):
             self.model.fit(
-                _for_fit(self.datasets["train"], self.start.step),
-                validation_data=_for_fit(self.datasets["validation"]),
+                for_fit(self.datasets["train"], self.start.step),
+                validation_data=for_fit(self.datasets["validation"]),
                 epochs=epochs,
                 initial_epoch=self.start.epoch,
                 shuffle=False,  # `ParallelDataset` shuffles
@@ -276,42 +251,6 @@ class Run:
             chosen.append(run_callbacks.RestoreRawWeights())
         return chosen
 
-    def has_stopped(self) -> bool:
-        """Returns True when no epoch was the best for `early_stopping_patience` epochs.
-
-        The history decides, so a resumed run stops where an unbroken one does.
-        """
-        training, rows = self.recipe.training, self.history
-        patience = training.early_stopping_patience
-        if patience is None or not rows:
-            return False
-        return rows[-1]["epoch"] - best_row(rows, training.select_by)["epoch"] >= patience
-
-    def translate(self, sources: list[str]) -> list[str]:
-        """Translates by greedy search with the model's weights as they are."""
-        found = self.engine.translate(sources, beam_size=1, long_input="truncate")
-        return [each.text for each in found]
-
-    def bleu_and_chrf(self) -> dict[str, float]:
-        """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, 0 … 100.
-
-        As `val_bleu` and `val_chrf`, and of each of several corpora as `val_bleu/NAME`, ….
-        """
-        sources, references = map(list, zip(*self.validation, strict=True))
-        pairs = list(zip(self.translate(sources), references, strict=True))
-        by_name = {"": pairs}
-        for name, pair in zip(self._validation_names, pairs, strict=False):
-            by_name.setdefault(f"/{name}", []).append(pair)
-        found = {}
-        for name, chosen in by_name.items():
-            hypotheses, wanted = zip(*chosen, strict=True)
-            scores = bleu_and_chrf(hypotheses, wanted, self.recipe.data.bleu_tokenizer)
-            found |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
-            if not self._has_doubted and (sentence := doubt(scores)) is not None:
-                self._has_doubted = True
-                show(sentence)
-        return found
-
     def _best_translations(self, best):
         """BLEU and chrF of the best epoch with their signatures, where they were measured."""
         if not self.recipe.training.selects_by_translations:
@@ -327,15 +266,6 @@ class Run:
             },
             "validation_signatures": {name: each.signature for name, each in scores.items()},
         }
-
-    def validate_corpora(self) -> dict[str, float]:
-        """Returns loss and metrics of each of several validation corpora, `val_loss/NAME`, …."""
-        found = {}
-        for part, dataset in self.datasets.items():
-            if name := part.partition("/")[2]:
-                logs = self.model.evaluate(_for_fit(dataset), verbose=0, return_dict=True)
-                found |= {f"val_{key}/{name}": float(value) for key, value in logs.items()}
-        return found
 
     def average(self) -> None:
         """Averages the models of `average_epochs`, of the last ones or of the best ones.
@@ -353,7 +283,7 @@ class Run:
             total = [so_far + each for so_far, each in zip(total, weights, strict=True)]
         model.set_weights([each / len(epochs) for each in total])
         row = {"epoch": 0.0}
-        logs = model.evaluate(_for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
+        logs = model.evaluate(for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
         row |= {f"val_{key}": float(value) for key, value in logs.items()}
         row |= self.validate_corpora()
         if training.selects_by_translations:
@@ -402,12 +332,6 @@ def _counts(report):
     found["dropped"] = {why: drop.count for why, drop in report.dropped.items()}
     corpora = {name: _counts(each) for name, each in report.corpora.items()}
     return {**found, "corpora": corpora} if corpora else found
-
-
-def _for_fit(dataset, start=0):
-    if keras.backend.backend() == "tensorflow":
-        return dataset.to_tf_dataset(start)  # batches are made ahead, and the step is traced once
-    return dataset.to_py_dataset(start)
 
 
 def _origin(recipe):

@@ -6,7 +6,7 @@ import pydantic
 
 from keras_transformer.data.encoding import PairChecks
 from keras_transformer.data.noise import Noise
-from keras_transformer.decoding.options import BleuTokenizer, RunDefaults, early_stopping
+from keras_transformer.decoding.options import BleuTokenizer
 from keras_transformer.errors import InputError
 from keras_transformer.options import declared, option
 from keras_transformer.text.vocabulary import VocabularyOptions
@@ -293,24 +293,3 @@ class TrainingSection:
             rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
             raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
         return self
-
-
-@declared
-class DecodingSection(RunDefaults):
-    """Defaults of `translate`, `evaluate` and `export`."""
-
-    early_stopping: bool = early_stopping()
-    max_length_ratio: float | None = option(
-        None,
-        "Most tokens of a translation, as a multiple of the source's, and with "
-        "`length_normalization: gnmt` 10 more; null: twice.",
-        ge=0,
-    )
-    max_source_length: int = option(
-        512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
-    )
-    max_target_length: int = option(
-        256,
-        "Most tokens of a translation, which also has at most twice its source's and 10 more.",
-        ge=2,
-    )

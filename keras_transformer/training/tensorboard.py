@@ -3,7 +3,7 @@
 import importlib.util
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from keras_transformer.errors import missing_package
 from keras_transformer.ids import BOS_ID
 from keras_transformer.training.callbacks import RunCallback
 from keras_transformer.training.optimizer import averaged_weights
-
-if TYPE_CHECKING:
-    from keras_transformer.training.run import Run
+from keras_transformer.training.state import RunState
 
 # Most tokens of a text in a picture that can be read.
 _LONGEST = 64
@@ -37,7 +35,7 @@ class TensorBoard(RunCallback):
     in them once.
     """
 
-    def __init__(self, run: "Run"):
+    def __init__(self, run: RunState):
         super().__init__(run)
         self._writers: dict[str, Any] = {}
 

@@ -9,11 +9,11 @@ from benchmarks import measure
 from benchmarks.decode import benchmark_corpus, benchmark_decode
 from benchmarks.engines import ENGINES, choose_engines
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.run_folder import save_model
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from keras_transformer.cli import runs
+from keras_transformer import export as export_package
 from keras_transformer.cli.main import run
 from keras_transformer.export.exporter import ExportReport, log_duration
 from keras_transformer.owned_folder import OwnedFolder
@@ -21,7 +21,7 @@ def asked(monkeypatch):
         asked.append((format, run, output, options))
         return REPORT
 
-    monkeypatch.setattr(runs, "export_run", export)
+    monkeypatch.setattr(export_package, "export_run", export)
     return asked
 
 
@@ -66,7 +66,7 @@ def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkey
         with log_duration("traced"), log_duration("saved"):
             return REPORT
 
-    monkeypatch.setattr(runs, "export_run", export)
+    monkeypatch.setattr(export_package, "export_run", export)
     for _ in range(2):  # The second time as the first: nothing of a command stays.
         assert run([*EXPORT, "--format", "saved_model"]) == 0
         captured = capsys.readouterr()
@@ -84,7 +84,7 @@ def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp
     def unhandled(*_):
         raise AssertionError("The command leaves SIGTERM to its caller.")
 
-    monkeypatch.setattr(runs, "export_run", export)
+    monkeypatch.setattr(export_package, "export_run", export)
     before = signal.signal(signal.SIGTERM, unhandled)
     try:
         command = ["export", "--model", "run", "--format", "saved_model"]

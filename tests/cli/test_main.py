@@ -11,13 +11,12 @@ import keras
 import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
-from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer import Tokenizer, Transformer, TransformerConfig, export
 from keras_transformer.cli import main as cli
-from keras_transformer.cli import runs
 from keras_transformer.cli.main import run
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import VerificationError
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.run_folder import save_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -253,7 +252,7 @@ def test_an_export_that_fails_its_verification_is_one_line_and_exit_code_1(
     def fail(*arguments, **options):
         raise VerificationError("3 of 200 translations differ.")
 
-    monkeypatch.setattr(runs, "export_run", fail)
+    monkeypatch.setattr(export, "export_run", fail)
     assert run(EXPORT) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

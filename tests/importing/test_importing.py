@@ -16,12 +16,11 @@ import yaml
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
-from keras_transformer.cli.runs import import_run
 from keras_transformer.decoding.search import score_targets
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
-from keras_transformer.importing import import_model, marian
+from keras_transformer.importing import import_model, import_run, marian
 
 pytestmark = pytest.mark.tensorflow
 

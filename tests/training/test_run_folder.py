@@ -6,11 +6,11 @@ import pytest
 from small_corpus import PAIRS, recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.resumption import check_resumable
-from keras_transformer.training.run_folder import save_model
 
 TEXTS = [text for pair in PAIRS for text in pair]
 

@@ -1,28 +1,19 @@
-"""Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes.
+"""Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes."""
 
-A server compiles a function for each padded shape when it first occurs, which takes seconds:
-TensorFlow Serving replays the requests of `write_warmup` when it loads a SavedModel, before it
-answers anybody.
-"""
-
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
-from keras_transformer.engine.inputs import length_buckets
-from keras_transformer.engine.model_engine import ModelEngine
-from keras_transformer.export.saved_model.export import signature_inputs
-from keras_transformer.export.verification import SENTENCES
+from keras_transformer.engine.inputs import batch_rows
 from keras_transformer.ids import PAD_ID
-
-WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
-LENGTHS = (16, 32, 48)
-"""The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
 
 # Much of a step on a small model keeps a single core busy; each chunk holds a cache of its own.
 # The iterations of one loop follow one another, whatever its `parallel_iterations`.
 _LOOPS = 2
+
+# Chunks are made for calls of this many texts. A fixed size bounds the memory of a large request,
+# and the number of programs that XLA compiles.
+_TEXTS_OF_A_CALL = 32
 
 # Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
@@ -52,6 +43,11 @@ def longest_first(wanted, lengths):
     places = tf.where(wanted)[:, 0]
     order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
     return tf.gather(places, order)
+
+
+def chunk_size(engine: Any, beam_size: int) -> int:
+    """Largest number of sentences in one call of a compiled function, a power of two."""
+    return batch_rows(_TEXTS_OF_A_CALL, engine.model.config.model_dim, beam_size)
 
 
 def chunk_rows(largest: int) -> list[int]:
@@ -126,51 +122,3 @@ def labelled(labels, probabilities, present):
     best = tf.argmax(probabilities, axis=1, output_type=tf.int32)
     best = tf.where(present, best, len(labels))
     return {"label": tf.gather(tf.constant([*labels, ""]), best), "probabilities": probabilities}
-
-
-def write_warmup(
-    folder: Path, engine: ModelEngine, signatures: Iterable[str], rows: Sequence[int]
-) -> dict[str, list]:
-    """Writes the requests into an export, if TensorFlow Serving's messages are installed.
-
-    They come with the extra `serving-api`. Batches of the export are padded to one of `rows`.
-
-    Returns:
-        A dict from each signature to its requests' shapes, lists of rows and padded length; empty
-        without the package.
-    """
-    try:
-        from tensorflow_serving.apis import prediction_log_pb2
-    except ImportError:
-        return {}
-    path = folder / WARMUP_FILE
-    path.parent.mkdir()
-    texts = _texts_of_lengths(engine)
-    shapes = {name: [[1, min(texts)]] for name in signatures}
-    shapes["serving_default"] = [[count, length] for length in texts for count in rows]
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for name, each in shapes.items():
-            for count, length in each:
-                record = prediction_log_pb2.PredictionLog()
-                request = record.predict_log.request
-                request.model_spec.signature_name = name
-                inputs = signature_inputs(name, [texts[length]] * count, engine.source_tokenizer)
-                for argument, values in inputs.items():
-                    request.inputs[argument].CopyFrom(tf.make_tensor_proto(values))
-                writer.write(record.SerializeToString())
-    return shapes
-
-
-def _texts_of_lengths(engine):
-    """For each of the first padded lengths a text that needs it."""
-    buckets = length_buckets(engine.max_source_length)
-    texts, text = {}, ""
-    for word in " ".join(SENTENCES).split():
-        text = f"{text} {word}".strip()
-        length = len(engine.source_tokenizer.tokenize(text)) + 1
-        bucket = next((each for each in buckets if length <= each), None)
-        if bucket is None:
-            break
-        if bucket in LENGTHS or bucket == buckets[0]:
-            texts.setdefault(bucket, text)
-    return texts

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine.inputs import batch_rows, length_buckets
+from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.saved_model import (
+    IDS,
+    operations_in,
+    operations_library,
+    operations_of,
+    read_translations,
+)
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
@@ -20,34 +27,6 @@ from keras_transformer.export.exporter import (
 )
 from keras_transformer.export.options import SIGNATURES, SavedModelOptions
 from keras_transformer.export.verification import TOLERANCES, verify
-
-# Chunks are made for calls of this many texts. A fixed size bounds the memory of a large request,
-# and the number of programs that XLA compiles.
-_TEXTS_OF_A_CALL = 32
-
-IDS = "ids"
-"""The subfolder with the SavedModel from ids to ids."""
-
-SAMPLING = {"temperature": 0.75, "top_k": 7, "top_p": 0.875}
-"""Options of the samples in warm-up requests."""
-
-_TEXT = {"text": ("string", 1)}
-INPUTS = {
-    "serving_default": _TEXT,
-    "greedy": _TEXT,
-    "beam": _TEXT,
-    "sample": {
-        **_TEXT,
-        "seed": ("int32", 1),
-        "temperature": ("float32", 1),
-        "top_k": ("int32", 1),
-        "top_p": ("float32", 1),
-    },
-    "score": {"source": ("string", 1), "target": ("string", 1)},
-    "align": _TEXT,
-    "serving_ids": {"source_ids": ("int32", 2)},
-}
-"""The type and the number of axes of each signature's inputs; the first axis is the batch."""
 
 _MEANINGS = {
     "serving_default": "the best translation by beam search, and its score",
@@ -90,7 +69,7 @@ class SavedModelExporter(Exporter):
         return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        from keras_transformer.export.saved_model.batches import chunk_rows
+        from keras_transformer.export.saved_model.batches import chunk_rows, chunk_size
         from keras_transformer.export.saved_model.signatures import Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
@@ -115,7 +94,6 @@ class SavedModelExporter(Exporter):
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        from keras_transformer.engine.saved_model import read_translations
 
         # In a process with TensorFlow and tensorflow-text's operations, as a user may have them.
         hidden = (*KERAS, "keras_transformer")
@@ -126,7 +104,9 @@ class SavedModelExporter(Exporter):
             names = "beam_size", "length_penalty", "early_stopping"
             options = {name: manifest[name] for name in names}
             options["alignment"] = "align" in manifest["signatures"]
-        with ChildProcess("saved_model", hidden, folder=os.fspath(folder)) as child:
+        with ChildProcess(
+            "saved_model", hidden, folder=os.fspath(folder), library=operations_library()
+        ) as child:
             read = functools.partial(read_translations, labels=engine.labels)
             return verify(child, engine, texts, tolerance, read, **options)
 
@@ -150,35 +130,11 @@ class SavedModelExporter(Exporter):
         }
 
 
-def chunk_size(engine: Any, beam_size: int) -> int:
-    """Largest number of sentences in one call of a compiled function, a power of two."""
-    return batch_rows(_TEXTS_OF_A_CALL, engine.model.config.model_dim, beam_size)
-
-
 def _described(specs):
     def sizes(spec):
         return ", ".join("·" if size is None else str(size) for size in spec["shape"])
 
     return ", ".join(f"`{name}` {spec['dtype']} [{sizes(spec)}]" for name, spec in specs.items())
-
-
-def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
-    """Makes the inputs of a call of a signature from texts, nested lists."""
-    if signature == "serving_ids":
-        return {"source_ids": padded(tokenizer.tokenize(texts, add_eos=True), 0)}
-    if signature == "score":
-        # A target for a source: any text is one.
-        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
-    if signature == "sample":
-        options = {name: [value] * len(texts) for name, value in SAMPLING.items()}
-        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
-    return {"text": texts}
-
-
-def padded(rows: Sequence[Sequence], value: Any) -> list[list]:
-    """Returns lists of equal length, filled with a value."""
-    width = max(map(len, rows), default=0)
-    return [[*row, *[value] * (width - len(row))] for row in rows]
 
 
 def trackable_variables(model):
@@ -194,7 +150,7 @@ def _save(engine, folder, signatures, names, rows):
     """Writes a SavedModel of some `Signatures`; gives the manifest's fields about it."""
     import tensorflow as tf
 
-    from keras_transformer.export.saved_model.batches import write_warmup
+    from keras_transformer.export.saved_model.warmup import write_warmup
 
     with log_duration("signatures traced and saved"), _without_grappler():
         module = tf.Module()
@@ -270,7 +226,7 @@ def _signature(function, custom):
     return {
         "inputs": described(inputs),
         "outputs": described(function.structured_outputs),
-        "custom_ops": sorted(_operations_of(function.graph.as_graph_def()) & custom),
+        "custom_ops": sorted(operations_of(function.graph.as_graph_def()) & custom),
     }
 
 
@@ -284,18 +240,3 @@ def _custom_ops():
     brought = {name for path in libraries for name in dir(tf.load_op_library(os.fspath(path)))}
     # The wrappers' modules hold more names, `Any` of typing for one.
     return brought - set(dir(tf.raw_ops))
-
-
-def operations_in(folder: str | os.PathLike) -> set[str]:
-    """Names of the operations in a SavedModel, its functions' included."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    content = (Path(folder) / "saved_model.pb").read_bytes()
-    return _operations_of(saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def)
-
-
-def _operations_of(graph):
-    # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
-    functions = {function.signature.name for function in graph.library.function}
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-    return {node.op for node in nodes} - functions

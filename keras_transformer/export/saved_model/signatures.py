@@ -11,9 +11,11 @@ from keras_transformer.decoding.results import NEG_INF, length_penalty
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
+from keras_transformer.engine.saved_model import INPUTS
 from keras_transformer.engine.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     chunk_rows,
+    chunk_size,
     in_chunks,
     is_blank,
     labelled,
@@ -23,7 +25,6 @@ from keras_transformer.export.saved_model.batches import (
     pad_rows,
     widen,
 )
-from keras_transformer.export.saved_model.export import INPUTS, chunk_size
 from keras_transformer.ids import EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.layers import masks
 from keras_transformer.text import Tokenizer

@@ -12,13 +12,13 @@ from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.cli.main import run
 from keras_transformer.decoding import Constraints, Greedy, decode
 from keras_transformer.engine import ModelEngine
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.ctranslate2.export import convert_to_ctranslate2
 from keras_transformer.ids import BOS_ID, EOS_ID
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.run_folder import save_model
 
 pytestmark = pytest.mark.tensorflow
 

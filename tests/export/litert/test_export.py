@@ -7,12 +7,12 @@ from small_corpus import recipe_values
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig, Translator
 from keras_transformer.cli.main import run
+from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError, VerificationError
 from keras_transformer.export import export_litert
 from keras_transformer.export.litert import export as litert
 from keras_transformer.export.litert.file import custom_operations
 from keras_transformer.training import Recipe, RunFolder
-from keras_transformer.training.run_folder import save_model
 
 pytestmark = pytest.mark.tensorflow
 

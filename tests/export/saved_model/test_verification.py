@@ -5,15 +5,15 @@ import shutil
 import numpy as np
 import pytest
 
+from keras_transformer.engine.saved_model import IDS
 from keras_transformer.errors import VerificationError
 from keras_transformer.export import export_saved_model
 from keras_transformer.export.saved_model import signatures as signatures_module
 from keras_transformer.export.saved_model.export import (
-    IDS,
     SIGNATURES,
     SavedModelExporter,
-    signature_inputs,
 )
+from keras_transformer.export.saved_model.warmup import signature_inputs
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

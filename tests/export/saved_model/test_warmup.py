@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from keras_transformer.export.saved_model.batches import WARMUP_FILE, write_warmup
+from keras_transformer.export.saved_model.warmup import WARMUP_FILE, write_warmup
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

@@ -1,0 +1,353 @@
+"""Folder of a run: what is in it, and all of it that engines, exports and reports read.
+
+recipe.yaml         the recipe with every default written out
+tokenizer.model     or source_tokenizer.model and target_tokenizer.model
+labels.json         a classifier's labels, beside source_tokenizer.model
+data.json           digests of the texts
+model.keras         the best model, or the average of some epochs where that is better
+checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged
+history.csv         one line per epoch
+samples.tsv         validation pairs that exports are verified with
+samples.txt         sample translations of each epoch
+bad_batch.json      the batch whose loss was NaN or infinite, if there was one
+metrics.json        the best epoch, minutes, filter statistics of the data
+tensorboard/        event files
+
+A run stands by itself: `model.keras` holds its configuration, the recipe's section `decoding` the
+defaults of a search. The rest of the recipe is read only by `training/`.
+"""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from keras_transformer.decoding.options import RunDefaults, early_stopping
+from keras_transformer.errors import InputError, first_line
+from keras_transformer.files import (
+    escape_field,
+    iterate_lines,
+    replaced_file,
+    unescape_field,
+    write_whole,
+)
+from keras_transformer.options import checked, declared, option
+from keras_transformer.owned_folder import OwnedFolder
+from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.text.dialog import Turns
+
+SAMPLE_PAIRS = 300
+"""Maximum number of pairs in `samples.tsv`."""
+_WHO = ("A man", "Two young women", "The dog", "My children and I")
+_DOES = ("can see a house", "are in the park", "was here on 5 May", "will read this old book")
+_WHERE = ("again.", "today.", "with a friend.", "near the big river?", "and then go home, too!")
+SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
+"""Texts to verify with where a run has none of its own."""
+
+FILES = re.compile(
+    r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
+    r"|samples\.(tsv|txt)|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
+    r"|checkpoints/step-\d+-\d+\.(keras|json)"
+    r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
+)
+"""Paths of a run's files."""
+# Those that `RunFiles.write_start` writes before the recipe.
+_WRITTEN_FIRST = re.compile(
+    r"(source_|target_)?tokenizer\.model|labels\.json|data\.json|samples\.tsv"
+)
+PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
+"""Names of files while they are written."""
+
+
+@declared
+class DecodingSection(RunDefaults):
+    """Defaults of `translate`, `evaluate` and `export`."""
+
+    early_stopping: bool = early_stopping()
+    max_length_ratio: float | None = option(
+        None,
+        "Most tokens of a translation, as a multiple of the source's, and with "
+        "`length_normalization: gnmt` 10 more; null: twice.",
+        ge=0,
+    )
+    max_source_length: int = option(
+        512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
+    )
+    max_target_length: int = option(
+        256,
+        "Most tokens of a translation, which also has at most twice its source's and 10 more.",
+        ge=2,
+    )
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """Options of `translate` by their names."""
+        names = ["beam_size", "length_penalty", "early_stopping"]
+        names += ["length_normalization", "word_penalty"]
+        options = {name: getattr(self, name) for name in names}
+        if self.max_length_ratio is not None:
+            options["max_length_ratio"] = self.max_length_ratio
+        return options
+
+    def engine_options(self, turns: Turns | None) -> dict[str, Any]:
+        """Arguments of the model's engine: limits of lengths, and how turns are joined."""
+        limits: dict[str, Any] = {
+            "max_source_length": self.max_source_length,
+            "max_target_length": self.max_target_length,
+        }
+        return limits if turns is None else {**limits, "turns": turns}
+
+
+class RunFiles:
+    """Paths and files of a run, those that every reader needs and that a run begins with."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = pathlib.Path(path)
+        self.recipe_file = self.path / "recipe.yaml"
+        self.model_file = self.path / "model.keras"
+        self.checkpoints = self.path / "checkpoints"
+        self.sample_pairs_file = self.path / "samples.tsv"
+        self.digests_file = self.path / "data.json"
+
+    @classmethod
+    def existing(cls, path: str | os.PathLike) -> Self:
+        """Returns a folder that holds a run.
+
+        Raises:
+            InputError: There is no run.
+        """
+        folder = cls(path)
+        if not folder.path.is_dir():
+            raise InputError(f"{path}: no such run folder.")
+        if not folder.recipe_file.is_file():
+            raise InputError(f"{path}: not a run folder: it has no recipe.yaml.")
+        return folder
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer | Labels]:
+        """Returns the source's and the target's `Tokenizer`; one object twice when it is joint.
+
+        A classifier's second one is its `Labels`.
+        """
+        joint = self.path / "tokenizer.model"
+        if joint.exists() or not (self.path / "source_tokenizer.model").exists():
+            tokenizer = Tokenizer.load(joint)
+            return tokenizer, tokenizer
+        source, labels = Tokenizer.load(self.path / "source_tokenizer.model"), self._labels_file
+        if labels.exists():
+            return source, Labels.load(labels)
+        return source, Tokenizer.load(self.path / "target_tokenizer.model")
+
+    @property
+    def _labels_file(self):
+        return self.path / "labels.json"
+
+    def model(self):
+        """Returns the best model.
+
+        Raises:
+            InputError: There is none yet, or the file is damaged or of another kind.
+        """
+        return load_model(self.model_file, compile=False)
+
+    def decoding(self) -> DecodingSection:
+        """Returns the run's defaults of a search.
+
+        Raises:
+            InputError: An option of the recipe's section `decoding` is not what it must be.
+        """
+        values = read_sections(self.recipe_file).get("decoding") or {}
+        with checked(DecodingSection, f"{self.recipe_file}: "):
+            return DecodingSection(**values)
+
+    def turns(self) -> Turns | None:
+        """Returns the rule that joins the turns of a source, where sources are conversations."""
+        sections = read_sections(self.recipe_file)
+        separator = (sections.get("text") or {}).get("turn_separator")
+        if separator is None:
+            return None
+        return Turns(separator, (sections.get("data") or {}).get("context_turns"))
+
+    def longest_trained(self) -> int:
+        """Returns the maximum number of tokens of the texts that the model was trained on."""
+        sections = read_sections(self.recipe_file)
+        return (sections.get("data") or {}).get("max_length", self.decoding().max_source_length)
+
+    def engine(self):
+        """Returns the engine with the run's model, tokenizers and limits."""
+        from keras_transformer.engine.model_engine import engine_of
+
+        options, model = self.decoding().engine_options(self.turns()), self.model()
+        try:
+            return engine_of(model, *self.tokenizers(), frozen=True, **options)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from None
+
+    def sample_pairs(self) -> list[tuple[str, str]]:
+        """Returns the pairs of `samples.tsv`; none where a run was made without it.
+
+        Raises:
+            InputError: A line is not two texts with a tab between.
+        """
+        if not self.sample_pairs_file.is_file():
+            return []
+        pairs = []
+        for number, line in enumerate(iterate_lines(self.sample_pairs_file, True), start=1):
+            source, tab, target = line.partition("\t")
+            if not tab or "\t" in target:
+                place = f"{self.sample_pairs_file}, line {number}"
+                raise InputError(
+                    f"{place}: expected a source and a target. Received: {line!r:.80}."
+                )
+            pairs.append((unescape_field(source), unescape_field(target)))
+        return pairs
+
+    def write_sample_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Writes `samples.tsv`, one line per pair of a source and a target text."""
+        lines = ("\t".join(map(escape_field, pair)) + "\n" for pair in pairs)
+        write_whole(self.sample_pairs_file, "".join(lines))
+
+    def is_half_made(self) -> bool:
+        """Returns whether `write_start` was interrupted here, or nothing was written yet."""
+        paths = (path for path in self.path.rglob("*") if not path.is_dir())
+        files = {path.relative_to(self.path).as_posix() for path in paths}
+        files -= {".lock", ".recipe.partial.yaml"}
+        if not self.path.is_dir() or files and not self.checkpoints.is_dir():
+            return False
+        return all(_WRITTEN_FIRST.fullmatch(PARTIAL.sub(r"\1\2\3", file)) for file in files)
+
+    def owned(self) -> OwnedFolder:
+        """Returns the folder as one that a run made; its `check` and `clear` spare other files."""
+        # A `recipe.yaml` alone can be anybody's.
+        is_run = any(self.path.glob("*tokenizer*.model"))
+
+        def owns(path):
+            return is_run and bool(FILES.fullmatch(PARTIAL.sub(r"\1\2\3", path)))
+
+        return OwnedFolder(self.path, self.recipe_file.name, owns)
+
+    def check_replaceable(
+        self,
+        overwrite: bool,
+        inputs: Mapping[str, str | os.PathLike | None],
+        half_made: bool = False,
+    ) -> None:
+        """Checks that a new run may take the folder: it is missing or empty, or may be overwritten.
+
+        Args:
+            overwrite: Replace a run that is there, if nothing else is in its folder.
+            inputs: Files that the new run is made from, by their names in messages.
+            half_made: Replace what an interrupted `write_start` left.
+
+        Raises:
+            InputError: The folder is not replaced.
+        """
+        overwrite = overwrite or (half_made and self.is_half_made())
+        self.owned().check_replaceable(overwrite, "--resume to go on with it, ")
+        for name, file in inputs.items():
+            if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):
+                raise InputError(
+                    f"{self.path}: is not overwritten, because {name} is in it: {file}. "
+                    "Give another --output."
+                )
+
+    def write_start(
+        self, sections: Mapping[str, Any], tokenizers: Sequence[Any], digests: Mapping[str, Any]
+    ) -> None:
+        """Writes what is known before the first step, the recipe last: with it the folder is a run.
+
+        Args:
+            sections: The recipe's.
+            tokenizers: `Tokenizer` of the source, `Tokenizer` or `Labels` of the target.
+            digests: Tell the texts from others.
+
+        Raises:
+            InputError: The folder cannot be made.
+        """
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot make the folder: {error.strerror}.") from None
+        source, target = tokenizers
+        if source == target:
+            source.save(self.path / "tokenizer.model")
+        else:
+            source.save(self.path / "source_tokenizer.model")
+            is_classifier = isinstance(target, Labels)
+            target.save(
+                self._labels_file if is_classifier else self.path / "target_tokenizer.model"
+            )
+        write_whole(self.digests_file, json.dumps(digests, indent=2) + "\n")
+        self.write_sections(sections)
+
+    def write_sections(self, sections: Mapping[str, Any]) -> None:
+        """Writes `recipe.yaml`."""
+        import yaml
+
+        text = yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True)
+        write_whole(self.recipe_file, text)
+
+
+def read_sections(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a YAML file of sections, unchecked; `InputError` where it is none."""
+    try:
+        values = parse_yaml(pathlib.Path(path).read_text(encoding="utf-8"), path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the recipe: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the recipe must be UTF-8 text.") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: a recipe must have sections such as `data:` and `model:`.")
+    return values
+
+
+def parse_yaml(text: str, where: object) -> Any:
+    """Parses YAML with `1e-3` a number as in YAML 1.2, not a text as in 1.1."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be read"
+        raise InputError(f"{where}{line}: not valid YAML: {problem}.") from None
+    except (ValueError, RecursionError) as error:  # 2026-99-99, or 5,000 brackets
+        raise InputError(f"{where}: not valid YAML: {error}.") from None
+
+
+def load_model(path: str | os.PathLike, compile: bool):
+    """Loads a model from a `.keras` file, without running any code that the file may hold.
+
+    Raises:
+        InputError: The file is missing, damaged, or holds something else.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such model file.")
+    import keras
+
+    from keras_transformer.models import KINDS
+
+    try:
+        model = keras.saving.load_model(path, compile=compile, safe_mode=True)
+    except Exception as error:  # Keras and h5py raise many kinds for a damaged file.
+        reason = f"{first_line(error):.200}"
+        raise InputError(f"{path}: cannot be read as a Keras model: {reason}") from None
+    if not isinstance(model, tuple(KINDS.values())):
+        names = ", ".join(kind.__name__ for kind in KINDS.values())
+        raise InputError(f"{path}: expected one of {names}. Received: {type(model).__name__}.")
+    return model
+
+
+def save_model(model, path: str | os.PathLike) -> None:
+    """Saves a model so that `path` is never half a file."""
+    with replaced_file(path) as temporary:
+        model.save(temporary)

@@ -1,0 +1,90 @@
+"""Requests that TensorFlow Serving replays when it loads a SavedModel, before it answers anybody.
+
+A server compiles a function for each padded shape when it first occurs, which takes seconds.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.model_engine import ModelEngine
+from keras_transformer.engine.run_folder import SENTENCES
+
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+
+
+LENGTHS = (16, 32, 48)
+"""The padded lengths that are compiled ahead for `serving_default`, with each number of rows."""
+
+SAMPLING = {"temperature": 0.75, "top_k": 7, "top_p": 0.875}
+"""Options of the samples in warm-up requests."""
+
+
+def write_warmup(
+    folder: Path, engine: ModelEngine, signatures: Iterable[str], rows: Sequence[int]
+) -> dict[str, list]:
+    """Writes the requests into an export, if TensorFlow Serving's messages are installed.
+
+    They come with the extra `serving-api`. Batches of the export are padded to one of `rows`.
+
+    Returns:
+        A dict from each signature to its requests' shapes, lists of rows and padded length; empty
+        without the package.
+    """
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        return {}
+    path = folder / WARMUP_FILE
+    path.parent.mkdir()
+    texts = _texts_of_lengths(engine)
+    shapes = {name: [[1, min(texts)]] for name in signatures}
+    shapes["serving_default"] = [[count, length] for length in texts for count in rows]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for name, each in shapes.items():
+            for count, length in each:
+                record = prediction_log_pb2.PredictionLog()
+                request = record.predict_log.request
+                request.model_spec.signature_name = name
+                inputs = signature_inputs(name, [texts[length]] * count, engine.source_tokenizer)
+                for argument, values in inputs.items():
+                    request.inputs[argument].CopyFrom(tf.make_tensor_proto(values))
+                writer.write(record.SerializeToString())
+    return shapes
+
+
+def _texts_of_lengths(engine):
+    """For each of the first padded lengths a text that needs it."""
+    buckets = length_buckets(engine.max_source_length)
+    texts, text = {}, ""
+    for word in " ".join(SENTENCES).split():
+        text = f"{text} {word}".strip()
+        length = len(engine.source_tokenizer.tokenize(text)) + 1
+        bucket = next((each for each in buckets if length <= each), None)
+        if bucket is None:
+            break
+        if bucket in LENGTHS or bucket == buckets[0]:
+            texts.setdefault(bucket, text)
+    return texts
+
+
+def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
+    """Makes the inputs of a call of a signature from texts, nested lists."""
+    if signature == "serving_ids":
+        return {"source_ids": padded(tokenizer.tokenize(texts, add_eos=True), 0)}
+    if signature == "score":
+        # A target for a source: any text is one.
+        return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
+    if signature == "sample":
+        options = {name: [value] * len(texts) for name, value in SAMPLING.items()}
+        return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
+    return {"text": texts}
+
+
+def padded(rows: Sequence[Sequence], value: Any) -> list[list]:
+    """Returns lists of equal length, filled with a value."""
+    width = max(map(len, rows), default=0)
+    return [[*row, *[value] * (width - len(row))] for row in rows]
