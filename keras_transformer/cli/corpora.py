@@ -126,18 +126,17 @@ def paired(paths: list[str]) -> list[tuple[str, str | None]]:
 _BULK = (
     ("input", [str], "FILE", "text files, .gz too; default: the lines of stdin, pairs to stdout"),
     ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to go on with"),
-    ("chunk_lines", int, "N", "lines that are translated at a time; default: 500"),
-    ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's 2, Ray's 1"),
-    ("workers", int, "N", "Ray's processes; default: one for each processor"),
-    ("ray_address", str, "TEXT", "default: Ray is started here"),
 )
 
 
 def _add_synthesize_options(command):
+    from keras_transformer.serving.options import BulkOptions
+
     add_model(command)
     back = "back-translation: the text is the targets', the translations become sources"
     n_best = "hypotheses, each of which makes a pair; default: 1"
     add_options(command, ("back", None, None, back), ("n_best", int, "N", n_best), *_BULK)
+    add_declared(command, BulkOptions)
     where = "where: in this process, or over a Ray cluster; default: here"
     add_options(command, ("engine", ("here", "ray"), None, where))
     add_decoding(command)
@@ -174,9 +173,13 @@ def _synthesize(options):
 
 def _add_glossary_options(command):
     _add_corpora(command)
-    fewest = "pairs that must have both words; default: 2"
-    least = "probability of the word where its translation stands, at least; default: 0.5"
-    add_options(command, ("min_pairs", int, "N", fewest), ("min_probability", float, "X", least))
+    from keras_transformer.text.glossary import MIN_PAIRS, MIN_PROBABILITY
+
+    pairs = f"fewest pairs that must have both words; default: {MIN_PAIRS}"
+    probability = "least probability of the word where its translation stands; "
+    probability += f"default: {MIN_PROBABILITY}"
+    add_options(command, ("min_pairs", int, "N", pairs))
+    add_options(command, ("min_probability", float, "X", probability))
 
 
 def _glossary(options):

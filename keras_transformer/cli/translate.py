@@ -7,6 +7,7 @@ import sys
 
 from keras_transformer.cli.arguments import (
     ALIGNMENT,
+    add_declared,
     add_decoding,
     add_model,
     add_options,
@@ -21,11 +22,7 @@ from keras_transformer.errors import InputError, say
 _OWN = ("json", "stream", "progress", "engine")
 _TOP_P = 0.9
 _RESET = "/reset"
-_BULK = (
-    ("workers", int, "N", "processes that translate; default: 1"),
-    ("chunk_lines", int, "N", "lines that a worker translates at a time; default: 1000"),
-    ("ray_address", str, "TEXT", "default: Ray is started here"),
-)
+_OF_RAY = ("workers", "chunk_lines", "ray_address")
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -50,6 +47,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_translate_options(command):
+    from keras_transformer.serving.options import BulkOptions
+
     group = command.add_argument_group("input and output")
     add_model(group)
     prefixes = "what each translation begins with, a line for each line of stdin"
@@ -61,8 +60,8 @@ def _add_translate_options(command):
         ("json", None, None, "a JSON object a line: text, tokens, probabilities"),
         ALIGNMENT,
         ("stream", None, None, "write each translation while it grows"),
-        ("threads", int, "N", "in all, or of each of Ray's workers; default: LiteRT's 2, Ray's 1"),
     )
+    add_declared(group, BulkOptions, names=["threads"])
     add_progress(group)
     group = command.add_argument_group("files over a Ray cluster, with --engine ray")
     group.add_argument(
@@ -72,7 +71,8 @@ def _add_translate_options(command):
         help="where: in this process, or over a Ray cluster; default: here",
     )
     output = ("output", str, "DIR", "folder to make, or to go on with")
-    add_options(group, ("input", [str], "FILE", "text files, .gz too"), output, *_BULK)
+    add_options(group, ("input", [str], "FILE", "text files, .gz too"), output)
+    add_declared(group, BulkOptions, names=_OF_RAY)
     add_decoding(command)
 
 
@@ -109,9 +109,7 @@ def _translate(options):
     from keras_transformer.cli.line_stream import translate_incrementally, translate_lines
     from keras_transformer.files import is_terminal
 
-    _refuse(
-        options, ("input", "output", *(row[0] for row in _BULK)), "goes with --engine ray alone"
-    )
+    _refuse(options, ("input", "output", *_OF_RAY), "goes with --engine ray alone")
     if "alignment" in options and "json" not in options:
         raise InputError("--alignment is written as JSON alone: give --json with it.")
     if "stream" in options:

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
-from keras_transformer.options import check_positive
 from keras_transformer.owned_folder import locked_folder
+from keras_transformer.serving.options import BulkOptions
 
 _JOB = "bulk.json"
 _PARTS = ".parts"
@@ -42,10 +42,6 @@ def translate_corpus(
     model: str | os.PathLike,
     inputs: Sequence[str | os.PathLike],
     output: str | os.PathLike,
-    workers: int | None = None,
-    threads: int | None = None,
-    chunk_lines: int = 500,
-    ray_address: str | None = None,
     records: Records = "text",
     with_ray: bool = True,
     **options: Any,
@@ -58,15 +54,10 @@ def translate_corpus(
         model: Path of a run folder or an export, there on every machine of the cluster.
         inputs: Paths of the files, UTF-8, plain or `.gz`, read on this machine.
         output: Folder to make; each translated file has the name of its input, without `.gz`.
-        workers: Processes that translate, one for each `threads` of this machine's cores by
-            default.
-        threads: Threads, and CPUs of the cluster, that a worker takes, one by default.
-        chunk_lines: Lines that a worker translates at a time.
-        ray_address: Address of the cluster; None starts Ray on this machine.
         records: `"text"` writes the best translation of each line; `"pairs"` makes TSVs of all
             hypotheses, after the line, and `"back"` before it, with their scores in `NAME.scores`.
         with_ray: False translates in this process, with all its cores by default.
-        **options: Options of `Translator.translate`.
+        **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`.
 
     Returns:
         A dict fit for JSON: files, lines that were translated now, seconds.
@@ -75,13 +66,13 @@ def translate_corpus(
         InputError: A file, the model or an option is invalid, or workers fail on a part again and
             again. Translated parts stay, and a second run goes on from there.
     """
-    cpus = 0
+    names_of_bulk = BulkOptions.model_fields.keys() & options.keys()
+    bulk = BulkOptions(**{name: options.pop(name) for name in names_of_bulk})
+    threads, chunk_lines, cpus = bulk.threads, bulk.chunk_lines, 0
     if with_ray:
-        threads = 1 if threads is None else threads
-        workers = max((os.cpu_count() or 1) // threads, 1) if workers is None else workers
-        check_positive(workers=workers, threads=threads)
+        threads = threads or 1
+        workers = bulk.workers or max((os.cpu_count() or 1) // threads, 1)
         cpus = workers * threads
-    check_positive(chunk_lines=chunk_lines)
     model = os.path.abspath(model)
     if not os.path.exists(model):
         raise InputError(f"{model}: no such run or export folder.")
@@ -104,7 +95,7 @@ def translate_corpus(
             engine: dict[str, Any] = {"model": model, "threads": threads}
             engine |= {"options": options, "records": records}
             if with_ray:
-                with _ray(ray_address, cpus):
+                with _ray(bulk.ray_address, cpus):
                     import ray
 
                     rows = _translated(waiting, chunk_lines, engine, workers)

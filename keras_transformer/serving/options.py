@@ -1,4 +1,4 @@
-"""Options of the server: arguments of `build_app` and of `keras-transformer serve`."""
+"""Options of the server and of the translation of files, also of their commands."""
 
 import os
 from pathlib import Path
@@ -30,6 +30,23 @@ class _Options(pydantic.BaseModel):
     def __init__(self, **values: Any):
         with checked(type(self)):
             super().__init__(**values)
+
+
+class BulkOptions(_Options):
+    """Options of a translation of files.
+
+    Raises:
+        InputError: A value is out of range.
+    """
+
+    chunk_lines: int = _count(500, "lines that are translated at a time")
+    threads: int | None = option(
+        None, "threads in all, or of each of Ray's workers, by default LiteRT's 2, Ray's 1", ge=1
+    )
+    workers: int | None = option(
+        None, "Ray's processes, by default one for each `threads` of this machine's cores", ge=1
+    )
+    ray_address: str | None = option(None, "the cluster's, by default Ray is started here")
 
 
 class ServerOptions(_Options):

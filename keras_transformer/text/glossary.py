@@ -22,6 +22,7 @@ _MOST_IN_TRAINING = 3  # annotated terms of a pair
 # Times that an inflected word is as long as the translation in the glossary.
 _LONGEST_FORM = 1.5
 _WORD = regex.compile(r"[\p{L}\p{M}]+(?:-[\p{L}\p{M}]+)*")
+MIN_PAIRS, MIN_PROBABILITY = 2, 0.5
 _ITERATIONS = 5
 _MOST_LINKS = 50_000_000  # two gigabytes
 
@@ -155,7 +156,9 @@ def origins(text: str) -> np.ndarray:
 
 
 def learn_terms(
-    pairs: Iterable[tuple[str, str]], min_pairs: int = 2, min_probability: float = 0.5
+    pairs: Iterable[tuple[str, str]],
+    min_pairs: int = MIN_PAIRS,
+    min_probability: float = MIN_PROBABILITY,
 ) -> Iterator[tuple[str, str]]:
     """Yields words and their translations, the most probable first, by IBM's Model 1.
 
