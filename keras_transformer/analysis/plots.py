@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.analysis.alignment import WordAlignment
-from keras_transformer.analysis.attention import KINDS, Attention
+from keras_transformer.analysis.attention import KINDS, Attention, WordAlignment
 from keras_transformer.analysis.heads import Head
 from keras_transformer.analysis.positions import (
     distances,

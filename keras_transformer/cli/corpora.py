@@ -86,7 +86,7 @@ def _add_clean_options(command):
 
 
 def _clean(options):
-    from keras_transformer.cli.line_reader import describe, progress_bar
+    from keras_transformer.cli.lines import describe, progress_bar
     from keras_transformer.data.cleaning import clean_corpora
     from keras_transformer.files import is_terminal
 
@@ -143,7 +143,7 @@ def _add_synthesize_options(command):
 
 
 def _synthesize(options):
-    from keras_transformer.cli.line_stream import translate_lines
+    from keras_transformer.cli.lines import translate_lines
     from keras_transformer.serving.bulk import translate_corpus
 
     with_ray = getattr(options, "engine", "here") == "ray"

@@ -98,8 +98,7 @@ def _add_inspect_options(command):
 
 
 def _score(options):
-    from keras_transformer.cli.line_reader import progress_bar
-    from keras_transformer.cli.line_stream import score_lines
+    from keras_transformer.cli.lines import progress_bar, score_lines
     from keras_transformer.files import is_terminal
 
     translator, values = load_translator(options, "source", "target", "progress")

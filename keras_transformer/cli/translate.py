@@ -105,8 +105,12 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
-    from keras_transformer.cli.line_reader import progress_bar, size_left
-    from keras_transformer.cli.line_stream import translate_incrementally, translate_lines
+    from keras_transformer.cli.lines import (
+        progress_bar,
+        size_left,
+        translate_incrementally,
+        translate_lines,
+    )
     from keras_transformer.files import is_terminal
 
     _refuse(options, ("input", "output", *_OF_RAY), "goes with --engine ray alone")
@@ -136,8 +140,7 @@ def _refuse(options, names, rule):
 
 
 def _chat(options):
-    from keras_transformer.cli.line_reader import read_chunks
-    from keras_transformer.cli.line_stream import write_growing
+    from keras_transformer.cli.lines import read_chunks, write_growing
     from keras_transformer.files import is_terminal
     from keras_transformer.text.dialog import Conversation
 

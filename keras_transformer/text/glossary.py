@@ -10,7 +10,7 @@ import regex
 
 from keras_transformer.errors import InputError
 from keras_transformer.files import iterate_lines
-from keras_transformer.text.words import UNIT, are_whole_words
+from keras_transformer.text.splitting import UNIT, are_whole_words
 
 TERM_SYMBOLS = ("<term_begin>", "<term_as>", "<term_end>")
 """Tokens of an annotation: `a <term_begin> rack<term_as> Gestell<term_end> of steel`."""

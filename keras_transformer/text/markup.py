@@ -21,7 +21,7 @@ from keras_transformer.text.placeholders import (
     Placeholders,
     symbol,
 )
-from keras_transformer.text.words import UNIT
+from keras_transformer.text.splitting import UNIT
 
 Markup = Literal["placeholders", "html"]
 MARKUP = ("placeholders", "html")

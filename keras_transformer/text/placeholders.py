@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import regex
 
-from keras_transformer.text.words import LETTER
+from keras_transformer.text.splitting import LETTER
 
 _IN_NAME, _IN_HOST = rf"[{LETTER}.+\-]", rf"[{LETTER}\-]"  # of an e-mail address
 # All repetitions are bounded, possessive or begin at one place: a long text is read once.

@@ -12,9 +12,8 @@ from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
-from keras_transformer.training.resumption import MidEpochState
 from keras_transformer.training.run_folder import averaged_epochs, best_row, save_without_optimizer
-from keras_transformer.training.state import RunState
+from keras_transformer.training.state import MidEpochState, RunState
 
 _STEP_CHECKPOINTS = 2  # the last one, and the one before in case that is damaged
 _STEPS_BETWEEN_LOOKS = 16  # at the clock, of several hosts: the others wait for the first one

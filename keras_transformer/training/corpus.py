@@ -30,8 +30,7 @@ from keras_transformer.text.glossary import Glossary
 from keras_transformer.text.placeholders import Placeholders, with_placeholders
 from keras_transformer.text.vocabulary import VocabularyOptions
 from keras_transformer.training.hosts import SINGLE_HOST, Host
-from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.sections import NamedFiles
+from keras_transformer.training.recipe import NamedFiles, Recipe
 
 Tokenizers = tuple[Tokenizer, Tokenizer | Labels]
 PARTS = ("train", "validation")

@@ -4,20 +4,303 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 
+from keras_transformer.data.encoding import PairChecks
+from keras_transformer.data.noise import Noise
+from keras_transformer.decoding.options import BleuTokenizer
 from keras_transformer.engine.run_folder import DecodingSection, parse_yaml, read_sections
 from keras_transformer.errors import InputError
 from keras_transformer.models.config import CONFIGURATIONS, ModelConfig, TransformerConfig
-from keras_transformer.options import check_choice, check_keys, checked, declared, received
+from keras_transformer.options import check_choice, check_keys, checked, declared, option, received
 from keras_transformer.text.dialog import Turns
-from keras_transformer.training.sections import (
-    DataSection,
-    TextSection,
-    TrainingSection,
-)
+from keras_transformer.text.vocabulary import VocabularyOptions
+
+# No file system takes such a name.
+_NO_NULL = {"pattern": r"^[^\x00]*$"}
+
+
+@declared
+class Files:
+    """Two aligned files, or one TSV as `source` without `target`."""
+
+    source: str = option(
+        "",
+        "The source's lines, or both sides with a tab between them; of a language model its text.",
+        **_NO_NULL,
+    )
+    target: str | None = option(None, "The target's lines.", **_NO_NULL)
+
+
+@declared
+class NamedFiles(Files):
+    """A corpus among several."""
+
+    name: str = option(
+        "", "Name of the corpus in reports, curves and metrics.json.", pattern=r"^[\w-]*$"
+    )
+    tag: str | None = option(
+        None,
+        "Token <tag> before each source: 2de for a direction, bt for back-translated text, or a "
+        "domain. `translate` takes it as `tag`.",
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+    )
+
+
+@declared
+class WeightedFiles(NamedFiles):
+    """A training corpus among several."""
+
+    weight: float = option(
+        1.0,
+        "Times that an epoch takes each pair of the corpus; with 0.25 each fourth epoch takes it.",
+        gt=0,
+    )
+
+
+def _tag_of(value):
+    return "array" if isinstance(value, (list, tuple)) else "object"
+
+
+_OneFile = Annotated[Files, pydantic.Tag("object")]
+_Training = Annotated[tuple[WeightedFiles, ...], pydantic.Tag("array")]
+_Validation = Annotated[tuple[NamedFiles, ...], pydantic.Tag("array")]
+
+
+@declared
+class DataSection(PairChecks):
+    """Files, and the pairs that are kept."""
+
+    folder: str = option(
+        ".", "Folder of the files below; relative to where the command is run.", **_NO_NULL
+    )
+    train: Annotated[_OneFile | _Training, pydantic.Discriminator(_tag_of)] = pydantic.Field(
+        Files(),
+        description="Two aligned files, a sentence a line, UTF-8, plain or .gz; or one TSV with "
+        "two columns: {source: pairs.tsv}; a classifier's has the label first. Or several corpora: "
+        "[{name: A, source: a.en, target: a.de, weight: 2, tag: 2de}, …]. Both parts are "
+        "required, but with `hold_out_every`.",
+    )
+    validation: Annotated[_OneFile | _Validation, pydantic.Discriminator(_tag_of)] = Files()
+    temperature: float = option(
+        1.0,
+        "Evens out the sizes of several corpora: an epoch takes pairs of each in proportion to "
+        "weight · size^(1 / temperature), as many in all as at 1.",
+        ge=1,
+    )
+    noise: Noise = pydantic.Field(
+        Noise(), description="Noise on training pairs, another in each epoch."
+    )
+    glossary: str | None = option(
+        None,
+        "Lines of a term, a tab and a translation: in a share of the pairs that have both, tokens "
+        "of the vocabulary annotate the term with it, so that `translate` and any export can take "
+        "a glossary. The command `glossary` learns such a file. null: none.",
+        **_NO_NULL,
+    )
+    glossary_share: float = option(
+        0.3, "Share of an epoch's pairs whose terms are annotated, up to three each.", gt=0, le=1
+    )
+    hold_out_every: int | None = option(
+        None,
+        "One pair in so many of `train` is held out as the validation set, where `validation` "
+        "names no files; no equal pair is trained on. null: none.",
+        ge=2,
+    )
+    bleu_tokenizer: BleuTokenizer | None = option(
+        None,
+        "sacreBLEU's tokenizer for BLEU on the validation set; null: by the script of its targets, "
+        "zh for Chinese, char for other scripts without spaces between words, else 13a.",
+        strict=None,
+    )
+    context_turns: int | None = option(
+        None,
+        "Last turns that are kept of a source that `text.turn_separator` divides; null: all.",
+        ge=1,
+    )
+    cache: str | None = option(
+        None,
+        "Folder that keeps the ids for later runs with equal texts and vocabularies, for millions "
+        "of pairs: they are mapped from there. null: ids are held in memory.",
+        **_NO_NULL,
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_validation(self) -> "DataSection":
+        for part in ("train", "validation"):
+            names = [each.name for each in self.corpora(part)]
+            if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
+                rule = f"Each corpus of `data.{part}` must have a `name` of its own."
+                raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
+        annotated = self.glossary_share if self.glossary else 0.0
+        if (total := annotated + sum(self.noise.shares.values())) > 1 + 1e-9:
+            rule = "`data.glossary_share` and the shares of `data.noise` must be at most 1 in all"
+            raise InputError(f"{rule}: {total:.4g}.")
+        if self.hold_out_every and self.validation != Files():
+            raise InputError(
+                "`data.hold_out_every` and `data.validation` are two validation sets: give one."
+            )
+        return self
+
+    def corpora(self, part: str) -> tuple[NamedFiles, ...]:
+        """Returns the corpora of `"train"` or `"validation"`; one alone may have no name."""
+        found = self.train if part == "train" or self.hold_out_every else self.validation
+        return found if isinstance(found, tuple) else (WeightedFiles(found.source, found.target),)
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags of all corpora, sorted."""
+        every = (*self.corpora("train"), *self.corpora("validation"))
+        return sorted({each.tag for each in every if each.tag is not None})
+
+
+@declared
+class TextSection(VocabularyOptions):
+    """Vocabulary and turns."""
+
+    joint: bool = option(
+        True,
+        "One vocabulary for both languages, so that all embeddings can be tied; false: one a side.",
+    )
+    target_vocabulary_size: int | None = option(
+        None,
+        "Ids of the target's own vocabulary with `joint: false`; null: as many as the source's.",
+        ge=5,
+    )
+    sample_sentences: int | None = option(
+        None,
+        "Sentences, drawn from all, that a vocabulary is learned from; null: all, in memory.",
+        ge=1,
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_sizes(self) -> "TextSection":
+        if self.joint and self.target_vocabulary_size is not None:
+            raise InputError(
+                "`text.target_vocabulary_size` needs `text.joint: false`: a joint vocabulary has "
+                "one size."
+            )
+        return self
+
+
+@declared
+class TrainingSection:
+    """Batches, optimizer, and what is kept."""
+
+    start_from: str | None = option(
+        None,
+        "Run folder to start from: its vocabularies and best model are trained further, and its "
+        "`text` and `model` hold, but for dropout. null: a new model.",
+    )
+    epochs: int = option(30, "Passes over the training pairs.", ge=1)
+    batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
+    accumulation_steps: int = option(
+        1,
+        "Batches whose gradients make one step of the optimizer, as one batch with all their "
+        "tokens would.",
+        ge=1,
+    )
+    max_shapes: int = option(
+        8, "Most batch shapes, each of which is compiled once (a few seconds).", ge=1, le=8
+    )
+    warmup_steps: int = option(
+        4000,
+        "Steps until the peak of the learning rate, which is learning_rate_scale · "
+        "model_dim^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).",
+        ge=1,
+    )
+    learning_rate_scale: float = option(1.0, "Factor on the whole learning rate.", gt=0)
+    label_smoothing: float = option(
+        0.1, "Probability spread evenly over the vocabulary.", ge=0, lt=1
+    )
+    r_drop: float | None = option(
+        None,
+        "Weight of the symmetric divergence between two passes of a batch under two dropouts "
+        "(R-Drop), added to the loss; a step takes twice as long. null: one pass.",
+        gt=0,
+    )
+    simcut: float | None = option(
+        None,
+        "Weight of the divergence of a batch from its copy with 5% of the tokens cut (SimCut), "
+        "added to the loss; a step takes twice as long. null: none. It excludes r_drop.",
+        gt=0,
+    )
+    adam_beta_2: float = option(0.98, "Adam's second momentum; the first is 0.9.", ge=0, lt=1)
+    clip_norm: float | None = option(
+        None, "Norm that gradients are scaled down to; null: no limit.", gt=0
+    )
+    ema_momentum: float | None = option(
+        None,
+        "Momentum of the exponential moving average of the weights, which is what is validated and "
+        "saved as the best model; null: no average.",
+        ge=0,
+        lt=1,
+    )
+    select_by: Literal["loss", "accuracy", "bleu", "chrf"] = option(
+        "loss",
+        "Measure of the best model on the validation set: lowest loss, highest share of tokens (or "
+        "labels) predicted right, or highest BLEU or chrF of greedy translations of its first "
+        "2,000 sentences after each epoch. Equal values are decided by the loss.",
+        strict=None,
+    )
+    early_stopping_patience: int | None = option(
+        None, "Epochs without a better model until training stops; null: never.", ge=1
+    )
+    average_epochs: int | None = option(
+        None,
+        "Epochs whose models are averaged at the end. null: none.",
+        ge=2,
+    )
+    average_of: Literal["last", "best"] = option(
+        "last",
+        "Epochs that `average_epochs` takes. last: as in the paper, and the average is the model; "
+        "best: the average is the model if it is better than the best epoch's.",
+        strict=None,
+    )
+    checkpoint_every_minutes: float | None = option(
+        None,
+        "Minutes between checkpoints within an epoch; null: one at the end of each epoch alone.",
+        gt=0,
+    )
+    keep_checkpoints: int = option(
+        2, "Checkpoints (weights and optimizer) of the last epochs that are kept.", ge=1
+    )
+    sample_translations: int = option(
+        3, "Validation sentences that are translated after each epoch.", ge=0
+    )
+    attention_images: int | None = option(
+        None,
+        "Epochs between pictures of the first validation pair's attention in TensorBoard, with the "
+        "extra `plots`; null: none.",
+        ge=1,
+    )
+    dtype_policy: Literal["float32", "mixed_bfloat16", "mixed_float16"] = option(
+        "float32",
+        "Precision of the arithmetic. mixed_bfloat16 with `jit_compile: false` is faster for "
+        "widths from 256 on a processor with AMX.",
+        strict=None,
+    )
+    jit_compile: bool = option(
+        True, "Compile the training step with XLA, which is up to twice as fast on a CPU."
+    )
+    seed: int = option(
+        1, "Seed of weights, dropout and the order of the batches.", ge=0, le=2**32 - 1
+    )
+
+    @property
+    def selects_by_translations(self) -> bool:
+        """True where the validation set is translated after each epoch."""
+        return self.select_by in ("bleu", "chrf")
+
+    @pydantic.model_validator(mode="after")
+    def _check(self):
+        if self.r_drop is not None and self.simcut is not None:
+            rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
+            raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
+        return self
+
 
 _PARTS = "train", "validation"
 # Options that some kinds of model do not have, and the reasons.

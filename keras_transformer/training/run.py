@@ -17,19 +17,24 @@ from keras_transformer.files import is_terminal
 from keras_transformer.models import model_of
 from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import callbacks as run_callbacks
-from keras_transformer.training.bleu import bleu_and_chrf, check_tokenizer, tokenizer_of
 from keras_transformer.training.corpus import Corpus
+from keras_transformer.training.evaluate import bleu_and_chrf, check_tokenizer, tokenizer_of
 from keras_transformer.training.hosts import SINGLE_HOST, Host
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.resumption import MidEpochState, check_resumable, last_checkpoint
 from keras_transformer.training.run_folder import (
     RunFolder,
     averaged_epochs,
     best_row,
     save_without_optimizer,
 )
-from keras_transformer.training.state import RunState, for_fit
+from keras_transformer.training.state import (
+    MidEpochState,
+    RunState,
+    check_resumable,
+    for_fit,
+    last_checkpoint,
+)
 from keras_transformer.training.tensorboard import TensorBoard, check_plots
 
 _BLEU_SENTENCES = 2000

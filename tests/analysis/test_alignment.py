@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_transformer.analysis.alignment import pharaoh, word_alignment
+from keras_transformer.analysis.attention import pharaoh, word_alignment
 
 SOURCE = ["▁two", "▁do", "gs", "▁play", ".", "</s>"]
 TARGET = ["▁Hun", "de", "▁spielen", ".", "</s>"]

@@ -13,7 +13,7 @@ from keras_transformer.analysis.attention import (
     merge_words,
     words_of,
 )
-from keras_transformer.analysis.page import attention_page
+from keras_transformer.analysis.report import attention_page
 
 SOURCE = ["▁two", "▁do", "gs", "▁pl", "ay", ".", "</s>"]
 TARGET = ["▁zwei", "▁Hun", "de", ".", "</s>"]

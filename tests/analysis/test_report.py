@@ -10,7 +10,7 @@ from small_corpus import PAIRS
 
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.analysis import plots, positions
-from keras_transformer.analysis.alignment import WordAlignment
+from keras_transformer.analysis.attention import WordAlignment
 from keras_transformer.analysis.heads import Head
 from keras_transformer.analysis.report import Inspection, position_pictures, write_report
 from keras_transformer.engine import ModelEngine

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from keras_transformer.cli.line_reader import (
+from keras_transformer.cli.lines import (
     Line,
     LineReader,
     advance,

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from keras_transformer import Translation
-from keras_transformer.cli.line_reader import Line, progress_bar
-from keras_transformer.cli.line_stream import (
+from keras_transformer.cli.lines import (
+    Line,
     as_json,
     as_list,
     as_scored_json,
     as_scored_row,
     as_text,
+    progress_bar,
     results_of,
     score_lines,
     translate_incrementally,

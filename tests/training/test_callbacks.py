@@ -12,9 +12,9 @@ from keras_transformer.errors import TrainingError
 from keras_transformer.training import RunFolder, callbacks, evaluate
 from keras_transformer.training.hosts import SINGLE_HOST
 from keras_transformer.training.recipe import Recipe
-from keras_transformer.training.resumption import MidEpochState
 from keras_transformer.training.run import Run
 from keras_transformer.training.run_folder import averaged_epochs
+from keras_transformer.training.state import MidEpochState
 
 
 class FakeModel:

@@ -14,7 +14,7 @@ from keras_transformer.training import Recipe, RunFolder, compile_model
 from keras_transformer.training.callbacks import AveragedValidation
 from keras_transformer.training.optimizer import AdamWithGradientNorm, averaged_weights
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.resumption import last_checkpoint
+from keras_transformer.training.state import last_checkpoint
 
 
 @pytest.mark.slow

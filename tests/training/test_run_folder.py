@@ -10,7 +10,7 @@ from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.recipe import TrainingSection
-from keras_transformer.training.resumption import check_resumable
+from keras_transformer.training.state import check_resumable
 
 TEXTS = [text for pair in PAIRS for text in pair]
 
