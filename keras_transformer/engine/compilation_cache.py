@@ -37,12 +37,12 @@ def enable_compilation_cache() -> None:
     Called before TensorFlow or JAX compiles anything: they read it from the environment. The user's
     own settings there stay. A warning says why a folder cannot be used.
     """
-    given = os.environ.get(VARIABLE, "")
+    value = os.environ.get(VARIABLE, "")
     flags = os.environ.get("TF_XLA_FLAGS", "")
-    if given.lower() == "off" or _TENSORFLOW_FLAG in flags:
+    if value.lower() == "off" or _TENSORFLOW_FLAG in flags:
         return
     try:
-        root = Path(given).absolute() if given else _default_folder()
+        root = Path(value).absolute() if value else _default_folder()
         folder = root / _key()
         for each in (root, folder):
             _make_private(each)
@@ -61,9 +61,9 @@ def enable_compilation_cache() -> None:
 
 
 def _default_folder():
-    given = os.environ.get("XDG_CACHE_HOME", "")
+    home = os.environ.get("XDG_CACHE_HOME", "")
     # By its specification a relative path has no effect.
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    base = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
     return base / "keras_transformer" / "programs"
 
 
@@ -94,14 +94,14 @@ def _make_private(folder):
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
+    status = folder.lstat()
     wrong = (
         "it is no folder, or a link to one"
-        if not stat.S_ISDIR(found.st_mode)
+        if not stat.S_ISDIR(status.st_mode)
         else "it belongs to another user"
-        if hasattr(os, "geteuid") and found.st_uid != os.geteuid()
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid()
         else "others may write to it (chmod 700 would mend that)"
-        if found.st_mode & 0o022
+        if status.st_mode & 0o022
         else None
     )
     if wrong:
@@ -128,15 +128,15 @@ def _programs(folder):
 def _tidy(root, folder):
     """Deletes the programs of a folder with a damaged one, and the oldest beyond the limit."""
     entries = []
-    folders = (each for each in root.iterdir() if each.is_dir() and not each.is_symlink())
-    for path in itertools.chain.from_iterable(_programs(each) or () for each in folders):
+    folders = (path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+    for path in itertools.chain.from_iterable(_programs(folder) or () for folder in folders):
         with contextlib.suppress(FileNotFoundError):  # Another command tidies, too.
             if stat.S_ISREG((status := path.lstat()).st_mode):
                 used = max(status.st_atime, status.st_mtime)
                 entries.append((used, status.st_size, path))
     # XLA renames what is whole: a program is empty after a crash of the machine, and ends a run.
     damaged = {path.parent for _, size, path in entries if not size and path.suffix == ".pb"}
-    size = sum(each for _, each, _ in entries)
+    size = sum(bytes_of_file for _, bytes_of_file, _ in entries)
     for _, bytes_, path in sorted(entries):
         if size > LIMIT_BYTES or path.parent in damaged:
             path.unlink(missing_ok=True)

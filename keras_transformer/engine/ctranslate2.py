@@ -88,7 +88,9 @@ class CTranslate2Engine(Engine):
         self.max_target_length = self.manifest["max_target_length"]
         self._tokenizers = sides = load_tokenizers(folder, self.manifest)
         self.source_tokenizer, self.target_tokenizer = sides
-        self._tokens = [each.pieces_of(range(each.vocabulary_size)) for each in sides]
+        self._tokens = [
+            tokenizer.pieces_of(range(tokenizer.vocabulary_size)) for tokenizer in sides
+        ]
         self._target_ids = {token: id for id, token in enumerate(self._tokens[1])}
         self._translator = _load(folder, threads or os.cpu_count() or 1, compute_type)
 
@@ -137,10 +139,11 @@ class CTranslate2Engine(Engine):
         for prefix, places in zip(prefixes, parts, strict=True):
             if places:
                 forced[places[0]] = prefix
-        found = self._search(sources, forced, asked, longest, batch_size)
-        totals = self._log_probabilities(found, sources, forced, asked, batch_size)
+        hypotheses = self._search(sources, forced, asked, longest, batch_size)
+        totals = self._log_probabilities(hypotheses, sources, forced, asked, batch_size)
         ranked = [
-            self._ranked(*each, asked) for each in zip(found, totals, sources, forced, strict=True)
+            self._ranked(*row, asked)
+            for row in zip(hypotheses, totals, sources, forced, strict=True)
         ]
         if alignment:
             ranked = self._aligned(ranked, sources, batch_size)
@@ -163,8 +166,8 @@ class CTranslate2Engine(Engine):
         if batch_size is not None:
             check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
-            given = f"{len(sources)} sources and {len(targets)} targets"
-            raise InputError(f"There must be a target for each source. Received: {given}.")
+            received = f"{len(sources)} sources and {len(targets)} targets"
+            raise InputError(f"There must be a target for each source. Received: {received}.")
         source_ids, _ = inputs.ids_and_texts(
             "sources", sources, self.source_tokenizer, self.max_source_length
         )
@@ -191,11 +194,11 @@ class CTranslate2Engine(Engine):
         """`DecodingOptions`, checked, with the export's defaults."""
         fixed = {name: value for name, value in others.items() if name not in _TAKEN}
         check_fixed_options(fixed, built_in())
-        given = {"beam_size": beam_size, "length_penalty": length_penalty}
-        given = {
-            name: self.manifest[name] if value is None else value for name, value in given.items()
+        values = {"beam_size": beam_size, "length_penalty": length_penalty}
+        values = {
+            name: self.manifest[name] if value is None else value for name, value in values.items()
         }
-        asked = DecodingOptions(**given, n_best=n_best, **others)
+        asked = DecodingOptions(**values, n_best=n_best, **others)
         asked.check_ids(self.target_tokenizer.vocabulary_size)
         return asked
 
@@ -222,16 +225,16 @@ class CTranslate2Engine(Engine):
         # CTranslate2 has one limit a call. Few translations reach the limit of their own source:
         # these are searched again with it, all limits at once to keep each thread busy.
         begun = search(range(len(sources)), max(limits)) if sources else []
-        found = [each.result() for each in begun]
+        results = [handle.result() for handle in begun]
         again = collections.defaultdict(list)
-        for place, (each, limit) in enumerate(zip(found, limits, strict=True)):
+        for place, (each, limit) in enumerate(zip(results, limits, strict=True)):
             if max(map(len, each.hypotheses)) > limit:
                 again[limit].append(place)
         searches = [(places, search(places, limit)) for limit, places in again.items()]
         for places, begun in searches:
             for place, each in zip(places, begun, strict=True):
-                found[place] = each.result()
-        return found
+                results[place] = each.result()
+        return results
 
     def _translator_options(self, asked):
         never = (PAD_ID, BOS_ID, *asked.banned_ids)
@@ -327,15 +330,15 @@ class CTranslate2Engine(Engine):
         ]
         forced = self._translator.translate_batch(
             [source for source, _ in every],
-            [list(each.tokens[:-1]) for _, each in every],
+            [list(hypothesis.tokens[:-1]) for _, hypothesis in every],
             beam_size=1,
-            max_decoding_length=max((len(each.ids) for _, each in every), default=1),
+            max_decoding_length=max((len(hypothesis.ids) for _, hypothesis in every), default=1),
             max_input_length=0,
             return_attention=True,
             return_end_token=True,
             **_batches(batch_size),
         )
-        rows = iter(zip(forced, (each for _, each in every), strict=True))
+        rows = iter(zip(forced, (hypothesis for _, hypothesis in every), strict=True))
 
         def aligned():
             found, translation = next(rows)

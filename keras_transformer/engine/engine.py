@@ -81,8 +81,8 @@ class Engine(abc.ABC):
 
 def built_in() -> dict[str, Any]:
     """Returns the values of the options that an export does not take."""
-    own = {"alignment": False, "target_prefixes": None, "phrases": None}
-    return {**vars(DecodingOptions()), **own}
+    not_taken = {"alignment": False, "target_prefixes": None, "phrases": None}
+    return {**vars(DecodingOptions()), **not_taken}
 
 
 def check_fixed_options(options: dict, built_in: dict) -> None:
@@ -121,8 +121,8 @@ def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
 
 def with_alternatives(hypotheses: Sequence[Translation]) -> Translation:
     """Returns the first hypothesis, the others that were found as its alternatives."""
-    best, *others = hypotheses
-    alternatives = tuple(other for other in others if other.score > -math.inf)
+    best, *rest = hypotheses
+    alternatives = tuple(other for other in rest if other.score > -math.inf)
     return dataclasses.replace(best, alternatives=alternatives)
 
 
@@ -178,8 +178,8 @@ class LabelEngine(Engine):
             raise InputError(f"{rule} Received: n_best={n_best}.")
         long_input = self.long_inputs[0] if long_input is None else long_input
         check_choice("long_input", long_input, self.long_inputs)
-        found = self.probabilities(texts, batch_size, long_input) if texts else ()
-        return [label_translation(row, self.labels, n_best) for row in found]
+        rows = self.probabilities(texts, batch_size, long_input) if texts else ()
+        return [label_translation(row, self.labels, n_best) for row in rows]
 
 
 def label_translation(row: np.ndarray, labels: Sequence[str], n_best: int = 1) -> Translation:

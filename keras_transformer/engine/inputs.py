@@ -35,21 +35,21 @@ def source_ids(
     check_choice("long_input", long_input, LONG_INPUT if turn_id is None else ANSWERED_WHOLE)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
-    for place, each in enumerate(ids):
-        if each == [EOS_ID] or not texts[place].strip():
+    for place, row in enumerate(ids):
+        if row == [EOS_ID] or not texts[place].strip():
             continue
-        shortened = [each]
-        if len(each) > limit:
+        shortened = [row]
+        if len(row) > limit:
             long.append(place)
             if long_input == "refuse":
                 done, way = ("split", "split") if turn_id is None else ("cut", "truncate")
                 raise InputError(
                     f"A text must have at most {limit} tokens; longer ones can be {done} "
-                    f"(long_input={way!r}). Received: {_shown(each, texts[place])}",
+                    f"(long_input={way!r}). Received: {_shown(row, texts[place])}",
                     place,
                 )
             if long_input == "truncate":
-                shortened = [_cut(each, limit, turn_id)]
+                shortened = [_cut(row, limit, turn_id)]
             else:
                 shortened = _split(texts, place, tokenizer, limit)
         parts[place] = list(range(len(sources), len(sources) + len(shortened)))
@@ -65,7 +65,9 @@ def source_ids(
 def _cut(ids, limit, turn_id):
     """The last turns that fit, or the beginning of the last one; any text is one turn."""
     starts = [0, *(i + 1 for i, id in enumerate(ids[:-2]) if id == turn_id)]
-    start = next((each for each in starts if len(ids) - each <= limit), starts[-1])
+    start = next(
+        (start_of_turn for start_of_turn in starts if len(ids) - start_of_turn <= limit), starts[-1]
+    )
     return [*ids[start:-1][: limit - 1], EOS_ID]
 
 
@@ -91,14 +93,14 @@ def prefix_ids(prefixes: Sequence[str] | None, count: int, tokenizer, limit: int
         return [()] * count
     check_texts("target_prefixes", prefixes)
     if len(prefixes) != count:
-        given = f"{len(prefixes)} prefixes and {count} texts"
-        raise InputError(f"There must be a target prefix for each text. Received: {given}.")
+        received = f"{len(prefixes)} prefixes and {count} texts"
+        raise InputError(f"There must be a target prefix for each text. Received: {received}.")
     ids = tokenizer.tokenize(prefixes, add_eos=False)
-    for place, each in enumerate(ids):
-        if len(each) >= limit:
+    for place, prefix in enumerate(ids):
+        if len(prefix) >= limit:
             rule = f"A target prefix must have fewer tokens than a translation may, {limit}."
-            raise InputError(f"{rule} Received: a prefix of {len(each)} tokens.", place)
-        _check_known("target prefix", each, prefixes[place], tokenizer, place)
+            raise InputError(f"{rule} Received: a prefix of {len(prefix)} tokens.", place)
+        _check_known("target prefix", prefix, prefixes[place], tokenizer, place)
     return ids
 
 
@@ -107,16 +109,16 @@ def phrase_ids(phrases: Sequence[Sequence[str]] | None, count: int, tokenizer) -
     if phrases is None:
         return [()] * count
     if len(phrases) != count:
-        given = f"{len(phrases)} lists and {count} texts"
-        raise InputError(f"There must be a list of phrases for each text. Received: {given}.")
-    found = []
-    for place, each in enumerate(phrases):
-        check_texts("phrases", each)
-        ids = tokenizer.tokenize(each, add_eos=False)
-        for phrase, text in zip(ids, each, strict=True):
+        received = f"{len(phrases)} lists and {count} texts"
+        raise InputError(f"There must be a list of phrases for each text. Received: {received}.")
+    ids_of_phrases = []
+    for place, texts in enumerate(phrases):
+        check_texts("phrases", texts)
+        ids = tokenizer.tokenize(texts, add_eos=False)
+        for phrase, text in zip(ids, texts, strict=True):
             _check_known("phrase", phrase, text, tokenizer, place)
-        found.append(tuple(phrase for phrase in ids if phrase))
-    return found
+        ids_of_phrases.append(tuple(phrase for phrase in ids if phrase))
+    return ids_of_phrases
 
 
 def _check_known(noun, ids, text, tokenizer, place):
@@ -125,8 +127,8 @@ def _check_known(noun, ids, text, tokenizer, place):
         pairs = zip(ids, tokenizer.pieces(text), strict=True)
         unknown = dict.fromkeys(c for id, token in pairs if id == UNK_ID for c in token)
         rule = f"A {noun} must have only characters of the target vocabulary."
-        given = f"{', '.join(map(repr, unknown))} in {text[:_SHOWN_CHARACTERS]!r}"
-        raise InputError(f"{rule} Received: {given}.", place)
+        received = f"{', '.join(map(repr, unknown))} in {text[:_SHOWN_CHARACTERS]!r}"
+        raise InputError(f"{rule} Received: {received}.", place)
 
 
 def ids_and_texts(
@@ -139,10 +141,10 @@ def ids_and_texts(
     else:
         check_texts(name, given)
         ids, texts = tokenizer.tokenize(given, add_eos=True), given
-    for place, each in enumerate(ids):
-        if len(each) > limit:
+    for place, sequence in enumerate(ids):
+        if len(sequence) > limit:
             rule = f"Each of `{name}` must have at most {limit} tokens."
-            raise InputError(f"{rule} Received: {_shown(each, texts[place])}", place)
+            raise InputError(f"{rule} Received: {_shown(sequence, texts[place])}", place)
     return ids, texts
 
 
@@ -195,12 +197,12 @@ def length_buckets(max_length: int) -> list[int]:
     lengths = [16, 32, 48, 64, 96]
     while lengths[-1] < max_length:
         lengths += [lengths[-2] * 2, lengths[-1] * 2]
-    return [each for each in sorted(set(lengths)) if each < max_length] + [max_length]
+    return [length for length in sorted(set(lengths)) if length < max_length] + [max_length]
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:
     """The smallest of the `buckets` that `length` fits in, or the largest one."""
-    return next((each for each in buckets if length <= each), buckets[-1])
+    return next((size for size in buckets if length <= size), buckets[-1])
 
 
 def row_count(count: int) -> int:
@@ -226,8 +228,8 @@ def batch_rows(count: int, width: int, beams: int) -> int:
 def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:
     """Lists of ids as one int32 array `(rows, columns)`, padded with 0."""
     padded = np.full((rows, columns), PAD_ID, "int32")
-    for row, each in enumerate(ids):
-        padded[row, : len(each)] = each
+    for row, sequence in enumerate(ids):
+        padded[row, : len(sequence)] = sequence
     return padded
 
 
@@ -257,8 +259,8 @@ def in_batches(
 
     results = [None] * len(lengths)
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
-        found = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
-        for chosen, values in zip(batches, found, strict=True):
-            for place, each in zip(chosen, values, strict=True):
-                results[place] = each
+        results_of_batches = pool.map(run, batches) if len(calls) > 1 else map(run, batches)
+        for chosen, values in zip(batches, results_of_batches, strict=True):
+            for place, result in zip(chosen, values, strict=True):
+                results[place] = result
     return results

@@ -129,19 +129,19 @@ class LiteRTEngine(Engine):
 
         def call(interpreter, chosen):
             batch = [sources[place] for place in chosen]
-            found = list(self._run(interpreter, search, batch, n_best))
+            translations = list(self._run(interpreter, search, batch, n_best))
             if alignment:
-                pairs = zip(batch, found, strict=True)
-                found = [self._aligned(interpreter, *pair) for pair in pairs]
-            return found
+                pairs = zip(batch, translations, strict=True)
+                translations = [self._aligned(interpreter, *pair) for pair in pairs]
+            return translations
 
         # Two halves of a batch, each on a thread of its own, are done before one on two threads.
         parts_at_once = max(1, min(threads, len(sources) // _LEAST_ROWS))
         batch_size = min(batch_size, max(1, -(-len(sources) // parts_at_once)))
         interpreters = self._interpreters_of(parts_at_once, threads // parts_at_once)
-        calls = [functools.partial(call, each) for each in interpreters]
-        found = in_batches([len(each) for each in sources], batch_size, calls)
-        return [Translation.joined([found[place] for place in places]) for places in parts]
+        calls = [functools.partial(call, interpreter) for interpreter in interpreters]
+        translations = in_batches([len(row) for row in sources], batch_size, calls)
+        return [Translation.joined([translations[place] for place in places]) for places in parts]
 
     def _search(self, beam_size, length_penalty, n_best):
         manifest = self.manifest
@@ -152,11 +152,11 @@ class LiteRTEngine(Engine):
                 f"{manifest['beam_size']}. Received: beam_size={beam_size!r}."
             )
         check_as_exported(manifest, "length_penalty", length_penalty)
-        most = 1 if beam_size == 1 else manifest["n_best"]
+        limit = 1 if beam_size == 1 else manifest["n_best"]
         check_positive(n_best=n_best)
-        if n_best > most:
+        if n_best > limit:
             raise InputError(
-                f"`n_best` must be at most {most} in this search of this export. "
+                f"`n_best` must be at most {limit} in this search of this export. "
                 f"Received: n_best={n_best}."
             )
         return "greedy" if beam_size == 1 else "beam"
@@ -167,16 +167,16 @@ class LiteRTEngine(Engine):
         if self._batch_sizes:
             rows = bucket(rows, self._batch_sizes)
             shape = f"{rows}x{columns}"
-        found = interpreter.run(f"{search}_{shape}", source_ids=pad(sources, rows, columns))
-        ids = found["ids"].reshape(rows, -1, found["ids"].shape[-1])[:, :n_best]
+        outputs = interpreter.run(f"{search}_{shape}", source_ids=pad(sources, rows, columns))
+        ids = outputs["ids"].reshape(rows, -1, outputs["ids"].shape[-1])[:, :n_best]
         scores, sums = (
-            found[name].reshape(rows, -1)[:, :n_best].tolist()
+            outputs[name].reshape(rows, -1)[:, :n_best].tolist()
             for name in ("score", "log_probability")
         )
         # Where a batch is smaller than any that the file has, rows without a text follow.
         for source, *columns in zip(sources, ids.tolist(), scores, sums, strict=False):
-            kept = [[i for i in row if i != PAD_ID] for row in columns[0]]
-            texts = self._target_tokenizer.detokenize(kept)
+            rows_of_ids = [[i for i in row if i != PAD_ID] for row in columns[0]]
+            texts = self._target_tokenizer.detokenize(rows_of_ids)
             yield with_alternatives(
                 [
                     Translation(
@@ -188,7 +188,7 @@ class LiteRTEngine(Engine):
                         source_tokens=tuple(self._source_tokenizer.pieces_of(source)),
                     )
                     for text, row, score, log_probability in zip(
-                        texts, kept, *columns[1:], strict=True
+                        texts, rows_of_ids, *columns[1:], strict=True
                     )
                 ]
             )
@@ -206,10 +206,10 @@ class LiteRTEngine(Engine):
 
     def _interpreters_of(self, count, threads):
         with self._loading:
-            kept = self._interpreters.setdefault(threads, [])
-            while len(kept) < count:
-                kept.append(SharedInterpreter(self.path, threads))
-            return kept[:count]
+            interpreters = self._interpreters.setdefault(threads, [])
+            while len(interpreters) < count:
+                interpreters.append(SharedInterpreter(self.path, threads))
+            return interpreters[:count]
 
 
 class SharedInterpreter:

@@ -48,7 +48,7 @@ def open_export(
         raise InputError(f"{expected} Received: a folder without {MANIFEST}.") from None
     except (OSError, ValueError):
         raise InputError(f"{expected} Received: a {MANIFEST} that cannot be read.") from None
-    names = [f"keras_transformer.{each}" for each in formats]
+    names = [f"keras_transformer.{format}" for format in formats]
     if not isinstance(manifest, dict) or manifest.get("format") not in names:
         raise InputError(f'{expected} Received: a {MANIFEST} whose "format" is another.')
     for name, kind in {"files": dict, **fields}.items():

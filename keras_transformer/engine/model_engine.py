@@ -81,8 +81,8 @@ class ModelEngine(Engine):
         # An answer or a continuation may have any length.
         is_free = not self.reads_sources or turns is not None
         self.max_length_ratio = math.inf if is_free else DecodingOptions.max_length_ratio
-        most = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
-        self._scheduler = Scheduler(model, lengths, frozen, workers, most)
+        limit = MOST_PROGRAMS if with_xla or keras.backend.backend() == "jax" else 0
+        self._scheduler = Scheduler(model, lengths, frozen, workers, limit)
 
     @property
     def compilations(self) -> int:
@@ -134,10 +134,10 @@ class ModelEngine(Engine):
         reading = self._reading(texts, asked)
         sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
         jobs = self._jobs(sources, parts, target_prefixes, asked, phrases)
-        found = self._scheduler.search(jobs, asked, batch_size)
+        results = self._scheduler.search(jobs, asked, batch_size)
         translations = [
             best_translation(hypotheses, source, self._tokenizers)
-            for hypotheses, source in zip(found, sources, strict=True)
+            for hypotheses, source in zip(results, sources, strict=True)
         ]
         if alignment:
             translations = self._aligned(translations, sources, batch_size)
@@ -173,8 +173,8 @@ class ModelEngine(Engine):
         )
         check_positive(batch_size=batch_size)
         if len(sources) != len(targets):
-            given = f"{len(sources)} sources and {len(targets)} targets"
-            raise InputError(f"There must be a target for each source. Received: {given}.")
+            received = f"{len(sources)} sources and {len(targets)} targets"
+            raise InputError(f"There must be a target for each source. Received: {received}.")
         (source, target), ids_and_texts = self._tokenizers, inputs.ids_and_texts
         ids, _ = ids_and_texts("sources", self._read(sources), source, self.max_source_length)
         target_ids, targets = ids_and_texts("targets", targets, target, self.max_target_length)
@@ -184,14 +184,14 @@ class ModelEngine(Engine):
         begun = self._begun(ids)  # Read before the target, and not scored.
         whole = [(source, [*b, *t]) for b, (source, t) in zip(begun, pairs, strict=True)]
         scored = self._scheduler.score(whole, batch_size, alignment)
-        lengths = np.array([len(each) for each in target_ids], "int32")
+        lengths = np.array([len(ids) for ids in target_ids], "int32")
         results = []
         every = zip(targets, pairs, begun, scored, strict=True)
         for text, (source, target), first, (by_token, aligned) in every:
             by_token = by_token[len(first) :]
-            each = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
-            results.append(dataclasses.replace(each, alignment=aligned))
-        totals = np.array([each.log_probability for each in results], "float32")
+            translation = translation_of(text, 0.0, by_token, target, source, self._tokenizers)
+            results.append(dataclasses.replace(translation, alignment=aligned))
+        totals = np.array([result.log_probability for result in results], "float32")
         rule = length_penalty, length_normalization, word_penalty
         scores = np.asarray(score_of(totals, lengths, *rule)).tolist()
         return [
@@ -202,8 +202,8 @@ class ModelEngine(Engine):
     def _check_lengths_together(self, pairs):
         for place, (source, target) in enumerate(pairs):
             if (count := len(source) - 1 + len(target)) > self.max_target_length:
-                most = self.max_target_length
-                rule = f"A source and its target must have at most {most} tokens together."
+                limit = self.max_target_length
+                rule = f"A source and its target must have at most {limit} tokens together."
                 raise InputError(f"{rule} Received: {count} tokens.", place)
 
     def stream(
@@ -230,11 +230,11 @@ class ModelEngine(Engine):
         return self._stream(jobs, asked)
 
     def _stream(self, jobs, options):
-        given = last = ""
+        written = last = ""
         for job in jobs:
-            for found in self._scheduler.stream(job, options):
-                ids = np.asarray(found.ids)[0, 0].tolist()
-                whole = given + self.target_tokenizer.detokenize([ids])[0]
+            for hypotheses in self._scheduler.stream(job, options):
+                ids = np.asarray(hypotheses.ids)[0, 0].tolist()
+                whole = written + self.target_tokenizer.detokenize([ids])[0]
                 # A character of several bytes is held back until it is whole.
                 text = whole.rstrip("\ufffd")
                 if text != last:
@@ -243,7 +243,7 @@ class ModelEngine(Engine):
             if whole != last:
                 yield whole
                 last = whole
-            given = f"{last} " if last else ""
+            written = f"{last} " if last else ""
 
     def warmup(
         self, lengths: Sequence[int] = (16, 32, 48, 64), batch_size: int | None = None, **options
@@ -322,7 +322,7 @@ class ModelEngine(Engine):
         turns = self.turns
         if turns is None or turns.kept is None:
             return texts
-        return [turns.join(turns.split(each)) if isinstance(each, str) else each for each in texts]
+        return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
 
     def _options(self, **options):
         options = {"max_length_ratio": self.max_length_ratio, **options}
@@ -396,13 +396,13 @@ class ClassifierEngine(LabelEngine):
 
         def call(chosen):
             columns = bucket(len(ids[chosen[0]]), buckets)
-            found = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
-            return np.asarray(found)[: len(chosen)]
+            probabilities = self._run(inputs.pad([ids[place] for place in chosen], rows, columns))
+            return np.asarray(probabilities)[: len(chosen)]
 
-        found = inputs.in_batches(list(map(len, ids)), batch_size, [call])
+        probabilities = inputs.in_batches(list(map(len, ids)), batch_size, [call])
         # A text that is not split has one part, a blank one none.
         owners = [place for place, part in enumerate(parts) for _ in part]
-        for owner, row in zip(owners, found, strict=True):
+        for owner, row in zip(owners, probabilities, strict=True):
             results[owner] = row
         return results
 
@@ -424,19 +424,19 @@ def best_translation(hypotheses: Hypotheses, source: Sequence[int], tokenizers) 
     # Without the padding behind.
     ids = [row[: np.max(np.flatnonzero(row), initial=-1) + 1].tolist() for row in hypotheses.ids]
     texts = tokenizers[1].detokenize(ids)
-    found = []
+    translations = []
     for text, row, columns in zip(texts, ids, zip(*hypotheses, strict=True), strict=True):
         _, _, score, by_token, following, length = columns
         by_token = by_token[: len(row)].tolist()
-        each = translation_of(text, float(score), by_token, row, source, tokenizers)
+        translation = translation_of(text, float(score), by_token, row, source, tokenizers)
         if length < np.count_nonzero(row):  # Its beginning was forced.
-            each = dataclasses.replace(
-                each,
+            translation = dataclasses.replace(
+                translation,
                 continuation_log_probability=float(following),
                 continuation_length=int(length),
             )
-        found.append(each)
-    best, *others = found
+        translations.append(translation)
+    best, *alternatives = translations
     # Where fewer hypotheses exist than were asked for, the last places are empty.
-    others = [each for each in others if each.score > NEG_INF / 2]
-    return dataclasses.replace(best, alternatives=tuple(others))
+    alternatives = [each for each in alternatives if each.score > NEG_INF / 2]
+    return dataclasses.replace(best, alternatives=tuple(alternatives))

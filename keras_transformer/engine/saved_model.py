@@ -191,7 +191,7 @@ class SavedModelEngine(Engine):
         return self._tokenizer("target_tokenizer.model")
 
     def _tokenizer(self, name):
-        files = (self._folder / IDS / each for each in (name, "tokenizer.model"))
+        files = (self._folder / IDS / file for file in (name, "tokenizer.model"))
         return next((Tokenizer.load(file) for file in files if file.exists()), None)
 
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
@@ -231,10 +231,10 @@ class SavedModelEngine(Engine):
         """Rows of outputs, a dict of arrays each, in the order of the inputs."""
 
         def call(chosen):
-            given = {key: [values[i] for i in chosen] for key, values in inputs.items()}
-            return list(rows_of(self._run(name, given), len(chosen)))
+            chosen_inputs = {key: [values[i] for i in chosen] for key, values in inputs.items()}
+            return list(rows_of(self._run(name, chosen_inputs), len(chosen)))
 
-        lengths = [len(each) for each in next(iter(inputs.values()))]
+        lengths = [len(value) for value in next(iter(inputs.values()))]
         if batch_size >= self.manifest["largest_chunk"] and lengths:
             # One call: it sorts by tokens and divides inside, exactly as the live engine does.
             return call(range(len(lengths)))
@@ -257,11 +257,11 @@ def to_translation(row: dict, n_best: int = 1, labels: Sequence[str] | None = No
         return Translation("", 0.0)
     if row["score"].ndim:
         columns = ({key: values[i] for key, values in row.items()} for i in range(n_best))
-        return with_alternatives([to_translation(each) for each in columns])
+        return with_alternatives([to_translation(column) for column in columns])
     more = {}
     if "alignment" in row:
         source, target = (
-            tuple(each.decode("utf-8") for each in row[f"{side}_tokens"] if each)
+            tuple(token.decode("utf-8") for token in row[f"{side}_tokens"] if token)
             for side in ("source", "target")
         )
         alignment = row["alignment"][: len(target), : len(source)].copy()
@@ -337,13 +337,13 @@ def _load_in_session(folder):
 
     def call(name, inputs):
         signature = meta.signature_def[name]
-        given = {}
+        feeds = {}
         for argument, values in inputs.items():
             info = signature.inputs[argument]
             shape = None if values else [0] * len(info.tensor_shape.dim)
             tensor = tf.make_tensor_proto(values, info.dtype, shape)
-            given[info.name] = tf.make_ndarray(tensor)
-        return session.run({key: each.name for key, each in signature.outputs.items()}, given)
+            feeds[info.name] = tf.make_ndarray(tensor)
+        return session.run({key: output.name for key, output in signature.outputs.items()}, feeds)
 
     return call
 
@@ -376,13 +376,16 @@ class ExportedClassifier(LabelEngine):
         self._call = load_saved_model(folder)
 
     def probabilities(self, texts, batch_size=32, long_input="truncate"):
-        given, found = encoded("texts", texts), [np.zeros((0, len(self.labels)), "float32")]
-        for start in range(0, len(given), batch_size):
-            batch = given[start : start + batch_size]
+        encoded_texts, probabilities = (
+            encoded("texts", texts),
+            [np.zeros((0, len(self.labels)), "float32")],
+        )
+        for start in range(0, len(encoded_texts), batch_size):
+            batch = encoded_texts[start : start + batch_size]
             outputs = self._call("serving_default", {"text": batch})
             self._check_labels(outputs)
-            found.append(outputs["probabilities"])
-        return np.concatenate(found)
+            probabilities.append(outputs["probabilities"])
+        return np.concatenate(probabilities)
 
     def _check_labels(self, outputs):
         """Raises `InputError` unless the graph names the most probable label of each text."""
@@ -404,8 +407,12 @@ def operations_in(folder: str | os.PathLike) -> set[str]:
 
 def operations_of(graph):
     # Not the list of operations in `meta_info_def`: it misses operations in the body of a loop.
-    functions = {function.signature.name for function in graph.library.function}
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    library = graph.library.function
+    functions = {function.signature.name for function in library}
+    nodes = [
+        *graph.node,
+        *(node for function in library for node in function.node_def),
+    ]
     return {node.op for node in nodes} - functions
 
 
@@ -415,5 +422,7 @@ def operations_library() -> str:
     `import tensorflow_text` would import Keras, which takes seconds.
     """
     package = importlib.machinery.PathFinder.find_spec("tensorflow_text")
+    if package is None or not package.submodule_search_locations:
+        raise InputError("A SavedModel needs the package tensorflow-text, which is not installed.")
     folder = os.path.join(package.submodule_search_locations[0], "python", "ops")
     return os.path.join(folder, "_sentencepiece_tokenizer.so")

@@ -54,7 +54,9 @@ class Scheduler:
 
     def __init__(self, model, max_lengths, frozen=False, workers=1, most: int = MOST_PROGRAMS):
         self._model, self._max_lengths = model, max_lengths
-        self._buckets = [length_buckets(each) for each in max_lengths]  # of source and target
+        self._buckets = [
+            length_buckets(max_length) for max_length in max_lengths
+        ]  # of source and target
         self._frozen, self._workers, self._weights = frozen, workers, {}
         self._most, self._lock = most, threading.Lock()
         self._compiled, self._graphs, self._freed = {}, {}, 0
@@ -62,8 +64,8 @@ class Scheduler:
     @property
     def compilations(self) -> int:
         """Programs that XLA has compiled so far."""
-        kept = (*self._compiled.values(), *self._graphs.values())
-        return self._freed + sum(each.compilations for each in kept)
+        programs = (*self._compiled.values(), *self._graphs.values())
+        return self._freed + sum(program.compilations for program in programs)
 
     def search(
         self, jobs: Sequence[Job], options: DecodingOptions, batch_size: int
@@ -77,8 +79,8 @@ class Scheduler:
         for with_phrases in (False, True):
             places = [i for i, job in enumerate(jobs) if bool(job.phrases) == with_phrases]
             if places:
-                found = self._search_alike([jobs[i] for i in places], options, batch_size)
-                results |= zip(places, found, strict=True)
+                hypotheses = self._search_alike([jobs[i] for i in places], options, batch_size)
+                results |= zip(places, hypotheses, strict=True)
         return [results[place] for place in range(len(jobs))]
 
     def _search_alike(self, jobs, options, batch_size):
@@ -90,9 +92,9 @@ class Scheduler:
             chosen = [jobs[place] for place in places]
             arguments, capacity = self.batch(chosen, options, rows, longest_prefix)
             one_row = rows == options.beams == 1
-            found = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
-            found = [np.asarray(each) for each in found]
-            return [Hypotheses(*(each[row] for each in found)) for row in range(len(places))]
+            results = compiled(arguments, method=Search.run, one_row=one_row, capacity=capacity)
+            results = [np.asarray(array) for array in results]
+            return [Hypotheses(*(array[row] for array in results)) for row in range(len(places))]
 
         return in_batches([len(job.source) for job in jobs], batch_size, [run] * self._workers)
 
@@ -102,8 +104,8 @@ class Scheduler:
         run = functools.partial(self.compiled(options), arguments, one_row=options.beams == 1)
         state = run(method=Search.begin, capacity=capacity)
         for tokens in range(1, capacity + 1):
-            state, found = run(state, np.array(tokens, "int32"), method=Search.proceed)
-            yield found
+            state, hypotheses = run(state, np.array(tokens, "int32"), method=Search.proceed)
+            yield hypotheses
             if not np.asarray(state.running).any():
                 return
 
@@ -125,7 +127,7 @@ class Scheduler:
                 pad(ids, rows, bucket(max(map(len, ids)), buckets))
                 for ids, buckets in zip(sides, self._buckets, strict=True)
             ]
-            by_token, *attention = (np.asarray(each) for each in compiled(*padded))
+            by_token, *attention = (np.asarray(array) for array in compiled(*padded))
             for row, place in enumerate(places):
                 source, target = map(len, pairs[place])
                 aligned = attention[0][row, :target, :source].copy() if attention else None
@@ -163,7 +165,7 @@ class Scheduler:
         )
         # One of few capacities, since each has its program: not smaller for smaller limits.
         ratio = max(options.max_length_ratio, DecodingOptions.max_length_ratio)
-        in_phrases = max(sum(map(len, each)) for each in phrases)
+        in_phrases = max(sum(map(len, phrases_of_row)) for phrases_of_row in phrases)
         capacity = result_capacity(columns, ratio, longest, prefix_columns + in_phrases)
         capacity = FIRST_CAPACITY * row_count(-(-capacity // FIRST_CAPACITY))
         return arguments, min(capacity, longest)
@@ -217,6 +219,8 @@ class Scheduler:
 def _pad_phrases(phrases, rows):
     """Lists of phrases of each job as int32 `(rows, phrases, length)`, of few shapes."""
     count = row_count(max(_FEWEST_PHRASES, *map(len, phrases)))
-    length = row_count(max(_SHORTEST_PHRASE, *(len(ids) for each in phrases for ids in each)))
-    padded = [(*each, *[()] * (count - len(each))) for each in phrases]
+    length = row_count(max(_SHORTEST_PHRASE, *(len(ids) for row in phrases for ids in row)))
+    padded = [
+        (*phrases_of_row, *[()] * (count - len(phrases_of_row))) for phrases_of_row in phrases
+    ]
     return pad(sum(padded, ()), rows * count, length).reshape(rows, count, length)

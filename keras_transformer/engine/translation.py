@@ -57,16 +57,16 @@ class Translation:
         """
         if len(parts) < 2:
             return parts[0] if parts else cls("", 0.0)
-        each = [(part, *part.alternatives) for part in parts]
+        hypotheses_of_parts = [(part, *part.alternatives) for part in parts]
         if sampling:
-            ranked = list(zip(*each, strict=False))
+            ranked = list(zip(*hypotheses_of_parts, strict=False))
         else:
-            most, ranked = max(map(len, each)), [()]
-            for hypotheses in each:
+            limit, ranked = max(map(len, hypotheses_of_parts)), [()]
+            for hypotheses in hypotheses_of_parts:
                 longer = [(*chosen, one) for chosen in ranked for one in hypotheses]
-                ranked = heapq.nlargest(most, longer, lambda chosen: sum(x.score for x in chosen))
-        best, *others = (cls._chained(chosen) for chosen in ranked)
-        return dataclasses.replace(best, alternatives=tuple(others))
+                ranked = heapq.nlargest(limit, longer, lambda chosen: sum(x.score for x in chosen))
+        best, *alternatives = (cls._chained(chosen) for chosen in ranked)
+        return dataclasses.replace(best, alternatives=tuple(alternatives))
 
     @property
     def _continuation(self):
@@ -118,7 +118,7 @@ def pair_lines(text: str, translation: Translation, is_back: bool) -> list[str]:
         is_back: Whether the text is the target, and its translation the source.
     """
     lines = []
-    for each in (translation, *translation.alternatives):
-        pair = [" ".join(side.split()) for side in (text, each.text)]
-        lines.append("\t".join([*(pair[::-1] if is_back else pair), f"{each.score:.4f}"]))
+    for hypothesis in (translation, *translation.alternatives):
+        pair = [" ".join(side.split()) for side in (text, hypothesis.text)]
+        lines.append("\t".join([*(pair[::-1] if is_back else pair), f"{hypothesis.score:.4f}"]))
     return lines

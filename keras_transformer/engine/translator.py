@@ -116,24 +116,24 @@ class Translator:
             check_choice("markup", markup, MARKUP)
             if markup == "html" and "align" not in self.engine.capabilities:
                 raise self.engine.lacks("align", "markup")
-            protected = [protect(each, markup, self._placeholders) for each in texts]
-            texts = [each.text for each in protected]
+            protected = [protect(text, markup, self._placeholders) for text in texts]
+            texts = [source.text for source in protected]
             if markup == "html":
                 options["alignment"] = True
         if glossary is not None:
             terms = glossary_of(glossary)
             if self._annotates_terms(glossary_by):
-                texts = [annotate(each, terms.matches(each)) for each in texts]
+                texts = [annotate(text, terms.matches(text)) for text in texts]
             else:
                 options["phrases"] = [
-                    [match.translation for match in terms.matches(each)] for each in texts
+                    [match.translation for match in terms.matches(text)] for text in texts
                 ]
-        found = self.engine.translate(self._tagged(texts, tag), **options)
+        translations = self.engine.translate(self._tagged(texts, tag), **options)
         if markup is None:
-            return found
+            return translations
         restored = [
             restore(each, source, origins(text), tag)
-            for each, source, text in zip(found, protected, texts, strict=True)
+            for each, source, text in zip(translations, protected, texts, strict=True)
         ]
         return restored if shows_alignment else list(map(_without_alignment, restored))
 
@@ -205,14 +205,14 @@ class Translator:
         return [tagged(text, tag) for text in texts]
 
     def _with_defaults(self, options):
-        given = {key: value for key, value in options.items() if value is not None}
-        return {**self.defaults, **given}
+        values = {key: value for key, value in options.items() if value is not None}
+        return {**self.defaults, **values}
 
 
 def _without_alignment(translation):
-    others = tuple(map(_without_alignment, translation.alternatives))
+    alternatives = tuple(map(_without_alignment, translation.alternatives))
     parts = tuple(map(_without_alignment, translation.parts))
-    return dataclasses.replace(translation, alignment=None, alternatives=others, parts=parts)
+    return dataclasses.replace(translation, alignment=None, alternatives=alternatives, parts=parts)
 
 
 def glossary_of(given: str | os.PathLike | Mapping[str, str]) -> Glossary:
@@ -251,12 +251,12 @@ def give_tensorflow(threads: int, operations: int | None = None) -> None:
     """
     import tensorflow as tf
 
-    given = tf.config.threading
+    threading = tf.config.threading
     try:
-        given.set_intra_op_parallelism_threads(threads)
-        given.set_inter_op_parallelism_threads(operations or threads)
+        threading.set_intra_op_parallelism_threads(threads)
+        threading.set_inter_op_parallelism_threads(operations or threads)
     except RuntimeError:
-        now = given.get_intra_op_parallelism_threads() or "its default"
+        now = threading.get_intra_op_parallelism_threads() or "its default"
         rule = "`threads` must be set before TensorFlow's first operation."
         received = f"threads={threads}, TensorFlow runs with {now}"
         raise InputError(f"{rule} Received: {received}.") from None

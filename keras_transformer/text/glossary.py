@@ -54,13 +54,16 @@ class Glossary:
         self._translations: dict[str, list[str]] = {}
         for term, translation in rows:
             self._translations.setdefault(term.strip(), []).append(translation.strip())
-        found = self._translations
-        if not found or not all(term and all(each) for term, each in found.items()):
+        translations = self._translations
+        if not translations or not all(
+            term and all(translations_of_term)
+            for term, translations_of_term in translations.items()
+        ):
             raise InputError("A glossary needs terms with translations, none of them blank.")
-        for term in list(found):
-            found.setdefault(term[0].upper() + term[1:], found[term])
+        for term in list(translations):
+            translations.setdefault(term[0].upper() + term[1:], translations[term])
         self._by_unit: dict[str, list[str]] = {}
-        for term in sorted(found, key=len, reverse=True):
+        for term in sorted(translations, key=len, reverse=True):
             self._by_unit.setdefault(_UNIT.findall(term)[0], []).append(term)
 
     @classmethod
@@ -79,7 +82,7 @@ class Glossary:
         A translation is in a target with its first letters in capitals, and inflected: its last
         word may be half as long again.
         """
-        found, end = [], 0
+        matches, end = [], 0
         words = None if target is None else _UNIT.findall(target.casefold())
         for unit in _UNIT.finditer(text):
             start = unit.start()
@@ -91,17 +94,19 @@ class Glossary:
                     continue
                 end, translations = stop, self._translations[term]
                 if words is not None:
-                    translations = [each for each in translations if _is_among(each, words)]
-                found += [Match(start, stop, each) for each in translations[:1]]
+                    translations = [
+                        translation for translation in translations if _is_among(translation, words)
+                    ]
+                matches += [Match(start, stop, translation) for translation in translations[:1]]
                 break
-        return found
+        return matches
 
     def in_training(self, source: str, target: str, rng: np.random.Generator) -> tuple[str, str]:
         """A pair, up to three drawn terms of its source annotated that its target translates."""
-        found = self.matches(source, target)
-        count = min(len(found), int(rng.integers(1, _MOST_IN_TRAINING + 1)))
-        places = sorted(rng.permutation(len(found))[:count].tolist())
-        return annotate(source, [found[place] for place in places]), target
+        matches = self.matches(source, target)
+        count = min(len(matches), int(rng.integers(1, _MOST_IN_TRAINING + 1)))
+        places = sorted(rng.permutation(len(matches))[:count].tolist())
+        return annotate(source, [matches[place] for place in places]), target
 
 
 def _is_among(phrase: str, words: list[str]) -> bool:
@@ -173,14 +178,14 @@ def learn_terms(
     numbers: tuple[dict, dict] = {"": 0}, {"": 0}  # of words; "" is the origin of words without
     links, starts, count = [np.zeros((4, 0), np.int32)], [0, 0], 0
     for pair in pairs:
-        found = [dict.fromkeys(["", *_WORD.findall(text)]) for text in pair]
+        words = [dict.fromkeys(["", *_WORD.findall(text)]) for text in pair]
         one, other = (
             np.array([ids.setdefault(word, len(ids)) for word in side], np.int32)
-            for ids, side in zip(numbers, found, strict=True)
+            for ids, side in zip(numbers, words, strict=True)
         )
         sides = (one, np.arange(len(one)) + starts[0]), (other, np.arange(len(other)) + starts[1])
-        grids = [np.repeat(each, len(other)) for each in sides[0]]
-        grids += [np.tile(each, len(one)) for each in sides[1]]
+        grids = [np.repeat(column, len(other)) for column in sides[0]]
+        grids += [np.tile(column, len(one)) for column in sides[1]]
         links.append(np.array(grids, np.int32))
         starts = [starts[0] + len(one), starts[1] + len(other)]
         if (count := count + len(one) * len(other)) > _MOST_LINKS:
@@ -191,11 +196,11 @@ def learn_terms(
     sources, targets = np.divmod(keys, len(numbers[1]))
     ahead = _model_1(kind, sources, of_target)
     back = _model_1(kind, targets, of_source)
-    kept = (counts >= min_pairs) & (ahead >= 0.1) & (back >= min_probability)
-    kept &= (sources > 0) & (targets > 0)
+    is_kept = (counts >= min_pairs) & (ahead >= 0.1) & (back >= min_probability)
+    is_kept &= (sources > 0) & (targets > 0)
     words = list(map(list, numbers))
     for place in np.lexsort((-ahead, sources)):
-        if kept[place]:
+        if is_kept[place]:
             yield words[0][sources[place]], words[1][targets[place]]
 
 

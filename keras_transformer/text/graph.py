@@ -105,10 +105,10 @@ def _import_tensorflow_text():
         import tensorflow_text
     # A build for another TensorFlow imports its Python files and fails to load its operations.
     except (ImportError, tf.errors.OpError) as error:
-        found = [f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")]
+        versions = [f"{name} {_version(name)}" for name in ("tensorflow", "tensorflow-text")]
         raise ImportError(
             "A tokenizer in the graph needs tensorflow-text with TensorFlow's minor version "
-            f"({'.'.join(tf.__version__.split('.')[:2])}). Received: {', '.join(found)}."
+            f"({'.'.join(tf.__version__.split('.')[:2])}). Received: {', '.join(versions)}."
         ) from error
     return tensorflow_text
 

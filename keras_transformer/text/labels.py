@@ -41,7 +41,7 @@ class Labels:
                 names = json.load(file)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: expected a list of labels. Received: {error}.") from None
-        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(f"{path}: expected a list of labels. Received: {names!r:.80}.")
         return cls(names)
 

@@ -203,9 +203,9 @@ def restore(
             of others, spaces not counted; by default it has read the text alone.
         tag: What the model has read before the text, and before each part of one that was split.
     """
-    others = tuple(restore(each, protected, read, tag) for each in translation.alternatives)
+    alternatives = tuple(restore(each, protected, read, tag) for each in translation.alternatives)
     text = _Restorer(translation, protected, read, tag).text()
-    return dataclasses.replace(translation, text=text, alternatives=others)
+    return dataclasses.replace(translation, text=text, alternatives=alternatives)
 
 
 class _Restorer:
@@ -216,7 +216,7 @@ class _Restorer:
         weights, target, self._middles = _attention(translation, places, tag)
         self._units: list[_Unit] = []
         self._placed: set[int] = set()
-        items = {each.number: each for each in _every(protected.marks) if each.number}
+        items = {mark.number: mark for mark in _every(protected.marks) if mark.number}
         end, text = 0, translation.text
         total = max(len("".join(text.split())), 1)
         for match in _UNIT.finditer(text):
@@ -283,35 +283,35 @@ class _Restorer:
 
     def _places(self, marks, left, right):
         """Ranges of units of sibling marks, which do not overlap, in their order."""
-        found, free = [], [(left, right)]
+        ranges, free = [], [(left, right)]
         for order, mark in enumerate(marks):
             if mark.number in self._placed:
                 continue
             if mark.end and mark.stop > mark.start and (best := self._best_range(mark, free)):
-                found.append((*best, order))
-                ((begin, end),) = [each for each in free if each[0] <= best[0] < each[1]]
+                ranges.append((*best, order))
+                ((begin, end),) = [span for span in free if span[0] <= best[0] < span[1]]
                 free.remove((begin, end))
-                free += [each for each in ((begin, best[0]), (best[1], end)) if each[0] < each[1]]
-        inside = {place for start, stop, _ in found for place in range(start + 1, stop)}
-        taken = {order for _, _, order in found}
+                free += [span for span in ((begin, best[0]), (best[1], end)) if span[0] < span[1]]
+        inside = {place for start, stop, _ in ranges for place in range(start + 1, stop)}
+        taken = {order for _, _, order in ranges}
         for order, mark in enumerate(marks):
             if order not in taken and mark.number not in self._placed:
                 place = self._best_place(mark, left, right, inside)
-                found.append((place, place, order))
-        return [(start, stop, marks[order]) for start, stop, order in sorted(found)]
+                ranges.append((place, place, order))
+        return [(start, stop, marks[order]) for start, stop, order in sorted(ranges)]
 
     def _best_range(self, mark, free):
         """The units in a row that attend to the words in a mark more than to others, or None."""
         gains = self._rows @ self._inside(mark) - 0.5
-        best, most = None, 0.0
+        best, highest = None, 0.0
         for left, right in free:
             total, start = 0.0, left
             for place in range(left, right):
                 if total <= 0:
                     total, start = 0.0, place
                 total += gains[place]
-                if total > most + 1e-9:
-                    best, most = (start, place + 1), total
+                if total > highest + 1e-9:
+                    best, highest = (start, place + 1), total
         return best
 
     def _best_place(self, mark, left, right, inside):
@@ -338,9 +338,9 @@ def _attention(translation: Aligned, places: np.ndarray, tag: str | None) -> tup
     whose `places` are those of the characters that the model has read.
     """
     parts = translation.parts or (translation,)
-    has_alignment = all(each.alignment is not None for each in parts)
-    tokens = [[x for x in each.tokens if x not in _SPECIAL] for each in parts]
-    read_tokens = [_read(each.source_tokens, tag) for each in parts]
+    has_alignment = all(part.alignment is not None for part in parts)
+    tokens = [[x for x in part.tokens if x not in _SPECIAL] for part in parts]
+    read_tokens = [_read(part.source_tokens, tag) for part in parts]
     sources = [
         [each.source_tokens[i] for i in read] for each, read in zip(parts, read_tokens, strict=True)
     ]
@@ -353,8 +353,8 @@ def _attention(translation: Aligned, places: np.ndarray, tag: str | None) -> tup
     weights = np.zeros((len(target), len(source)))
     row = column = 0
     for part, each, other, read in zip(parts, tokens, sources, read_tokens, strict=True):
-        kept = [i for i, x in enumerate(part.tokens) if x not in _SPECIAL]
-        block = np.asarray(part.alignment, float)[np.ix_(kept, read)]
+        places_of_words = [i for i, x in enumerate(part.tokens) if x not in _SPECIAL]
+        block = np.asarray(part.alignment, float)[np.ix_(places_of_words, read)]
         weights[row : row + len(each), column : column + len(other)] = block
         row, column = row + len(each), column + len(other)
     source = places[np.minimum(source * len(places), len(places) - 1).astype(int)]
@@ -377,7 +377,7 @@ def _middles(tokens: Sequence[str]) -> np.ndarray:
 
 def _between(middles, begin, end):
     """Places of the tokens of a unit: those in the middle of it, or the nearest one."""
-    found = np.flatnonzero((middles >= begin) & (middles <= end))
-    if len(found) or not len(middles):
-        return found if len(found) else slice(0, 0)
+    inside = np.flatnonzero((middles >= begin) & (middles <= end))
+    if len(inside) or not len(middles):
+        return inside if len(inside) else slice(0, 0)
     return [int(np.argmin(np.abs(middles - (begin + end) / 2)))]

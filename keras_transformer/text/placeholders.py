@@ -52,8 +52,8 @@ class Placeholders(NamedTuple):
     @classmethod
     def of_symbols(cls, symbols: Iterable[str]) -> "Placeholders":
         """The placeholders among the symbols of a vocabulary."""
-        found = {each for each in symbols if each.startswith("<ph_")}
-        return cls(len(found - {symbol(0)}), symbol(0) in found)
+        names = {name for name in symbols if name.startswith("<ph_")}
+        return cls(len(names - {symbol(0)}), symbol(0) in names)
 
 
 def symbol(number: int) -> str:
@@ -73,10 +73,12 @@ def with_placeholders(source: str, target: str, placeholders: Placeholders) -> t
     count, numbers = placeholders
     first = zlib.crc32(source.encode())
     pattern = _IN_TRAINING[numbers]
-    found, other = pattern.findall(source), pattern.findall(target)
-    common = [item for item in dict.fromkeys(found) if found.count(item) == other.count(item)]
-    turns = [(item, turn) for item in common for turn in range(found.count(item))]
-    chosen = {each: symbol((first + i) % count + 1) for i, each in enumerate(turns[:count])}
+    items, other = pattern.findall(source), pattern.findall(target)
+    common = [item for item in dict.fromkeys(items) if items.count(item) == other.count(item)]
+    turns = [(item, turn) for item in common for turn in range(items.count(item))]
+    chosen = {
+        item_turn: symbol((first + i) % count + 1) for i, item_turn in enumerate(turns[:count])
+    }
 
     def replaced(text):
         seen: collections.Counter[str] = collections.Counter()

@@ -180,10 +180,10 @@ class Tokenizer:
         if self.kind != "unigram":
             rule = "Tokenizations are sampled from unigram vocabularies."
             raise InputError(f"{rule} Received: a vocabulary of the kind {self.kind}.")
-        found = self._processor.nbest_encode(text, nbest_size=most)
-        scores = np.array([sum(self._processor.get_score(ids)) for ids in found])
+        candidates = self._processor.nbest_encode(text, nbest_size=most)
+        scores = np.array([sum(self._processor.get_score(ids)) for ids in candidates])
         weights = np.exp(alpha * (scores - scores.max()))
-        return self._known(found[rng.choice(len(found), p=weights / weights.sum())])
+        return self._known(candidates[rng.choice(len(candidates), p=weights / weights.sum())])
 
     def _known(self, row):
         return [id if id < self.vocabulary_size else UNK_ID for id in row]
@@ -198,7 +198,7 @@ class Tokenizer:
 
     def pieces_of(self, ids: Iterable[int]) -> list[str]:
         """The tokens of some ids as strings, special ones included."""
-        return self._processor.id_to_piece([int(each) for each in ids])
+        return self._processor.id_to_piece([int(id) for id in ids])
 
     def detokenize(self, ids: Any) -> str | list[str]:
         """The text of one sequence of ids, or a list of the texts of several.
@@ -239,13 +239,15 @@ class Tokenizer:
     @property
     def turn_id(self) -> int | None:
         """Id of the token between two turns of a conversation, if there is one."""
-        found = (each for each in self._symbols if each.startswith(SPACE))
-        return next(map(self._processor.piece_to_id, found), None)
+        words = (symbol for symbol in self._symbols if symbol.startswith(SPACE))
+        return next(map(self._processor.piece_to_id, words), None)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Names of the tokens `<name>` that may stand in front of a source."""
-        return tuple(each[1:-1] for each in self._symbols if each[0] == "<" and "_" not in each)
+        return tuple(
+            symbol[1:-1] for symbol in self._symbols if symbol[0] == "<" and "_" not in symbol
+        )
 
     @property
     def placeholders(self) -> Placeholders:

@@ -67,12 +67,12 @@ class FiniteLoss(RunCallback):
     def on_train_batch_end(self, batch, logs=None):
         if not math.isfinite(logs["loss"]):
             step, dataset = batch + self.run.start.step, self.run.datasets["train"]
-            found = {"epoch": self._epoch + 1, "step": step + 1}
-            found["lines"] = dataset.lines(self._epoch, step)
+            report = {"epoch": self._epoch + 1, "step": step + 1}
+            report["lines"] = dataset.lines(self._epoch, step)
             before = dataset.lines(self._epoch, step - 1) if step else []
-            found["lines_of_the_step_before"] = before
+            report["lines_of_the_step_before"] = before
             file = self.run.folder.bad_batch_file
-            write_whole(file, json.dumps(found, indent=2) + "\n")
+            write_whole(file, json.dumps(report, indent=2) + "\n")
             self._check(logs["loss"], f"step {step + 1}, whose lines are in {file}")
 
     def on_epoch_end(self, epoch, logs=None):
@@ -200,7 +200,7 @@ class StepCheckpoints(RunCallback):
     def _save(self, step, seconds):
         self._sync()
         variables = self.model.metrics_variables, seed_states(self.model)
-        metrics, seeds = ([np.asarray(v).tolist() for v in each] for each in variables)
+        metrics, seeds = ([np.asarray(v).tolist() for v in group] for group in variables)
         state = MidEpochState(self._epoch, step, seconds, metrics, seeds)
         folder = self.run.folder
         file = folder.step_file(self._epoch, step)

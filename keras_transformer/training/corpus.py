@@ -53,8 +53,8 @@ class Corpus:
     def files(self, part: str) -> list[pathlib.Path]:
         """Returns all files of `"train"` or `"validation"`."""
         corpora = self.recipe.data.corpora(part)
-        found = [file for each in corpora for file in self.files_of(each) if file]
-        return found + [self._glossary] * (part == "train" and self._glossary is not None)
+        files = [file for corpus in corpora for file in self.files_of(corpus) if file]
+        return files + [self._glossary] * (part == "train" and self._glossary is not None)
 
     def files_of(self, corpus: NamedFiles) -> tuple[pathlib.Path, pathlib.Path | None]:
         """Returns a corpus' source and target file; None for the second if one file has both."""
@@ -71,7 +71,9 @@ class Corpus:
     ) -> dict[str, Callable[[], Iterator[tuple[str, str] | None]]]:
         """Functions that read the corpora of a part, by name, as `encode_lines` takes them."""
         corpora = self.recipe.data.corpora(part)
-        return {each.name: functools.partial(self._lines, part, each, labels) for each in corpora}
+        return {
+            corpus.name: functools.partial(self._lines, part, corpus, labels) for corpus in corpora
+        }
 
     def _lines(self, part, corpus, labels):
         """Yields the pair of each line of a corpus, or None for a line of the other part."""
@@ -205,13 +207,13 @@ class Corpus:
             if is_training or len(pairs.corpora) < 2:
                 continue
             for name in filter(pairs.corpora.get, pairs.corpora):
-                own = self._dataset(pairs.of_corpus(name), False, host, made[part].shapes)
-                made[f"{part}/{name}"] = own
+                dataset = self._dataset(pairs.of_corpus(name), False, host, made[part].shapes)
+                made[f"{part}/{name}"] = dataset
         return made, reports
 
     def _dataset(self, pairs, is_training, host, shapes=None, noise=None):
         data, training = self.recipe.data, self.recipe.training
-        weights = {each.name: each.weight for each in data.corpora("train")}
+        weights = {corpus.name: corpus.weight for corpus in data.corpora("train")}
         return (LabelledDataset if self.recipe.gives_labels else ParallelDataset)(
             pairs,
             batch_tokens=training.batch_tokens,
@@ -255,12 +257,12 @@ def _sample(lines, size):
     if size is None:
         return lines
     lines = filter(str.strip, lines)  # a language model's sources are blank
-    rng, kept = np.random.default_rng(0), list(itertools.islice(lines, size))
+    rng, sample = np.random.default_rng(0), list(itertools.islice(lines, size))
     for seen, line in enumerate(lines, start=size + 1):
         place = int(rng.integers(seen))
         if place < size:
-            kept[place] = line
-    return kept
+            sample[place] = line
+    return sample
 
 
 def labelled_texts(
@@ -272,7 +274,7 @@ def labelled_texts(
         InputError: A label is none of `labels`.
     """
     pairs = list(iterate_pairs(source, target))
-    texts, found = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
-    for number, label in enumerate(found, start=1):
-        labels.check(label, f"{target or source}, line {number}")
-    return list(texts), list(found)
+    texts, names = zip(*(pair if target else pair[::-1] for pair in pairs), strict=True)
+    for number, name in enumerate(names, start=1):
+        labels.check(name, f"{target or source}, line {number}")
+    return list(texts), list(names)

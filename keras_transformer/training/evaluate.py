@@ -151,22 +151,22 @@ def evaluate_labels(found: list[str], references: list[str]) -> dict:
     if len(found) != len(references) or not references:
         received = f"{len(found)} found, {len(references)} right ones"
         raise InputError(f"Evaluation needs as many labels as texts. Received: {received}.")
-    right, given = collections.Counter(references), collections.Counter(found)
+    right, predictions = collections.Counter(references), collections.Counter(found)
     pairs = zip(references, found, strict=True)
     hits = collections.Counter(label for label, other in pairs if label == other)
     labels = {
         label: {
-            "precision": round(hits[label] / max(given[label], 1), 4),
+            "precision": round(hits[label] / max(predictions[label], 1), 4),
             "recall": round(hits[label] / max(right[label], 1), 4),
-            "f1": round(2 * hits[label] / (right[label] + given[label]), 4),
+            "f1": round(2 * hits[label] / (right[label] + predictions[label]), 4),
             "texts": right[label],
         }
-        for label in sorted(right.keys() | given.keys() - {""})
+        for label in sorted(right.keys() | predictions.keys() - {""})
     }
     return {
         "texts": len(references),
         "accuracy": round(hits.total() / len(references), 4),
-        "macro_f1": round(sum(each["f1"] for each in labels.values()) / len(labels), 4),
+        "macro_f1": round(sum(label["f1"] for label in labels.values()) / len(labels), 4),
         "labels": labels,
     }
 
@@ -230,8 +230,8 @@ def score_in_windows(
     window = engine.max_target_length
     overlap = window // 2
     ids = engine.target_tokenizer.tokenize(texts, add_eos=True)
-    starts = [range(0, max(len(each) - overlap, 1), window - overlap) for each in ids]
-    if long := sum(len(each) > 1 for each in starts):
+    starts = [range(0, max(len(ids_of_text) - overlap, 1), window - overlap) for ids_of_text in ids]
+    if long := sum(len(windows_of_text) > 1 for windows_of_text in starts):
         message = f"{long} of {len(texts)} texts are longer than {window} tokens"
         overlapping = f"windows of so many that overlap by {overlap}"
         warnings.warn(f"{message} and were scored in {overlapping}.", stacklevel=2)
@@ -248,11 +248,13 @@ def score_in_windows(
 
 
 def _of_windows(text, windows, overlap):
-    first, *others = windows
-    if not others:
+    first, *later_windows = windows
+    if not later_windows:
         return dataclasses.replace(first, text=text)
     by_token = first.token_log_probabilities
-    by_token += sum((each.token_log_probabilities[overlap:] for each in others), ())
+    by_token += sum(
+        (window_result.token_log_probabilities[overlap:] for window_result in later_windows), ()
+    )
     return Translation(
         text, sum(by_token), sum(by_token), token_log_probabilities=by_token, parts=tuple(windows)
     )
@@ -277,18 +279,18 @@ def perplexity(scored: Sequence[Translation], tokenizer: Tokenizer | None = None
     """
     if not scored:
         raise InputError("Perplexity needs at least one text. Received: none.")
-    nats = -sum(each.log_probability for each in scored)
-    counts = {"word": sum(len(each.text.split()) + 1 for each in scored)}
-    if tokens := sum(len(each.token_log_probabilities) for each in scored):
+    nats = -sum(result.log_probability for result in scored)
+    counts = {"word": sum(len(result.text.split()) + 1 for result in scored)}
+    if tokens := sum(len(result.token_log_probabilities) for result in scored):
         counts["token"] = tokens
     found: dict[str, Any] = {"sentences": len(scored)}
     for unit, count in counts.items():
         found[f"perplexity_per_{unit}"] = round(math.exp(min(nats / count, 700)), 2)
         found[f"{unit}s"] = count
-    if windows := sum(bool(each.parts) for each in scored):
+    if windows := sum(bool(result.parts) for result in scored):
         found["sentences_in_windows"] = windows
     if tokenizer is not None:
-        words = [word for each in scored for word in each.text.split()]
+        words = [word for result in scored for word in result.text.split()]
         unknown = sum(UNK_ID in ids for ids in tokenizer.tokenize(words))
         found["unknown_word_share"] = round(unknown / max(len(words), 1), 4)
     return found

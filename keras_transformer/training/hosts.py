@@ -120,8 +120,8 @@ class _OwnEngine:
     def __init__(self, model, *tokenizers, **options):
         self._trained = model
         with _on_this_host():
-            own = type(model)(model.config, dtype=model.dtype_policy)
-            self._engine = engine_of(own, *tokenizers, **options)
+            local_model = type(model)(model.config, dtype=model.dtype_policy)
+            self._engine = engine_of(local_model, *tokenizers, **options)
         self.source_tokenizer, self.target_tokenizer = tokenizers
 
     def translate(self, *arguments, **options):

@@ -130,7 +130,7 @@ class DataSection(PairChecks):
     @pydantic.model_validator(mode="after")
     def _check_validation(self) -> "DataSection":
         for part in ("train", "validation"):
-            names = [each.name for each in self.corpora(part)]
+            names = [corpus.name for corpus in self.corpora(part)]
             if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
                 rule = f"Each corpus of `data.{part}` must have a `name` of its own."
                 raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
@@ -146,14 +146,14 @@ class DataSection(PairChecks):
 
     def corpora(self, part: str) -> tuple[NamedFiles, ...]:
         """Returns the corpora of `"train"` or `"validation"`; one alone may have no name."""
-        found = self.train if part == "train" or self.hold_out_every else self.validation
-        return found if isinstance(found, tuple) else (WeightedFiles(found.source, found.target),)
+        files = self.train if part == "train" or self.hold_out_every else self.validation
+        return files if isinstance(files, tuple) else (WeightedFiles(files.source, files.target),)
 
     @property
     def tags(self) -> list[str]:
         """Tags of all corpora, sorted."""
         every = (*self.corpora("train"), *self.corpora("validation"))
-        return sorted({each.tag for each in every if each.tag is not None})
+        return sorted({corpus.tag for corpus in every if corpus.tag is not None})
 
 
 @declared
@@ -390,7 +390,7 @@ class Recipe:
         check_choice("model.kind", self.kind, tuple(CONFIGURATIONS))
         known = model_keys(self.kind)
         # The nearest name would be another option, no correction, for a key of another kind.
-        others = {key for each in CONFIGURATIONS for key in model_keys(each)}.difference(known)
+        others = {key for kind in CONFIGURATIONS for key in model_keys(kind)}.difference(known)
         for key, value in self.model.items():
             if key in others:
                 problem = f"a {self.kind} model has no `{key}`"
@@ -402,7 +402,7 @@ class Recipe:
     def _check_kind(self) -> "Recipe":
         """Raises `InputError` for options that the kind of model does not have."""
         for part in () if self.with_sources else ("train", "validation"):
-            if any(each.target is not None for each in self.data.corpora(part)):
+            if any(corpus.target is not None for corpus in self.data.corpora(part)):
                 rule = "A language model learns from one text"
                 raise InputError(f"{rule}: `data.{part}` is {{source: FILE}}.")
         changes = self.data.noise.shares or self.data.glossary
@@ -413,7 +413,7 @@ class Recipe:
             raise InputError(
                 "`tag` stands before a source of one sequence: no turns, no language model."
             )
-        given = {
+        is_set = {
             "data.glossary": self.data.glossary is not None,
             "text.joint: false": not self.text.joint,
             "text.turn_separator": self.text.turn_separator is not None,
@@ -424,7 +424,7 @@ class Recipe:
             "training.select_by: chrf": self.training.select_by == "chrf",
         }
         for name, reason in _NOT_OF_A_KIND.get(self.kind, {}).items():
-            if given[name]:
+            if is_set[name]:
                 raise InputError(f"`{name}` {reason}")
         return self
 
@@ -470,7 +470,7 @@ class Recipe:
     def check_files(self) -> None:
         """Raises `InputError` unless both parts of the data name their files."""
         for part in _PARTS:
-            if not all(each.source for each in self.data.corpora(part)):
+            if not all(corpus.source for corpus in self.data.corpora(part)):
                 rule = "must name its files: {source: FILE, target: FILE}."
                 raise InputError(f"`data.{part}` {rule}")
 
@@ -542,9 +542,9 @@ class Recipe:
 def model_keys(kind: str) -> tuple[str, ...]:
     """Names of the options of `model` for a kind of model."""
     names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
-    own = ("kind", "preset") if kind == "transformer" else ("kind",)
-    known = (each for each in names if "vocabulary_size" not in each and each != "turn_id")
-    return (*own, *known)
+    names_of_kind = ("kind", "preset") if kind == "transformer" else ("kind",)
+    known = (name for name in names if "vocabulary_size" not in name and name != "turn_id")
+    return (*names_of_kind, *known)
 
 
 def _override(values, override):

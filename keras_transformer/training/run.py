@@ -111,9 +111,9 @@ class Run(RunState):
         corpus, start_from = Corpus(self.recipe), self.recipe.training.start_from
         inputs = {"the recipe": recipe_file, "`training.start_from`": start_from}
         for part in ("train", "validation"):
-            for each in self.recipe.data.corpora(part):
-                key = f"data.{part}.{each.name}".rstrip(".")
-                sides = zip(("source", "target"), corpus.files_of(each), strict=True)
+            for corpus_files in self.recipe.data.corpora(part):
+                key = f"data.{part}.{corpus_files.name}".rstrip(".")
+                sides = zip(("source", "target"), corpus.files_of(corpus_files), strict=True)
                 inputs |= {f"`{key}.{side}`": file for side, file in sides}
         self._check_replaceable = functools.partial(
             self.folder.check_replaceable, overwrite, inputs, half_made
@@ -161,15 +161,15 @@ class Run(RunState):
     def _sample_validation(self, corpus):
         """Takes the first pairs for BLEU and samples, in turns of each validation corpus."""
         readers = corpus.readers("validation")
-        most = -(-_BLEU_SENTENCES // len(readers))
+        limit = -(-_BLEU_SENTENCES // len(readers))
         rows = itertools.zip_longest(
             *(
-                ((name, pair) for pair in itertools.islice(filter(None, read()), most))
+                ((name, pair) for pair in itertools.islice(filter(None, read()), limit))
                 for name, read in readers.items()
             )
         )
-        found = filter(None, itertools.chain.from_iterable(rows))
-        names, self.validation = map(list, zip(*found, strict=True))
+        named_pairs = filter(None, itertools.chain.from_iterable(rows))
+        names, self.validation = map(list, zip(*named_pairs, strict=True))
         self._validation_names = names if len(readers) > 1 else []
 
     def begin(self) -> None:
@@ -192,8 +192,8 @@ class Run(RunState):
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
 
     def _model_and_start(self):
-        found = last_checkpoint(self.folder) if self._is_resumed else None
-        return found or (self._new_model(), MidEpochState())
+        checkpoint = last_checkpoint(self.folder) if self._is_resumed else None
+        return checkpoint or (self._new_model(), MidEpochState())
 
     def _new_model(self):
         recipe, (source, target) = self.recipe, self.tokenizers
@@ -204,8 +204,10 @@ class Run(RunState):
         compile_model(model, recipe.training)
         if (origin := _origin(recipe)) is not None:
             begun = origin.model()
-            fields = [each.to_dict().items() for each in (begun.config, config)]
-            one, other = ({k: v for k, v in each if "dropout" not in k} for each in fields)
+            one, other = (
+                {name: value for name, value in fields.to_dict().items() if "dropout" not in name}
+                for fields in (begun.config, config)
+            )
             if one != other:
                 raise InputError(f"{origin.path}: its model is not the one of the recipe.")
             model.set_weights(begun.get_weights())
@@ -269,7 +271,7 @@ class Run(RunState):
                 for name in scores
                 if f"val_{name}" in best
             },
-            "validation_signatures": {name: each.signature for name, each in scores.items()},
+            "validation_signatures": {name: score.signature for name, score in scores.items()},
         }
 
     def average(self) -> None:
@@ -282,11 +284,11 @@ class Run(RunState):
         epochs = averaged_epochs(self.history, training)
         if len(epochs) < 2:
             return
-        total = [np.zeros(each.shape) for each in model.weights]  # float64
+        total = [np.zeros(weight.shape) for weight in model.weights]  # float64
         for epoch in epochs:
             weights = load_model(self.folder.candidate_file(epoch), compile=False).get_weights()
-            total = [so_far + each for so_far, each in zip(total, weights, strict=True)]
-        model.set_weights([each / len(epochs) for each in total])
+            total = [so_far + weight for so_far, weight in zip(total, weights, strict=True)]
+        model.set_weights([sums / len(epochs) for sums in total])
         row = {"epoch": 0.0}
         logs = model.evaluate(for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
         row |= {f"val_{key}": float(value) for key, value in logs.items()}
@@ -333,10 +335,10 @@ class Run(RunState):
 
 
 def _counts(report):
-    found = {"total": report.total, "kept": report.kept}
-    found["dropped"] = {why: drop.count for why, drop in report.dropped.items()}
-    corpora = {name: _counts(each) for name, each in report.corpora.items()}
-    return {**found, "corpora": corpora} if corpora else found
+    counts = {"total": report.total, "kept": report.kept}
+    counts["dropped"] = {why: drop.count for why, drop in report.dropped.items()}
+    corpora = {name: _counts(corpus_report) for name, corpus_report in report.corpora.items()}
+    return {**counts, "corpora": corpora} if corpora else counts
 
 
 def _origin(recipe):

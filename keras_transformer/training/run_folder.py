@@ -94,10 +94,10 @@ class RunFolder(RunFiles):
 
     def checkpoint_epochs(self) -> list[int]:
         """Epochs that have a checkpoint, in order."""
-        found = (
+        matches = (
             re.fullmatch(r"epoch-(\d{4,})\.keras", file.name) for file in self.checkpoints.glob("*")
         )
-        return sorted(int(match.group(1)) for match in found if match)
+        return sorted(int(match.group(1)) for match in matches if match)
 
     def step_file(self, epoch: int, step: int) -> pathlib.Path:
         """The checkpoint after `epoch` epochs and so many steps of the next one."""
@@ -109,9 +109,9 @@ class RunFolder(RunFiles):
 
     def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
         """Removes all checkpoints within an epoch but these, with what lies beside them."""
-        kept = {file.stem for file in keep}
+        stems = {file.stem for file in keep}
         for file in self.checkpoints.glob("step-*"):
-            if file.stem not in kept:
+            if file.stem not in stems:
                 file.unlink()
 
     def remove_partial_files(self) -> None:
@@ -138,7 +138,7 @@ class RunFolder(RunFiles):
         self.bad_batch_file.unlink(missing_ok=True)
         written = self.history()
         rows = written[:epoch]
-        averaged = [self.candidate_file(each) for each in averaged_epochs(rows, training)]
+        averaged = [self.candidate_file(epoch) for epoch in averaged_epochs(rows, training)]
         best = self.candidate_file(int(best_row(rows, training.select_by)["epoch"]) if rows else 0)
         if best.exists() and averaged:
             with replaced_file(self.model_file) as temporary:
@@ -209,7 +209,7 @@ class RunFolder(RunFiles):
 
 def epoch_and_step(checkpoint: pathlib.Path) -> list[int]:
     """The numbers in a checkpoint's name, which order checkpoints: as text 10000 is below 9999."""
-    return [int(each) for each in re.findall(r"\d+", checkpoint.stem)]
+    return [int(number) for number in re.findall(r"\d+", checkpoint.stem)]
 
 
 def best_row(rows: list[dict[str, float]], select_by: str) -> dict[str, float]:

@@ -73,7 +73,7 @@ def check_resumable(folder: RunFolder, recipe: Recipe) -> None:
     for section in ("data", "text", "model", "training"):
         for key in sorted(before[section].keys() | now[section].keys()):
             values = before[section].get(key), now[section].get(key)
-            is_equal = len({str(_without_files(each)) for each in values}) == 1
+            is_equal = len({str(_without_files(value)) for value in values}) == 1
             if not is_equal and key not in _FREE:
                 raise InputError(
                     f"{folder.path}: cannot be resumed with another `{section}.{key}` than it "
@@ -162,8 +162,8 @@ class RunState:
 
     def translate(self, sources: list[str]) -> list[str]:
         """Translates by greedy search with the model's weights as they are."""
-        found = self.engine.translate(sources, beam_size=1, long_input="truncate")
-        return [each.text for each in found]
+        translations = self.engine.translate(sources, beam_size=1, long_input="truncate")
+        return [translation.text for translation in translations]
 
     def bleu_and_chrf(self) -> dict[str, float]:
         """Returns cased BLEU and chrF of the validation set's first 2,000 pairs, 0 … 100.
@@ -175,24 +175,24 @@ class RunState:
         by_name = {"": pairs}
         for name, pair in zip(self._validation_names, pairs, strict=False):
             by_name.setdefault(f"/{name}", []).append(pair)
-        found = {}
+        measures = {}
         for name, chosen in by_name.items():
             hypotheses, wanted = zip(*chosen, strict=True)
             scores = bleu_and_chrf(hypotheses, wanted, self.recipe.data.bleu_tokenizer)
-            found |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
+            measures |= {f"val_{metric}{name}": score.value for metric, score in scores.items()}
             if not self._has_doubted and (sentence := doubt(scores)) is not None:
                 self._has_doubted = True
                 show(sentence)
-        return found
+        return measures
 
     def validate_corpora(self) -> dict[str, float]:
         """Returns loss and metrics of each of several validation corpora, `val_loss/NAME`, …."""
-        found = {}
+        measures = {}
         for part, dataset in self.datasets.items():
             if name := part.partition("/")[2]:
                 logs = self.model.evaluate(for_fit(dataset), verbose=0, return_dict=True)
-                found |= {f"val_{key}/{name}": float(value) for key, value in logs.items()}
-        return found
+                measures |= {f"val_{key}/{name}": float(value) for key, value in logs.items()}
+        return measures
 
 
 def for_fit(dataset, start=0):

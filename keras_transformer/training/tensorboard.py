@@ -100,9 +100,9 @@ class TensorBoard(RunCallback):
             for tokenizer, ids in zip(tokenizers, (source, target), strict=True)
         ]
         with averaged_weights(self.model):
-            found = attention(self.model, source, [BOS_ID, *target[:-1]])
+            weights = attention(self.model, source, [BOS_ID, *target[:-1]])
         summary = Summary()
-        for kind, figure in plots.plot_pair(found, *tokens).items():
+        for kind, figure in plots.plot_pair(weights, *tokens).items():
             encoded = plots.png(figure, 80)
             width, height = struct.unpack(">II", encoded[16:24])  # the sizes in a PNG's header
             image = Summary.Image(
