@@ -54,7 +54,7 @@ class OwnedFolder:
             f".{self.path.name}.{state}-" for state in ("partial", "replaced")
         )
 
-    def owner(self) -> Callable[[str], bool]:
+    def ownership_rule(self) -> Callable[[str], bool]:
         """Returns the rule for the folder as it is now, with the remains of earlier processes."""
         if self._owns is not None:
             return self._owns
@@ -72,7 +72,7 @@ class OwnedFolder:
 
     def check(self) -> None:
         """Raises `InputError` for the first file that another program made."""
-        owns = self.owner()
+        owns = self.ownership_rule()
         for path in _files_and_folders(self.path)[0]:
             if not owns(path) and path != _LOCK:
                 raise InputError(

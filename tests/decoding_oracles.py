@@ -200,7 +200,7 @@ def search_program(
         *arrays, last = arrays
         constraints = Constraints(*arrays, no_repeat_ngram_size=ngram_size, phrases=last)
         state = loop.start(chosen, ours.start(chosen.beams, sentences), constraints, capacity)
-        body = loop.turn(chosen, ours.step, constraints, ours.reorder)
+        body = loop.make_step_body(chosen, ours.step, constraints, ours.reorder)
         state = loop.advance(body, state, capacity)
         return chosen.hypotheses(state, constraints), state.position
 

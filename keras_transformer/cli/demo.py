@@ -121,7 +121,10 @@ def _owned(folder):
     is_demo = (folder / "run" / "tokenizer.model").is_file()
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
-    owners = {"data": data.__contains__, **{each.path.name: each.owner() for each in parts}}
+    owners = {
+        "data": data.__contains__,
+        **{each.path.name: each.ownership_rule() for each in parts},
+    }
 
     def owns(path):
         first, _, rest = path.partition("/")

@@ -1,8 +1,8 @@
 """The `keras-transformer` command line: what holds for all of its commands.
 
 stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
-user's mistake (one line), 1 when an export does not do what its model does or when a training's
-loss is no number, 130 on Ctrl-C, 141 when the reader of the result has gone.
+user's mistake (one line), 1 when an export does not do what its model does or when the
+training loss is NaN or infinite, 130 on Ctrl-C, 141 when the reader of the result has gone.
 """
 
 import argparse

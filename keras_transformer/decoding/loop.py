@@ -16,7 +16,7 @@ from keras_transformer.ids import BOS_ID, PAD_ID
 
 Step = Callable[[KerasTensor, Any], tuple[KerasTensor, Any]]
 Reorder = Callable[[Any, KerasTensor], Any]
-Turn = Callable[..., tuple]
+StepBody = Callable[..., tuple]
 
 
 class DecodingState(NamedTuple):
@@ -79,9 +79,9 @@ def start(strategy: Strategy, cache: Any, constraints: Constraints, capacity: in
     )
 
 
-def turn(
+def make_step_body(
     strategy: Strategy, step: Step, constraints: Constraints, reorder: Reorder | None = None
-) -> Turn:
+) -> StepBody:
     """The body of the loop: gives the fields of the next state to those of a `DecodingState`.
 
     `reorder(cache, parents) -> cache` is for a beam search, whose hypotheses go on from one
@@ -102,7 +102,7 @@ def turn(
     return body
 
 
-def advance(turn: Turn, state: DecodingState, stop_at: int | KerasTensor) -> DecodingState:
+def advance(step_body: StepBody, state: DecodingState, stop_at: int | KerasTensor) -> DecodingState:
     """Decodes until all hypotheses have ended or have `stop_at` tokens, at most the capacity."""
 
     def unfinished(*fields):
@@ -110,7 +110,7 @@ def advance(turn: Turn, state: DecodingState, stop_at: int | KerasTensor) -> Dec
         return ops.logical_and(ops.any(state.running), state.position < stop_at)
 
     def body(*before):
-        return keras.tree.map_structure(_of_the_shape_of, turn(*before), before)
+        return keras.tree.map_structure(_of_the_shape_of, step_body(*before), before)
 
     return DecodingState(*ops.while_loop(unfinished, body, tuple(state)))
 
@@ -135,7 +135,7 @@ def decode(
             one another; parents int32 `(batch, beams)`.
     """
     state = start(strategy, cache, constraints, max_length)
-    state = advance(turn(strategy, step, constraints, reorder), state, max_length)
+    state = advance(make_step_body(strategy, step, constraints, reorder), state, max_length)
     return strategy.hypotheses(state, constraints)
 
 

@@ -11,7 +11,7 @@ from keras_transformer.decoding import loop
 from keras_transformer.decoding.beam import Beam
 from keras_transformer.decoding.constrained_beam import ConstrainedBeam
 from keras_transformer.decoding.constraints import Constraints, length_limits
-from keras_transformer.decoding.loop import DecodingState, Turn, pad_tokens
+from keras_transformer.decoding.loop import DecodingState, StepBody, pad_tokens
 from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
 from keras_transformer.decoding.results import Hypotheses
 from keras_transformer.decoding.sampling import Greedy, Sampling
@@ -23,7 +23,7 @@ FIRST_CAPACITY = 32  # tokens of the first loop of a search
 _CAPACITY_MULTIPLE = 16
 _INTEGERS = ("top_k", "min_length", "max_length")
 Tensor: TypeAlias = np.ndarray | KerasTensor
-Share: TypeAlias = Callable[[Turn], Turn]
+WrapBody: TypeAlias = Callable[[StepBody], StepBody]
 
 
 class SearchArguments(NamedTuple):
@@ -131,7 +131,7 @@ class Search:
         options: `DecodingOptions`, for what is part of the program.
         arguments: `SearchArguments`, the rest.
         weights: Result of the model's `step_weights`, where it is kept for many programs.
-        share: Wraps a function that several loops call: `tf.function` has it traced once.
+        wrap_body: Wraps a function that several loops call: `tf.function` has it traced once.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Search:
         options: DecodingOptions,
         arguments: SearchArguments,
         weights=None,
-        share: Share | None = None,
+        wrap_body: WrapBody | None = None,
     ):
         self._model, self._options, self._arguments = model, options, arguments
         self._strategy = _strategy(options, arguments)
@@ -148,8 +148,8 @@ class Search:
         if weights is None:
             weights = model.step_weights(arguments.source_ids.shape[0] == options.beams == 1)
         step = model.step_function(weights)
-        turn = loop.turn(self._strategy, step, self._constraints, model.reorder)
-        self._turn = turn if share is None else share(turn)
+        step_body = loop.make_step_body(self._strategy, step, self._constraints, model.reorder)
+        self._step_body = step_body if wrap_body is None else wrap_body(step_body)
 
     def run(self, capacity: int | KerasTensor, longest: int | None = None) -> Hypotheses:
         """Decodes to the end, in loops with capacity for 32, 64, 128, … tokens.
@@ -181,12 +181,12 @@ class Search:
         self, state: DecodingState, stop_at: int | KerasTensor
     ) -> tuple[DecodingState, Hypotheses]:
         """Decodes until all have ended or have `stop_at` tokens, at most the state's capacity."""
-        state = loop.advance(self._turn, state, stop_at)
+        state = loop.advance(self._step_body, state, stop_at)
         return state, self._strategy.hypotheses(state, self._constraints)
 
     def _run_loops(self, state, sizes):
         size, *larger = sizes
-        state = loop.advance(self._turn, state, size)
+        state = loop.advance(self._step_body, state, size)
 
         def found():
             hypotheses = self._strategy.hypotheses(state, self._constraints)
@@ -221,7 +221,7 @@ def search(
     length_penalty: float = DecodingOptions.length_penalty,
     n_best: int = DecodingOptions.n_best,
     max_length: int = 256,
-    share: Share | None = None,
+    wrap_body: WrapBody | None = None,
     **options,
 ) -> Hypotheses:
     """Translates ids in one graph, by any strategy.
@@ -231,7 +231,7 @@ def search(
         source_ids: Integer `(batch, source)`, padded with 0. A row of padding gives nothing.
         beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
         max_length: Most tokens of a translation, whatever its source.
-        share: As in `Search`.
+        wrap_body: As in `Search`.
         **options: Other fields of `DecodingOptions`; and fields of `SearchArguments` that hold
             tensors (seeds, prefixes, phrases, temperatures…) instead of what the options give.
 
@@ -259,7 +259,7 @@ def search(
         raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
     if forced is not None:
         _check_leaves_room(forced, longest)
-    return Search(model, checked, arguments, share=share).run(capacity, longest)
+    return Search(model, checked, arguments, wrap_body=wrap_body).run(capacity, longest)
 
 
 def result_capacity(source_columns, ratio: float, max_length: int, forced_columns=0):

@@ -19,7 +19,7 @@ Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
 
-# Options of other engines at values that mean nothing here.
+# Search options that classifiers accept because they have no effect.
 _NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 

@@ -16,7 +16,7 @@ from keras_transformer.text.splitting import split_text
 
 LongInput = Literal["refuse", "split", "truncate"]
 LONG_INPUT = get_args(LongInput)  # what may be done with a text of too many tokens
-ANSWERED_WHOLE = ("refuse", "truncate")  # what may be done with a conversation
+LONG_INPUT_FOR_DIALOG = ("refuse", "truncate")  # what may be done with a conversation
 
 _SHOWN_CHARACTERS = 40
 _TAG = re.compile(r"<([a-z0-9][a-z0-9-]*)>\s+")
@@ -32,7 +32,7 @@ def source_ids(
     a text is a conversation: it is answered whole, and cut by leaving out its oldest turns.
     """
     # The last of a conversation's parts would be answered without what was said before.
-    check_choice("long_input", long_input, LONG_INPUT if turn_id is None else ANSWERED_WHOLE)
+    check_choice("long_input", long_input, LONG_INPUT if turn_id is None else LONG_INPUT_FOR_DIALOG)
     ids = tokenizer.tokenize(texts, add_eos=True)
     sources, parts, long = [], [[] for _ in texts], []
     for place, row in enumerate(ids):
@@ -189,6 +189,14 @@ def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) 
             )
 
 
+BATCH_ROWS = 8
+"""Rows of a batch of a compiled search that translates fastest on a CPU.
+
+A batch takes steps until its longest translation has ended, and several batches share the cores:
+small batches waste the fewest steps.
+"""
+
+
 def length_buckets(max_length: int) -> list[int]:
     """The lengths that sources are padded to: 16, 32, 48, 64, 96, 128, 192, … up to `max_length`.
 
@@ -208,21 +216,6 @@ def bucket(length: int, buckets: Sequence[int]) -> int:
 def row_count(count: int) -> int:
     """Rows that a batch of `count` sentences is padded to: a power of two."""
     return 1 << max(count - 1, 0).bit_length()
-
-
-def batch_rows(count: int, width: int, beams: int) -> int:
-    """Rows of a batch of a compiled search that makes `count` translations fastest on a CPU.
-
-    A batch takes steps until its longest translation has ended, and several batches share the
-    cores, so that small batches waste fewest steps. Only a wide model's matrix products gain more
-    by further rows.
-
-    Args:
-        count: Sentences of the call.
-        width: The model's `model_dim`.
-        beams: Hypotheses of each sentence.
-    """
-    return 8
 
 
 def pad(ids: Sequence[Sequence[int]], rows: int, columns: int) -> np.ndarray:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tensorflow.python.framework import op_def_registry
 
 from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.engine.engine import (
@@ -202,7 +201,7 @@ class SavedModelEngine(Engine):
             self._check_one("n_best", n_best, "of samples")
             return "sample"
         fixed = self.manifest["beam_size"]
-        if beam_size == 1 != fixed and "greedy" in self._signatures:
+        if beam_size == 1 and fixed != 1 and "greedy" in self._signatures:
             self._check_one("n_best", n_best, "of greedy search")
             if alignment:
                 raise InputError("`alignment` is given of beam search alone in an export.")
@@ -304,6 +303,7 @@ def load_saved_model(folder: str | os.PathLike):
         InputError: The folder is incomplete or damaged.
     """
     import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
 
     tf.load_op_library(operations_library())
     unknown = []

@@ -16,9 +16,8 @@ class Translation:
 
     Attributes:
         text: The translation.
-        score: Log-probability over the length penalty, and what else hypotheses are ranked by; of
-            a forced beginning (a target prefix, a language model's prompt) it takes neither the
-            log-probability nor the length.
+        score: Ranking score: log-probability / length penalty. Forced tokens (a target prefix, a
+            language model's prompt) are excluded.
         log_probability: The model's own, summed over all tokens including EOS, in nats.
         continuation_log_probability: Of the tokens that follow a forced beginning, in nats; None
             where nothing was forced.

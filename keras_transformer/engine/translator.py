@@ -143,9 +143,9 @@ class Translator:
         is_able = manifest.get("terms", False) if tokenizer is None else tokenizer.annotates_terms
         if glossary_by is not None:
             check_choice("glossary_by", glossary_by, ("constraints", "annotations"))
-        if glossary_by == "annotations" if glossary_by else is_able:
-            if is_able:
-                return True
+        if is_able and glossary_by != "constraints":
+            return True
+        if glossary_by == "annotations":
             rule = "`glossary_by: annotations` needs a model trained with `data.glossary`."
             raise InputError(rule)
         if "phrases" in self.engine.capabilities:

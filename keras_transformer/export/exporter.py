@@ -94,7 +94,9 @@ class Exporter(abc.ABC):
             return read_template("classifier.md").substitute(fields)
         fields |= self.readme_fields(manifest)
         text = read_template(self.template).substitute(fields)
-        return text + read_template("whole_words.md").template * manifest.get("whole_words", False)
+        if manifest.get("whole_words"):
+            text += read_template("whole_words.md").template
+        return text
 
     def export(
         self,

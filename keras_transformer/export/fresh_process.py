@@ -25,7 +25,10 @@ def saved_model(folder, library):
     module = tf.saved_model.load(folder)
 
     def call(texts, alignment=False, **_):
-        text, names = tf.constant(texts, tf.string), ["serving_default", *["align"] * alignment]
+        text, names = (
+            tf.constant(texts, tf.string),
+            ["serving_default"] + (["align"] if alignment else []),
+        )
         found = [module.signatures[name](text=text) for name in names]
         return [{name: each.numpy() for name, each in outputs.items()} for outputs in found]
 

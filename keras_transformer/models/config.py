@@ -130,7 +130,7 @@ def _rate(rate, meaning):
     return named(rate, meaning, ge=0, lt=1)
 
 
-def _heads(of):
+def _head_count_option(of):
     words = f"Heads of each block's attention {of} where some were pruned; null: num_heads in each."
     return named(None, words, strict=False)
 
@@ -253,7 +253,7 @@ class EncoderFields:
     """Fields of a model that reads a source."""
 
     num_encoder_layers: int = _layers(6, "Blocks of the encoder.")
-    encoder_heads: _Heads = _heads("in the encoder")
+    encoder_heads: _Heads = _head_count_option("in the encoder")
 
 
 @inherited
@@ -261,7 +261,7 @@ class DecoderFields:
     """Fields of a model that writes text."""
 
     num_decoder_layers: int = _layers(6, "Blocks of the decoder.")
-    decoder_heads: _Heads = _heads("in the decoder to itself")
+    decoder_heads: _Heads = _head_count_option("in the decoder to itself")
     output_bias: bool = named(False, "Add a trained bias to the logits.")
 
 
@@ -278,7 +278,7 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
     64
     """
 
-    cross_heads: _Heads = _heads("to the source")
+    cross_heads: _Heads = _head_count_option("to the source")
     turn_layers: int = named(
         0,
         "Blocks over the turns of a source that is a conversation: a token attends within its own "

@@ -48,7 +48,7 @@ def seed_states(model: keras.Model) -> list[keras.Variable]:
 
 
 class FiniteLoss(RunCallback):
-    """Ends a training whose loss is infinite or no number, before the epoch is saved.
+    """Ends a training whose loss is NaN or infinite, before the epoch is saved.
 
     `bad_batch.json` gets the lines of the batch, and of the batch before, whose update may be the
     cause.

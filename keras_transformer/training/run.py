@@ -73,7 +73,7 @@ def train(
     Raises:
         InputError: A file, a size or the folder is not what it must be, or another process writes
             to the folder.
-        TrainingError: The loss is infinite or no number. The last good checkpoint and the best
+        TrainingError: The loss is NaN or infinite. The last good checkpoint and the best
             model stay. Or another host has ended.
     """
     if recipe.training.attention_images:

@@ -6,7 +6,7 @@ from decoding_oracles import HistoryModel, check_found
 from naive_search import EOS, Rules, naive_beam, naive_greedy
 
 from keras_transformer.decoding import Beam, Constraints, Greedy
-from keras_transformer.decoding.loop import advance, start, turn
+from keras_transformer.decoding.loop import advance, make_step_body, start
 from keras_transformer.decoding.programs import Compiled
 
 SENTENCES, VOCABULARY, CAPACITY = 13, 7, 11
@@ -44,7 +44,7 @@ def _jit(function):
 def in_stages(model, strategy):
     """Hypotheses found so far, for each stop."""
     state, found = None, {}
-    body = turn(strategy, model.step, constraints(), model.reorder)
+    body = make_step_body(strategy, model.step, constraints(), model.reorder)
     for capacity, stops in STAGES:
         if state is None:
             state = start(strategy, model.start(strategy.beams), constraints(), capacity)

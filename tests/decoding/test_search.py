@@ -266,7 +266,7 @@ def test_loops_of_a_traced_capacity_can_share_their_body(varied, monkeypatch):
     def found(share):
         ids = tf.TensorSpec((None, None), tf.int32)
         program = tf.function(
-            lambda ids: search(model, ids, 3, max_length=MAX_LENGTH, share=share),
+            lambda ids: search(model, ids, 3, max_length=MAX_LENGTH, wrap_body=share),
             input_signature=[ids],
             autograph=False,
         )

@@ -1,19 +1,12 @@
 """Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes."""
 
-from typing import Any
-
 import tensorflow as tf
 
-from keras_transformer.engine.inputs import batch_rows
 from keras_transformer.ids import PAD_ID
 
 # Much of a step on a small model keeps a single core busy; each chunk holds a cache of its own.
 # The iterations of one loop follow one another, whatever its `parallel_iterations`.
 _LOOPS = 2
-
-# Chunks are made for calls of this many texts. A fixed size bounds the memory of a large request,
-# and the number of programs that XLA compiles.
-_TEXTS_OF_A_CALL = 32
 
 # Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
@@ -43,11 +36,6 @@ def longest_first(wanted, lengths):
     places = tf.where(wanted)[:, 0]
     order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
     return tf.gather(places, order)
-
-
-def chunk_size(engine: Any, beam_size: int) -> int:
-    """Largest number of sentences in one call of a compiled function, a power of two."""
-    return batch_rows(_TEXTS_OF_A_CALL, engine.model.config.model_dim, beam_size)
 
 
 def chunk_rows(largest: int) -> list[int]:

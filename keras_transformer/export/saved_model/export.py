@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.inputs import BATCH_ROWS, length_buckets
 from keras_transformer.engine.saved_model import (
     IDS,
     operations_in,
@@ -69,7 +69,7 @@ class SavedModelExporter(Exporter):
         return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        from keras_transformer.export.saved_model.batches import chunk_rows, chunk_size
+        from keras_transformer.export.saved_model.batches import chunk_rows
         from keras_transformer.export.saved_model.signatures import Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
@@ -79,7 +79,7 @@ class SavedModelExporter(Exporter):
             from keras_transformer.export.saved_model.signatures import LabelSignature
 
             signatures = LabelSignature(engine)
-        largest = chunk_size(engine, search.get("beam_size", 1))
+        largest = BATCH_ROWS  # bounds the memory of a large request, and XLA's programs
         rows = chunk_rows(largest)
         saved = _save(engine, folder, signatures, options["signatures"], rows)
         # XLA compiles a program for each pair of these, when it first occurs.

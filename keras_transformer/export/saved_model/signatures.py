@@ -9,13 +9,12 @@ from keras import ops
 
 from keras_transformer.decoding.results import NEG_INF, length_penalty
 from keras_transformer.decoding.search import score_targets, search
-from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.inputs import BATCH_ROWS, length_buckets
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
 from keras_transformer.engine.saved_model import INPUTS
 from keras_transformer.engine.translation import CONTINUATION
 from keras_transformer.export.saved_model.batches import (
     chunk_rows,
-    chunk_size,
     in_chunks,
     is_blank,
     labelled,
@@ -56,7 +55,7 @@ class CompiledSearches:
             max_length=self._engine.max_target_length,
             max_length_ratio=self._engine.max_length_ratio,
             # A search has a loop for each capacity: the graph holds their body once.
-            share=functools.partial(tf.function, autograph=False),
+            wrap_body=functools.partial(tf.function, autograph=False),
             **options,
         )
         results = found.ids, found.scores, found.log_probabilities
@@ -150,7 +149,7 @@ class Signatures:
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
         self._compiled = CompiledSearches(engine, beam_size, length_penalty, early_stopping)
-        self._chunk_size = chunk_size(engine, beam_size)
+        self._chunk_size = BATCH_ROWS
         self._rows = chunk_rows(self._chunk_size)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
