@@ -213,5 +213,5 @@ class SimCutCrossEntropy(RDropCrossEntropy):
         first, second = ops.split(ops.cast(logits, "float32"), 2, axis=0)
         log_p, log_q = ops.log_softmax(first), ops.log_softmax(second)
         divergence = ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)  # --> [batch, length]
-        own = token_losses(ops.split(labels, 2, axis=0)[0], first, self.label_smoothing)
-        return ops.concatenate([own, self.weight * divergence], axis=0)
+        losses_of_rows = token_losses(ops.split(labels, 2, axis=0)[0], first, self.label_smoothing)
+        return ops.concatenate([losses_of_rows, self.weight * divergence], axis=0)

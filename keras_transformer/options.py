@@ -65,7 +65,7 @@ def declared(options: _Declared) -> _Declared:
     """Makes a class of `option` fields a frozen dataclass that raises `InputError`."""
     made: Any = pydantic.dataclasses.dataclass(options, frozen=True, config=STRICT)
     validate = made.__init__
-    names = [each.name for each in dataclasses.fields(made) if not each.kw_only]
+    names = [field.name for field in dataclasses.fields(made) if not field.kw_only]
 
     @functools.wraps(validate)
     def __init__(self, *args, **values):
@@ -131,7 +131,7 @@ def expected(schema: dict[str, Any]) -> str:
     if "expected" in schema:
         return schema["expected"]
     if union := schema.get("anyOf") or schema.get("oneOf"):
-        return ", or ".join(expected(each) for each in union)
+        return ", or ".join(expected(member) for member in union)
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
@@ -174,12 +174,12 @@ def _line(first, schema, where):
         *section, key = section
     wanted = properties(schema, *section).get(key, {})
     name = f"`{_place((*section, key))}`" if key else "the recipe"
-    given = "nothing" if first["type"].startswith("missing") else received(first["input"])
-    return f"{where}{name} must be {expected(wanted)}. Received: {given}."
+    received_value = "nothing" if first["type"].startswith("missing") else received(first["input"])
+    return f"{where}{name} must be {expected(wanted)}. Received: {received_value}."
 
 
 def _place(path):
-    return ".".join(str(each) for each in path if each not in UNION_TAGS)
+    return ".".join(str(key) for key in path if key not in UNION_TAGS)
 
 
 def received(value: object) -> str:
@@ -224,7 +224,7 @@ def check_activation(name: object) -> None:
     except ValueError:
         known = False
     if not known or name in _NO_ACTIVATIONS:
-        names = [each for each in dir(keras.activations) if each not in _NO_ACTIVATIONS]
+        names = [name for name in dir(keras.activations) if name not in _NO_ACTIVATIONS]
         raise ValueError(
             f"`activation` must be the name of a Keras activation. Received: activation={name!r}."
             + did_you_mean(name, names)

@@ -31,6 +31,14 @@ _ATTEMPTS = 100
 class OwnedFolder:
     """A folder, and the rule that tells the files of the command that made it from others.
 
+    `staged` takes it through four states. A kill leaves the state as it is, and the next call of
+    `staged` brings the folder to the state in brackets.
+
+        1 before       NAME, or nothing
+        2 written      NAME, .NAME.partial-…      [1: the partial folder is removed]
+        3 exchanged    .NAME.replaced-…, NAME     [4, or 1 where NAME has no marker yet]
+        4 after        NAME
+
     Args:
         path: Path of the folder, which need not exist.
         marker: Path in the folder of the file that marks it as whole. It is written last and
@@ -100,12 +108,16 @@ class OwnedFolder:
         Weights of another model have the same names and shapes: nothing else would notice them.
         """
         try:
-            found = file_digests(self.path, (self.path / name for name in digests))
+            digests_of_files = file_digests(self.path, (self.path / name for name in digests))
         except OSError as error:
             raise InputError(f"{self._named}: cannot be read: {error.strerror}.") from None
         for name, digest in digests.items():
-            if found.get(name) != digest:
-                state = "is missing" if name not in found else "is not the file that was exported"
+            if digests_of_files.get(name) != digest:
+                state = (
+                    "is missing"
+                    if name not in digests_of_files
+                    else "is not the file that was exported"
+                )
                 raise InputError(
                     f"{self._named}: the export is incomplete or damaged. Received: {name} {state}."
                 )
@@ -334,11 +346,11 @@ def remove_left_behind(parent: Path) -> None:
 def _files_and_folders(folder):
     """Paths below a folder, outer ones first; a link is a file, wherever it points."""
     files, folders = [], []
-    for base, names, others in os.walk(folder):
+    for base, names, files_of_base in os.walk(folder):
         names.sort()
         links = [name for name in names if os.path.islink(os.path.join(base, name))]
         base = Path(base).relative_to(folder)
-        files += [(base / name).as_posix() for name in sorted([*others, *links])]
+        files += [(base / name).as_posix() for name in sorted([*files_of_base, *links])]
         folders += [(base / name).as_posix() for name in names if name not in links]
     return files, folders
 
@@ -365,10 +377,10 @@ def _left_behind(parent, beginning):
     `beginning` is a regular expression for the start of their names.
     """
     ours = re.compile(beginning + r"\d+-[0-9a-f]{8}")
-    found = []
+    remains = []
     with contextlib.suppress(OSError):
-        found = [path for path in parent.iterdir() if ours.fullmatch(path.name)]
-    for path in found:
+        remains = [path for path in parent.iterdir() if ours.fullmatch(path.name)]
+    for path in remains:
         try:
             held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:

@@ -62,8 +62,12 @@ def attention(
     """
     config = getattr(model, "config", None)
     is_decoder = not getattr(config, "reads_sources", True)
-    given = (None if is_decoder else source_ids, target_ids)
-    inputs = [ops.convert_to_tensor(np.asarray(ids, "int32")) for ids in given if ids is not None]
+    inputs_of_model = (None if is_decoder else source_ids, target_ids)
+    inputs = [
+        ops.convert_to_tensor(np.asarray(ids, "int32"))
+        for ids in inputs_of_model
+        if ids is not None
+    ]
     single = len(inputs[0].shape) == 1
     inputs = [ops.expand_dims(ids, 0) for ids in inputs] if single else inputs
     with recorded(model) as found:
@@ -78,16 +82,16 @@ def _stacked(kind, weights):
     """Stacks arrays `(batch, heads, query, key)` to `(batch, layers, heads, query, key)`."""
     if not weights:
         return np.zeros((0, 0, 0, 0), "float32")
-    if len({each.shape[2:] for each in weights}) > 1:
+    if len({array.shape[2:] for array in weights}) > 1:
         raise ValueError(
             f"The {kind} attention must have the same lengths in every layer. "
-            f"Received: shapes {[each.shape for each in weights]}."
+            f"Received: shapes {[array.shape for array in weights]}."
         )
     batch, _, *lengths = weights[0].shape
-    most = max(each.shape[1] for each in weights)
-    stacked = np.zeros((batch, len(weights), most, *lengths), "float32")
-    for layer, each in enumerate(weights):
-        stacked[:, layer, : each.shape[1]] = each
+    max_heads = max(array.shape[1] for array in weights)
+    stacked = np.zeros((batch, len(weights), max_heads, *lengths), "float32")
+    for layer, array in enumerate(weights):
+        stacked[:, layer, : array.shape[1]] = array
     return stacked
 
 
@@ -245,8 +249,8 @@ def word_alignment(
     """
     merged = merge_words(weights, words_of(target_tokens), words_of(source_tokens))
     source, target = _words(source_tokens), _words(target_tokens)
-    kept = merged[np.ix_(list(target), list(source))]
-    return WordAlignment(kept, list(source.values()), list(target.values()))
+    word_weights = merged[np.ix_(list(target), list(source))]
+    return WordAlignment(word_weights, list(source.values()), list(target.values()))
 
 
 def _words(tokens):

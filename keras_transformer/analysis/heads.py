@@ -91,8 +91,8 @@ def head_table(
         needed = np.concatenate(importance[kind], axis=0).mean(0)
         for layer, head in np.argwhere(~np.isnan(needed)).tolist():
             name = f"{kind}.{layer}.{head}"
-            own = numbers[:, layer, head].tolist()
-            heads.append(_head(name, own, float(needed[layer, head])))
+            values = numbers[:, layer, head].tolist()
+            heads.append(_head(name, values, float(needed[layer, head])))
     return heads
 
 

@@ -109,9 +109,9 @@ def plot_alignment(alignment: WordAlignment) -> "Figure":
 def plot_encoding(vectors: Mapping[str, np.ndarray]) -> "Figure":
     """Vectors of positions `(length, width)`, side by side under their names."""
     figure, axes = _subplots(1, len(vectors), figsize=(1 + 5 * len(vectors), 4))
-    for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
-        largest = np.nanmax(np.abs(each))
-        image = axis.imshow(each, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
+    for axis, (name, rows) in zip(axes[0], vectors.items(), strict=True):
+        largest = np.nanmax(np.abs(rows))
+        image = axis.imshow(rows, vmin=-largest, vmax=largest, cmap="RdBu", aspect="auto")
         axis.set(title=name, xlabel="feature", ylabel="position")
         figure.colorbar(image, ax=axis)
     return figure
@@ -143,7 +143,7 @@ def plot_clock_hands(vectors: np.ndarray, positions: int = 12, pairs: int = 8) -
     axis.autoscale_view()
     labels = [f"pair {pair}\nonce in {periods[pair]:,.0f}" for pair in chosen]
     _label(axis.yaxis, labels, 0, -2.4 * np.arange(len(chosen)))
-    _label(axis.xaxis, [f"{each}" for each in range(positions)], 0, 2.4 * np.arange(positions))
+    _label(axis.xaxis, [f"{place}" for place in range(positions)], 0, 2.4 * np.arange(positions))
     axis.set(aspect="equal", xlabel="position")
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
@@ -182,14 +182,14 @@ def plot_extrapolation(vectors: Mapping[str, np.ndarray], trained: int) -> "Figu
     """
     size = (1 + 5 * len(vectors), 3.6)
     figure, axes = _subplots(1, len(vectors), figsize=size)
-    for axis, (name, each) in zip(axes[0], vectors.items(), strict=True):
+    for axis, (name, rows) in zip(axes[0], vectors.items(), strict=True):
         for offset, style in ((1, "-"), (2, "--"), (4, "-."), (8, ":")):
-            axis.plot(similarity_at(each, offset), style, label=f"{offset} apart")
+            axis.plot(similarity_at(rows, offset), style, label=f"{offset} apart")
         axis.axvline(trained, color="0.4", linewidth=0.8)
         axis.text(trained, 1.04, " past training", fontsize=8)
-        ended = np.isnan(each[:, 0])
+        ended = np.isnan(rows[:, 0])
         if ended.any():
-            axis.axvspan(ended.argmax(), len(each), color="0.85", label="no vector")
+            axis.axvspan(ended.argmax(), len(rows), color="0.85", label="no vector")
         axis.set(title=name, xlabel="position", ylim=(-0.5, 1.15), ylabel="cosine to a neighbour")
         axis.legend(fontsize=7, loc="lower left")
     return figure
@@ -204,18 +204,20 @@ def plot_heads(table: Sequence[Head]) -> "Figure":
     size = (0.4 + 2.1 * len(measures), 0.8 + 2.3 * len(kinds))
     figure, axes = _subplots(len(kinds), len(measures), figsize=size)
     for row, kind in enumerate(kinds):
-        own = {tuple(map(int, h.name.split(".")[1:])): h for h in table if h.name.startswith(kind)}
-        layers, heads = (max(places) + 1 for places in zip(*own, strict=True))
+        heads_of_kind = {
+            tuple(map(int, h.name.split(".")[1:])): h for h in table if h.name.startswith(kind)
+        }
+        layers, heads = (max(places) + 1 for places in zip(*heads_of_kind, strict=True))
         for axis, (measure, colours) in zip(axes[row], measures.items(), strict=True):
             values = np.full((layers, heads), np.nan)
-            for place, head in own.items():
+            for place, head in heads_of_kind.items():
                 values[place] = getattr(head, measure)
             if np.isnan(values).all():
                 axis.set_axis_off()
                 continue
-            most = np.nanmax(values) if measure == "importance" else 1
-            axis.imshow(values, vmin=0, vmax=most, cmap=colours)
-            _numbers(axis, values, most, dark_first=colours in ("magma", _COLOURS))
+            maximum = np.nanmax(values) if measure == "importance" else 1
+            axis.imshow(values, vmin=0, vmax=maximum, cmap=colours)
+            _numbers(axis, values, maximum, dark_first=colours in ("magma", _COLOURS))
             axis.set(xticks=range(heads), yticks=range(layers), title=titles.get(measure, measure))
             axis.set(xlabel="head", ylabel=f"{kind} layer" if measure == "importance" else "")
     return figure

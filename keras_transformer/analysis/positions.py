@@ -22,9 +22,9 @@ def position_vectors(layer: keras.layers.Layer, length: int, width: int) -> np.n
         Float32 `(length, width)`; NaN past the end of a learned table.
     """
     last = min(length, getattr(getattr(layer, "positions", layer), "max_length", length))
-    found = layer(ops.zeros((1, last, width), layer.compute_dtype))[0]
+    encoded = layer(ops.zeros((1, last, width), layer.compute_dtype))[0]
     vectors = np.full((length, width), np.nan, "float32")
-    vectors[:last] = ops.convert_to_numpy(ops.cast(found, "float32"))
+    vectors[:last] = ops.convert_to_numpy(ops.cast(encoded, "float32"))
     return vectors
 
 

@@ -111,8 +111,8 @@ def position_pictures(
         trained: The longest text of its training, in tokens.
         other: A `Transformer` with the other kind of positions, to stand beside it.
     """
-    models = [each for each in (model, other) if each is not None]
-    if not any(each.config.positions in ("sinusoidal", "learned") for each in models):
+    models = [candidate for candidate in (model, other) if candidate is not None]
+    if not any(candidate.config.positions in ("sinusoidal", "learned") for candidate in models):
         return {}
     width, length = model.config.model_dim, 4 * trained
     vectors: dict[str, np.ndarray] = {"sinusoidal": sinusoids(length, width)}
@@ -120,7 +120,7 @@ def position_pictures(
         if each.config.positions == "learned":
             layer = each.target_positions
             vectors["learned"] = position_vectors(layer, length, each.config.model_dim)
-    shown = {name: each[: min(trained, 128)] for name, each in vectors.items()}
+    shown = {name: rows[: min(trained, 128)] for name, rows in vectors.items()}
     return {
         "positions.png": plots.plot_encoding(shown),
         "positions_clock.png": plots.plot_clock_hands(vectors["sinusoidal"]),
@@ -141,8 +141,8 @@ def measure_heads(engine: ModelEngine, pairs: tuple[Sequence[str], Sequence[str]
         for pair in zip(ids, targets, strict=True)
         if all(1 < len(each) <= limit for each, limit in zip(pair, limits, strict=True))
     )
-    kept = [*itertools.islice(fitting, _PAIRS)]
-    return head_table(engine.model, kept, counts, batch_size=_PAIRS)
+    pairs_of_ids = [*itertools.islice(fitting, _PAIRS)]
+    return head_table(engine.model, pairs_of_ids, counts, batch_size=_PAIRS)
 
 
 def heads_csv(table: Sequence[Head]) -> str:
@@ -178,18 +178,20 @@ def write_report(
     """
     engine = inspection.engine
     drawn = _write_pictures(folder, position_pictures, engine.model, trained, other)
-    found, alignment = inspection.translation, inspection.alignment()
+    translation, alignment = inspection.translation, inspection.alignment()
     report = {
         "source": inspection.source,
-        "translation": found.text,
-        "log_probability": found.log_probability,
+        "translation": translation.text,
+        "log_probability": translation.log_probability,
         "alignment": pharaoh(alignment.links()),
     }
     if without_heads:
         new = inspection.without_heads(without_heads)
         report["without_heads"] = {"heads": list(without_heads), "translation": new.text}
-    title = f"{inspection.source} → {found.text}"
-    page = attention_page(inspection.attention, found.source_tokens, found.tokens, title)
+    title = f"{inspection.source} → {translation.text}"
+    page = attention_page(
+        inspection.attention, translation.source_tokens, translation.tokens, title
+    )
     (folder / "attention.html").write_text(page, encoding="utf-8")
     (folder / "alignment.txt").write_text(f"{report['alignment']}\n", encoding="utf-8")
     np.savez_compressed(folder / "attention.npz", **inspection.attention._asdict())

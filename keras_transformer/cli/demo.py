@@ -76,8 +76,8 @@ def _run_demo(folder, overwrite):
 
     say("evaluating on held-out dates")
     translator = Translator.load(folder / "run")
-    found = [each.text for each in translator.translate(sources)]
-    right = sum(a == b for a, b in zip(found, targets, strict=True))
+    translations = [translation.text for translation in translator.translate(sources)]
+    right = sum(a == b for a, b in zip(translations, targets, strict=True))
 
     say("exporting and verifying the SavedModel")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
@@ -87,7 +87,10 @@ def _run_demo(folder, overwrite):
         ("training time", f"{minutes:.1f} minutes"),
         ("held-out dates right", f"{right} of {len(targets)} ({right / len(targets):.1%})"),
         ("export", _equal_texts(report.verification)),
-        *((example, each.text) for example, each in zip(_EXAMPLES, exported, strict=True)),
+        *(
+            (example, translation.text)
+            for example, translation in zip(_EXAMPLES, exported, strict=True)
+        ),
         ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
     ]
     page = f"{folder}-page"
@@ -123,12 +126,12 @@ def _owned(folder):
     parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
     owners = {
         "data": data.__contains__,
-        **{each.path.name: each.ownership_rule() for each in parts},
+        **{part.path.name: part.ownership_rule() for part in parts},
     }
 
     def owns(path):
         first, _, rest = path.partition("/")
-        is_left = any(each.is_left_beside(first) for each in parts)
+        is_left = any(part.is_left_beside(first) for part in parts)
         return is_demo and (is_left or first in owners and owners[first](rest))
 
     return OwnedFolder(folder, owns=owns)

@@ -46,7 +46,7 @@ def _add_options(command):
     }
     of_run = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
     for having, names in groups.items():
-        title = ", ".join(each for each in having if each != "litert")
+        title = ", ".join(name for name in having if name != "litert")
         group = command.add_argument_group(title)
         defaults = {**of_run, "signatures": "all"}
         add_declared(group, FORMATS[having[0]], {}, names, kinds, defaults)

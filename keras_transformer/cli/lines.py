@@ -131,7 +131,7 @@ def with_prefixes(
         rule = "there must be a target prefix for each line."
         for lines in chunks:
             while lines:
-                prefixes = [each.text for each in reader.take(len(lines))]
+                prefixes = [line.text for line in reader.take(len(lines))]
                 if not prefixes:
                     raise InputError(
                         f"{path}: ends after line {number}, but stdin has a line {number + 1}: "
@@ -181,10 +181,10 @@ def size_left(stream: Any) -> int | None:
     """Bytes from here to the end of a regular file; None if the end is unknown."""
     try:
         descriptor = stream.fileno()
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             return None
-        return max(found.st_size - os.lseek(descriptor, 0, os.SEEK_CUR), 0)
+        return max(status.st_size - os.lseek(descriptor, 0, os.SEEK_CUR), 0)
     except (AttributeError, OSError):
         return None
 
@@ -311,8 +311,8 @@ def score_lines(
     def write(pair, scored):
         output.write((as_scored_row if tsv else as_scored_json)(*pair, scored))
 
-    most = chunk_size(batch_size)
-    chunks = (pairs[start : start + most] for start in range(0, len(pairs), most))
+    limit = chunk_size(batch_size)
+    chunks = (pairs[start : start + limit] for start in range(0, len(pairs), limit))
     _write_each(score, chunks, write, output, f"{source} and {target}", bar)
 
 
@@ -373,8 +373,8 @@ def results_of(
             results, earlier = results_of(function, pairs[: error.index], name, log)
         number = pairs[error.index][0].number
         return results, earlier or InputError(f"{name}, line {number}: {error.message}")
-    for each in caught:
-        log(f"{where}: {each.message}")
+    for warning in caught:
+        log(f"{where}: {warning.message}")
     return results, None
 
 
@@ -386,8 +386,8 @@ def as_text(line: Line, translation: Translation) -> str:
 def as_list(line: Line, translation: Translation) -> str:
     """A line for each hypothesis: `number ||| translation ||| score`, counted from 0."""
     return "".join(
-        f"{line.number - 1} ||| {one_line(each.text)} ||| {each.score:.4f}\n"
-        for each in (translation, *translation.alternatives)
+        f"{line.number - 1} ||| {one_line(hypothesis.text)} ||| {hypothesis.score:.4f}\n"
+        for hypothesis in (translation, *translation.alternatives)
     )
 
 
@@ -416,7 +416,7 @@ def as_scored_row(line: Line, target: str, scored: Translation) -> str:
 def as_pairs(line: Line, translation: Translation, is_back: bool = False) -> str:
     """A pair of each hypothesis: `source<TAB>target`; see `pair_lines`."""
     lines = pair_lines(line.text, translation, is_back)
-    return "".join(each.rpartition("\t")[0] + "\n" for each in lines)
+    return "".join(line.rpartition("\t")[0] + "\n" for line in lines)
 
 
 FORMATS = {
@@ -430,11 +430,11 @@ FORMATS = {
 
 def _record(translation):
     # Fit for JSON: no number in it is infinite or NaN.
-    others = [{**_hypothesis(x), **_parts(x, _hypothesis)} for x in translation.alternatives]
+    alternatives = [{**_hypothesis(x), **_parts(x, _hypothesis)} for x in translation.alternatives]
     return {
         **_hypothesis(translation),
         "source_tokens": list(translation.source_tokens),
-        "alternatives": others,
+        "alternatives": alternatives,
         **_parts(translation, _record),
     }
 
@@ -445,7 +445,9 @@ def _hypothesis(translation):
         "score": _number(translation.score),
         "log_probability": _number(translation.log_probability),
         "tokens": list(translation.tokens),
-        "token_log_probabilities": [_number(each) for each in translation.token_log_probabilities],
+        "token_log_probabilities": [
+            _number(value) for value in translation.token_log_probabilities
+        ],
     }
     if translation.continuation_length is not None:
         values["continuation_log_probability"] = _number(translation.continuation_log_probability)

@@ -163,7 +163,7 @@ def draw_epoch(
             others are of kind 0, uint8.
     """
     index_type = np.int32 if len(buckets) < 2**31 else np.int64
-    found, kinds = [np.zeros(0, index_type)], [np.zeros(0, np.uint8)]
+    batches, kinds = [np.zeros(0, index_type)], [np.zeros(0, np.uint8)]
     ends = np.cumsum(shares)
     starts = np.cumsum([0, *sizes])
     for corpus, (start, size, rate) in enumerate(zip(starts, sizes, rates, strict=False)):
@@ -176,11 +176,11 @@ def draw_epoch(
                 rng = np.random.default_rng((seed, corpus, int(bucket), turn))
                 first = turn * len(members)
                 part = slice(max(begin - first, 0), begin + count - first)
-                found.append(rng.permutation(members)[part])
+                batches.append(rng.permutation(members)[part])
             places = (np.arange(count) + 0.5) / count  # in an order at random
             kind = np.searchsorted(ends, places, side="right")
             kinds.append(np.where(kind < len(ends), kind + 1, 0).astype(np.uint8))
-    return np.concatenate(found), np.concatenate(kinds)
+    return np.concatenate(batches), np.concatenate(kinds)
 
 
 def check_shapes(shapes: Any, lengths: Any) -> list[tuple[int, int]]:

@@ -130,9 +130,9 @@ def _length(options, *sides):
 
 
 def _ratio(options, *sides):
-    shorter, longer = sorted(len(each) + len(_WIDE.findall(each)) for each in map(str.strip, sides))
-    most = options.max_ratio
-    return most is not None and longer > max(most * shorter, _RATIO_NEEDS_CHARACTERS)
+    shorter, longer = sorted(len(side) + len(_WIDE.findall(side)) for side in map(str.strip, sides))
+    limit = options.max_ratio
+    return limit is not None and longer > max(limit * shorter, _RATIO_NEEDS_CHARACTERS)
 
 
 def _copy(options, source, target):
@@ -170,14 +170,17 @@ def _is_question(text):
 
 def _urls(options, *sides):
     found = [_URL.findall(side) if any(each in side for each in _IN_URLS) else [] for side in sides]
-    source, target = (sorted(each.rstrip(".,;:!?)\"'").lower() for each in side) for side in found)
+    source, target = (sorted(url.rstrip(".,;:!?)\"'").lower() for url in side) for side in found)
     return source != target
 
 
 def _numbers(options, *sides):
     """Digits but 0, whatever stands between them: 1,000.50 is 1.000,5; words may stand for two."""
-    digits = [[unicodedata.decimal(each) for each in side if each.isdecimal()] for side in sides]
-    fewer, more = sorted((sorted(filter(None, each)) for each in digits), key=len)
+    digits = [
+        [unicodedata.decimal(character) for character in side if character.isdecimal()]
+        for side in sides
+    ]
+    fewer, more = sorted((sorted(filter(None, numbers)) for numbers in digits), key=len)
     return fewer != more and (bool(fewer) or len(more) > _DIGITS_OF_WORDS)
 
 
@@ -199,7 +202,7 @@ def _script(options, *sides):
 @functools.cache
 def _letters_of(scripts: tuple[str, ...]):
     """Pattern of a letter that some scripts use: Hiragana's and Katakana's `ー` is of both."""
-    properties = "".join(rf"\p{{Script_Extensions={each}}}" for each in scripts)
+    properties = "".join(rf"\p{{Script_Extensions={script}}}" for script in scripts)
     return regex.compile(f"[{properties}]")
 
 
@@ -293,19 +296,21 @@ def clean_corpora(
     Raises:
         InputError: A file or an option is not what it must be, or a package is missing.
     """
-    given = CleanOptions(**options)
-    given.check_packages()
+    checked_options = CleanOptions(**options)
+    checked_options.check_packages()
     require("matplotlib.figure", "Matplotlib, for the picture of length ratios,", "clean")
     names = _output_names(corpora)
     known = frozenset(_hashes_of_lines(held_out))
     with OwnedFolder(output, _REPORT).staged(overwrite) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as work:
-            reasons, hashes = _examined(corpora, given, known, pathlib.Path(work), progress)
-            if given.duplicates != "keep":
+            reasons, hashes = _examined(
+                corpora, checked_options, known, pathlib.Path(work), progress
+            )
+            if checked_options.duplicates != "keep":
                 _drop_repeated(hashes, reasons)
             report = _write(corpora, names, reasons, staging, progress)
             del reasons, hashes
-        report["options"] = dataclasses.asdict(given)
+        report["options"] = dataclasses.asdict(checked_options)
         files = [name for each in names for name in each]
         report["files"] = [*files, _PICTURE, _REPORT]
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"

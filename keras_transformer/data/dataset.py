@@ -121,7 +121,7 @@ class ParallelDataset:
         self.rates, self.noise, self.steps_per_epoch = rates, noise, 0
         # Noise lengthens texts: they go into longer shapes, the last one at most.
         edges = np.array([length for _, length in self.shapes])
-        longer = [np.minimum(np.ceil(edges * each), edges[-1]) for each in (1.0, *stretches)]
+        longer = [np.minimum(np.ceil(edges * factor), edges[-1]) for factor in (1.0, *stretches)]
         self._edges = np.array(longer, np.int32)  # --> [kinds, shapes]
         # The shapes of a plan do not depend on its order, so any plan tells them.
         plan = self._plan(0, shuffle=False)
@@ -182,12 +182,12 @@ class ParallelDataset:
         inputs, labels = self._fill(*self._read(*plan[step], epoch), self.shapes[plan[step][0]])
         if self.cut_share:
             rng = np.random.default_rng((self.seed, epoch, step, 0))
-            inputs = tuple(self._cut(each, rng) for each in inputs)
+            inputs = tuple(self._cut(array, rng) for array in inputs)
         if self.accumulation_steps == 1:
             return inputs, labels
         first = step // self.accumulation_steps * self.accumulation_steps
         together = plan[first : first + self.accumulation_steps]
-        tokens = sum(self._predictions(*self._read(*each, epoch)) for each in together)
+        tokens = sum(self._predictions(*self._read(*rows, epoch)) for rows in together)
         tokens *= self.copies
         return inputs, labels, np.full(len(labels), len(together) / tokens, "float32")
 
@@ -205,16 +205,16 @@ class ParallelDataset:
         length = self.shapes[index][1]
         sources, targets = [], []
         for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
-            found = source, target = self.pairs.source(row), self.pairs.target(row)
+            pair = source, target = self.pairs.source(row), self.pairs.target(row)
             if kind:
                 rng = np.random.default_rng((self.seed, epoch, row))
                 source, target = self.noise.change(kind, source, target, rng)
                 if max(len(source), len(target) + 1) > length:
-                    source, target = found
+                    source, target = pair
             sources.append(source)
             targets.append(target)
         sides = ((np.concatenate(x), offsets_of(list(map(len, x)))) for x in (sources, targets))
-        return EncodedPairs(*(each for side in sides for each in side)), np.arange(len(rows))
+        return EncodedPairs(*(array for side in sides for array in side)), np.arange(len(rows))
 
     def _predictions(self, pairs, rows):
         """Number of tokens of some pairs that the model predicts."""
@@ -241,8 +241,8 @@ class ParallelDataset:
         return ids
 
     def _of_this_host(self, *arrays):
-        copied = (np.tile(each, (self.copies, 1)) for each in arrays)
-        return tuple(np.split(each, self.hosts)[self.host] for each in copied)
+        copied = (np.tile(array, (self.copies, 1)) for array in arrays)
+        return tuple(np.split(array, self.hosts)[self.host] for array in copied)
 
     def to_tf_dataset(self, start: int = 0) -> "tf.data.Dataset":
         """A `tf.data.Dataset` of these batches, with `steps_per_epoch` as its cardinality.

@@ -151,7 +151,7 @@ def encode_lines(
     if cache is None:
         return _encode(read, tokenizers, checks, held_out=held_out, with_sources=with_sources)
     if key is None:
-        every = [digests(filter(None, each())) for each in read.values()]
+        every = [digests(filter(None, reader())) for reader in read.values()]
         key = every[0] if list(read) == [""] else list(zip(read, every, strict=True))
     folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
     remove_left_behind(folder.parent)
@@ -179,7 +179,7 @@ def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _name(key, tokenizers, options, with_sources):
-    models = [hashlib.sha256(each.model_bytes).hexdigest() for each in tokenizers]
+    models = [hashlib.sha256(tokenizer.model_bytes).hexdigest() for tokenizer in tokenizers]
     checks = {**dataclasses.asdict(options), "with_sources": with_sources}
     content = ["with lines", key, models, checks]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
@@ -203,15 +203,15 @@ def _load(folder):
 
 def _read_report(values):
     dropped = {
-        why: DropCount(each["count"], tuple(each["first_lines"]))
-        for why, each in values["dropped"].items()
+        why: DropCount(drop["count"], tuple(drop["first_lines"]))
+        for why, drop in values["dropped"].items()
     }
-    corpora = {name: _read_report(each) for name, each in values["corpora"].items()}
+    corpora = {name: _read_report(corpus) for name, corpus in values["corpora"].items()}
     return PairReport(values["total"], values["kept"], dropped, corpora)
 
 
 def _sizes(report):
-    return {name: each.kept for name, each in report.corpora.items()} or None
+    return {name: corpus.kept for name, corpus in report.corpora.items()} or None
 
 
 def _mapped(file):
@@ -255,11 +255,11 @@ def _encode(read, tokenizers, options, folder=None, held_out=(), with_sources=Tr
         for side, (flat, lengths) in zip(sides, found, strict=True):
             side.append(flat[np.repeat(keep, lengths)], lengths[keep])
     reasons, lines = np.concatenate(reasons), np.concatenate(lines)
-    kept = np.flatnonzero(reasons == _KEPT)
-    first = np.ones(len(kept), bool)
+    kept_places = np.flatnonzero(reasons == _KEPT)
+    first = np.ones(len(kept_places), bool)
     if options.drop_duplicates:
         first = are_first(hashes)
-        reasons[kept[~first]] = _DUPLICATE
+        reasons[kept_places[~first]] = _DUPLICATE
     report = _report(reasons, lines, {} if list(ends) == [""] else ends)
     if not report.kept:
         raise InputError(
@@ -329,7 +329,7 @@ def _report(reasons, lines, ends):
         parts[name] = _report(reasons[start:end], lines[start:end], {})
         start = end
     for reason, name in enumerate(_REASONS, start=1):
-        found = lines[reasons == reason]
-        if len(found):
-            dropped[name] = DropCount(len(found), tuple(found[:_LINES_NAMED].tolist()))
+        faulty = lines[reasons == reason]
+        if len(faulty):
+            dropped[name] = DropCount(len(faulty), tuple(faulty[:_LINES_NAMED].tolist()))
     return PairReport(len(reasons), int(np.sum(reasons == _KEPT)), dropped, parts)

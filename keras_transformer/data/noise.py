@@ -43,8 +43,8 @@ class Noise:
     @property
     def shares(self) -> dict[str, float]:
         """The kinds of noise that are asked for, with their shares."""
-        given = {name: getattr(self, name) for name in (*_CHANGES, "subwords")}
-        return {name: share for name, share in given.items() if share}
+        shares = {name: getattr(self, name) for name in (*_CHANGES, "subwords")}
+        return {name: share for name, share in shares.items() if share}
 
 
 def _upper(text: str, rng: np.random.Generator) -> str:

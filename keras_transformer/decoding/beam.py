@@ -115,8 +115,10 @@ class Beam:
         # The first `beam_size` that do not end go on. A total of NEG_INF is an empty place.
         alive = ops.cast(exist & (best.tokens != end_id), "int32")
         rank = alive * 4 * self.beams - ops.arange(alive.shape[1], dtype="int32")
-        kept = ops.top_k(ops.cast(rank, "float32"), self.beams)[1]  # --> [batch, beams]
-        totals = ops.where(take_rows(alive, kept) > 0, take_rows(best.totals, kept), NEG_INF)
+        best_places = ops.top_k(ops.cast(rank, "float32"), self.beams)[1]  # --> [batch, beams]
+        totals = ops.where(
+            take_rows(alive, best_places) > 0, take_rows(best.totals, best_places), NEG_INF
+        )
         # Where nothing at all is allowed, what is alive stays, without an end.
         moves = running & ops.any(exist, axis=1, keepdims=True)  # --> [batch, 1]
         totals = ops.where(moves, totals, beam.totals)
@@ -127,13 +129,15 @@ class Beam:
             can_win = can_win & (finished.scores[:, -1] < NEG_INF / 2)
         going_on = (position < constraints.max_lengths) & can_win
         running = moves & ops.expand_dims(going_on, 1)  # --> [batch, 1]
-        newest, parents, gained = (take_rows(each, kept) for each in (tokens, parents, gained))
+        newest, parents, gained = (
+            take_rows(array, best_places) for array in (tokens, parents, gained)
+        )
 
         def moved(after, old):
             return ops.where(ops.reshape(moves, (-1, *[1] * (len(old.shape) - 1))), after, old)
 
         by_token = _extend(state.token_log_probabilities, parents, gained, state.position)
-        progress = tree.map_structure(lambda each: take_rows(each, kept), best.progress)
+        progress = tree.map_structure(lambda each: take_rows(each, best_places), best.progress)
         after = DecodingState(
             position,
             newest,
@@ -158,7 +162,7 @@ class Beam:
     def _finished(self, before, best, gained, end_id, lengths):
         """The finished hypotheses with those that end now, `Finished` of `[batch, beams]`."""
         # An end counts if it is among the best `beam_size`.
-        tokens, parents, totals = (each[:, : self.beams] for each in best[:3])
+        tokens, parents, totals = (array[:, : self.beams] for array in best[:3])
         ended = before.running[:, :1] & (totals > NEG_INF / 2) & (tokens == end_id)
         scores = score_of(totals, ops.expand_dims(lengths, 1), *self.ranking)
         place, gained = before.position, gained[:, : self.beams]
@@ -206,8 +210,8 @@ class Beam:
         # Between what ended and the empty places; `top_k` takes equal values from the left.
         behind = ops.full_like(scores, NEG_INF / 2)
         if self.shrinks:
-            most = ops.expand_dims(constraints.max_lengths - constraints.forced_lengths, 1)
-            behind = ops.where(take_rows(lengths, order) >= most, scores, behind)
+            limits = ops.expand_dims(constraints.max_lengths - constraints.forced_lengths, 1)
+            behind = ops.where(take_rows(lengths, order) >= limits, scores, behind)
         rank = ops.concatenate([beam.finished.scores, behind], axis=1)
         ids, by_token, scores = beam.finished.best_with(unfinished, rank, self.n_best)
         exists = ops.expand_dims(scores > NEG_INF / 2, 2)  # --> [batch, n_best, 1]

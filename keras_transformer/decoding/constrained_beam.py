@@ -38,8 +38,8 @@ class ConstrainedBeam(Beam):
         exist, phrases = super().returned(beam, constraints), Phrases(constraints.phrases)
         met = ops.where(exist, phrases.met_tokens(beam.progress), -1)  # --> [batch, beams]
         has_ended = beam.finished.scores[:, :1] > NEG_INF / 2
-        most = ops.where(has_ended, phrases.num_tokens, ops.max(met, axis=1, keepdims=True))
-        return exist & (met == most)
+        needed = ops.where(has_ended, phrases.num_tokens, ops.max(met, axis=1, keepdims=True))
+        return exist & (met == needed)
 
 
 class Progress(NamedTuple):
@@ -114,15 +114,15 @@ class Phrases:
 
         parents = ops.expand_dims(ops.arange(hypotheses, dtype="int32"), 1)
         extensions = (
-            ops.reshape(each, (-1, hypotheses * tokens.shape[2]))
-            for each in (tokens, ops.broadcast_to(parents, ops.shape(tokens)), totals)
+            ops.reshape(array, (-1, hypotheses * tokens.shape[2]))
+            for array in (tokens, ops.broadcast_to(parents, ops.shape(tokens)), totals)
         )
         tokens, parents, totals = extensions  # --> [rows, extensions]
-        progress = Progress(*(take_rows(each, parents) for each in progress))
+        progress = Progress(*(take_rows(array, parents) for array in progress))
         progress = self.extended(progress, tokens)
         chosen = by_bank(totals, self.met_tokens(progress), min(count, totals.shape[1]))
-        found = tokens, parents, totals, *progress
-        tokens, parents, totals, *progress = (take_rows(each, chosen) for each in found)
+        extensions = tokens, parents, totals, *progress
+        tokens, parents, totals, *progress = (take_rows(array, chosen) for array in extensions)
         return tokens, parents, totals, Progress(*progress)
 
     def extended(self, progress: Progress, tokens: KerasTensor) -> Progress:

@@ -52,9 +52,9 @@ class Compiled:
 
     def __call__(self, *arguments, **static):
         shapes = tuple(
-            (tuple(np.shape(each)), keras.backend.standardize_dtype(each.dtype))
-            for each in keras.tree.flatten(arguments)
-            if each is not None
+            (tuple(np.shape(value)), keras.backend.standardize_dtype(value.dtype))
+            for value in keras.tree.flatten(arguments)
+            if value is not None
         )
         shapes += tuple(static.values())
         if shapes in self.programs:
@@ -73,11 +73,11 @@ def _with_tensorflow(function, kept, with_xla):
 
     def call(arguments, static):
         flat = tf.nest.flatten(arguments)
-        flat = [None if each is None else tf.convert_to_tensor(each) for each in flat]
-        specs = tuple(None if each is None else _spec(tf, each) for each in flat)
+        flat = [None if value is None else tf.convert_to_tensor(value) for value in flat]
+        specs = tuple(None if value is None else _spec(tf, value) for value in flat)
         key = specs, *static.values()
         if key not in traced:
-            given = kept(**static)
+            weights = kept(**static)
 
             # No signature is given: the arguments are flat, and their places of `None` stay so.
             def run(*tensors):
@@ -85,13 +85,13 @@ def _with_tensorflow(function, kept, with_xla):
                 structure = [None if spec is None else next(tensors) for spec in specs]
                 # Tensors that are closed over are arguments of the program, not constants.
                 structure = tf.nest.pack_sequence_as(arguments, structure)
-                return function(*structure, *given, **static)
+                return function(*structure, *weights, **static)
 
             signature = [spec for spec in specs if spec is not None]
             run = tf.function(run, signature, jit_compile=with_xla or None, autograph=False)
             # Called as it is: to look for a trace would take half a millisecond each time.
             traced[key] = run.get_concrete_function()
-        return traced[key](*(each for each in flat if each is not None))
+        return traced[key](*(value for value in flat if value is not None))
 
     return call
 
@@ -120,6 +120,6 @@ def _with_jax(model, function, kept):
 
     def call(arguments, static):
         arguments = (*arguments, *kept(**static))
-        return run([each.value for each in variables()], arguments, tuple(static.items()))
+        return run([variable.value for variable in variables()], arguments, tuple(static.items()))
 
     return call

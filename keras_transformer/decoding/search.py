@@ -69,10 +69,10 @@ def search_arguments(
         ratio, margin = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
     if options.sampling and seeds is None:
         seeds = ops.full((ops.shape(source_ids)[0],), options.seed, "int32")
-    given = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
-    given["max_length"] = options.resolve_max_length(max_length)
+    values = vars(options) | {"max_length_ratio": ratio, "max_length_margin": margin}
+    values["max_length"] = options.resolve_max_length(max_length)
     numbers = {
-        name: (np.int32 if name in _INTEGERS else np.float32)(given[name])
+        name: (np.int32 if name in _INTEGERS else np.float32)(values[name])
         for name in SearchArguments._fields[5:]
     }
     return SearchArguments(source_ids, seeds, prefixes, logit_bias, phrases, **numbers)
@@ -253,10 +253,10 @@ def search(
     if arguments.phrases is not None:
         forced_columns += math.prod(ops.shape(arguments.phrases)[1:])
     capacity = result_capacity(columns, checked.max_length_ratio, longest, forced_columns)
-    most = model.position_limit
-    if not isinstance(capacity, int) and most is not None and longest > most:
-        given = f"max_length={longest}, the model's max_length={most}"
-        raise ValueError(f"Decoding must end within the learned positions. Received: {given}.")
+    limit = model.position_limit
+    if not isinstance(capacity, int) and limit is not None and longest > limit:
+        received = f"max_length={longest}, the model's max_length={limit}"
+        raise ValueError(f"Decoding must end within the learned positions. Received: {received}.")
     if forced is not None:
         _check_leaves_room(forced, longest)
     return Search(model, checked, arguments, wrap_body=wrap_body).run(capacity, longest)
@@ -339,12 +339,12 @@ def _constraints(model, options, arguments):
 
 def _check_leaves_room(forced, max_length):
     try:
-        most = int(np.max(np.count_nonzero(np.asarray(forced), axis=1), initial=0))
+        longest = int(np.max(np.count_nonzero(np.asarray(forced), axis=1), initial=0))
     except (NotImplementedError, TypeError):
         return  # a traced tensor, which has no values yet
-    if most >= max_length:
+    if longest >= max_length:
         rule = "A forced beginning must have fewer tokens than `max_length`."
-        raise ValueError(f"{rule} Received: {most} tokens, max_length={max_length}.")
+        raise ValueError(f"{rule} Received: {longest} tokens, max_length={max_length}.")
 
 
 def _token_counts(ids):  # --> [batch]

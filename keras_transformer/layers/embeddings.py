@@ -79,5 +79,5 @@ class TokenEmbedding(keras.layers.Layer):
         return (*input_shape, self.model_dim)
 
     def get_config(self):
-        own = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
-        return {**super().get_config(), **own, "output_bias": self.has_output_bias}
+        arguments = {"vocabulary_size": self.vocabulary_size, "model_dim": self.model_dim}
+        return {**super().get_config(), **arguments, "output_bias": self.has_output_bias}

@@ -93,7 +93,7 @@ class DecodingCache(NamedTuple):
         capacity = max_length * self.num_beams
         more = capacity - ops.shape(self.lineage)[2]
         return self._replace(
-            layers=tuple(each.extended(capacity) for each in self.layers),
+            layers=tuple(layer.extended(capacity) for layer in self.layers),
             lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
         )
 
@@ -103,6 +103,6 @@ class DecodingCache(NamedTuple):
         `parents`, integer `(batch, beams)`: the hypothesis that each one continues.
         """
         if isinstance(self.lineage, tuple):
-            return self._replace(layers=tuple(each.reorder(parents) for each in self.layers))
+            return self._replace(layers=tuple(layer.reorder(parents) for layer in self.layers))
         lineage = ops.take_along_axis(self.lineage, ops.expand_dims(parents, 2), axis=1)
         return self._replace(lineage=lineage)

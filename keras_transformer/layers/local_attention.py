@@ -90,9 +90,9 @@ def attend_in_blocks(
     if causal:
         before = ops.expand_dims(positions[0], 1) >= positions[1]
         seen = ops.logical_and(seen, ops.expand_dims(before, (0, 1)))
-    found, _ = attend(in_blocks(query), local, seen, positions=positions)
+    attended, _ = attend(in_blocks(query), local, seen, positions=positions)
     width = key_value.value.shape[3]
-    return ops.reshape(found, (batch, blocks * size, heads, width))[:, :length]
+    return ops.reshape(attended, (batch, blocks * size, heads, width))[:, :length]
 
 
 def _reach(sliding_window):

@@ -94,10 +94,10 @@ class LayerOfProjections(keras.layers.Layer):
             else keras.saving.serialize_keras_object(option)
             for name, option in self._projection_options.items()
         }
-        own = {name: getattr(self, name) for name in self.arguments}
-        if "activation" in own:
-            own["activation"] = keras.activations.serialize(self.activation)
-        return {**super().get_config(), **options, **own}
+        arguments = {name: getattr(self, name) for name in self.arguments}
+        if "activation" in arguments:
+            arguments["activation"] = keras.activations.serialize(self.activation)
+        return {**super().get_config(), **options, **arguments}
 
 
 def _initializer(identifier):

@@ -116,8 +116,8 @@ class SSRU(LayerOfProjections):
     @property
     def projections(self):
         """The projections of the input, of the forget gate and, where there is one, the output."""
-        found = self.input_dense, self.forget_dense
-        return found if self.output_dense is None else (*found, self.output_dense)
+        layers = self.input_dense, self.forget_dense
+        return layers if self.output_dense is None else (*layers, self.output_dense)
 
 
 def scan(forget: keras.KerasTensor, added: keras.KerasTensor) -> keras.KerasTensor:

@@ -435,8 +435,8 @@ class RecurrentConfig(VocabularyFields):
 
 
 CONFIGURATIONS = {
-    each.kind: each
-    for each in (TransformerConfig, RecurrentConfig, ClassifierConfig, LanguageModelConfig)
+    config.kind: config
+    for config in (TransformerConfig, RecurrentConfig, ClassifierConfig, LanguageModelConfig)
 }
 """Configurations by their kind, which a recipe names."""
 
@@ -446,8 +446,10 @@ def check_transformer(config: ModelConfig, what: str) -> None:
     if not isinstance(config, TransformerConfig):
         raise InputError(f"{what} needs a Transformer. Received: model.kind={config.kind!r}.")
     if config.turn_layers:
-        given = f"model.turn_layers={config.turn_layers}"
-        raise InputError(f"{what} needs an encoder without layers over turns. Received: {given}.")
+        received = f"model.turn_layers={config.turn_layers}"
+        raise InputError(
+            f"{what} needs an encoder without layers over turns. Received: {received}."
+        )
 
 
 def check_portable(config: BlockFields, what: str) -> None:

@@ -44,7 +44,7 @@ class RecurrentCache(NamedTuple):
     def reorder(self, parents: keras.KerasTensor) -> "RecurrentCache":
         """Lets each hypothesis go on from another one; see `DecodingCache.reorder`."""
         places = ops.expand_dims(parents, 2)
-        states = tuple(ops.take_along_axis(each, places, axis=1) for each in self.states)
+        states = tuple(ops.take_along_axis(state, places, axis=1) for state in self.states)
         return self._replace(states=states)
 
 
@@ -157,7 +157,7 @@ class RecurrentTranslator(SequenceModel):
         if self.config.input_feeding:
             states.append(ops.zeros_like(states[0]))
         shape = (ops.shape(source_ids)[0], beams, self.config.model_dim)
-        states = tuple(ops.broadcast_to(each, shape) for each in states)
+        states = tuple(ops.broadcast_to(state, shape) for state in states)
         if self.attention is None:
             return states, ()
         return states, Memory(self.attention.project_key(hidden), hidden, ops.expand_dims(mask, 1))
@@ -212,9 +212,9 @@ class RecurrentTranslator(SequenceModel):
     def _through(self, cell, inputs, states):
         """Applies a cell, which takes rows, to `(batch, beams, features)`."""
         shape = (*ops.shape(inputs)[:2], self.config.model_dim)
-        rows = [ops.reshape(each, (-1, each.shape[2])) for each in (inputs, *states)]
+        rows = [ops.reshape(array, (-1, array.shape[2])) for array in (inputs, *states)]
         output, states = cell(rows[0], rows[1:])
-        return ops.reshape(output, shape), [ops.reshape(each, shape) for each in states]
+        return ops.reshape(output, shape), [ops.reshape(state, shape) for state in states]
 
     def start_decoding(
         self,

@@ -323,8 +323,8 @@ class TargetSide(SequenceModel):
             mask = positions = None
             if not self.decoder.is_recurrent:
                 eye = ops.eye(beams, dtype="bool")
-                own = ops.broadcast_to(eye, (ops.shape(ids)[0], beams, beams))
-                lineage = ops.slice_update(lineage, (0, 0, slot), own)
+                diagonal = ops.broadcast_to(eye, (ops.shape(ids)[0], beams, beams))
+                lineage = ops.slice_update(lineage, (0, 0, slot), diagonal)
                 mask = ops.expand_dims(lineage, 1)
                 # All entries of a step have its number as their position.
                 positions = (

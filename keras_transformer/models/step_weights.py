@@ -58,13 +58,13 @@ def lay_out(model, one_row: bool = False, kept: bool = False) -> StepWeights:
 
 def _block_weights(block, one_row, kept, dtype):
     def laid_out(*projections, of_one_input=False):
-        if not all(_is_plain(each, dtype) for each in projections):
+        if not all(_is_plain(projection, dtype) for projection in projections):
             return ()
-        *inner, outer = (_linear(each, dtype) for each in projections)
+        *inner, outer = (_linear(projection, dtype) for projection in projections)
         if of_one_input and (kept or not one_row):
             inner = [Linear.concat(*inner)]
         if kept:
-            inner, outer = [each.to_kept(one_row) for each in inner], outer.to_kept(one_row)
+            inner, outer = [linear.to_kept(one_row) for linear in inner], outer.to_kept(one_row)
         return tuple(inner), outer
 
     own = cross = ()
@@ -112,8 +112,8 @@ def _linear(projection, dtype):
 def bind(model, weights):
     """The `sublayers` of `Decoder.step` with laid-out weights, and the function to logits."""
     sublayers = tuple(
-        _Sublayers(block, *each)
-        for block, each in zip(model.decoder.blocks, weights.blocks, strict=True)
+        _Sublayers(block, *laid_out_block)
+        for block, laid_out_block in zip(model.decoder.blocks, weights.blocks, strict=True)
     )
     if not weights.output:
         return sublayers, model.output_projection
@@ -189,10 +189,10 @@ class Linear(NamedTuple):
     @classmethod
     def concat(cls, *linears):
         """One product for several with the same input: their outputs stand side by side."""
-        matrix = ops.concatenate([each.matrix for each in linears], axis=1)
+        matrix = ops.concatenate([linear.matrix for linear in linears], axis=1)
         if linears[0].bias is None:
             return cls(matrix, None)
-        return cls(matrix, ops.concatenate([each.bias for each in linears], axis=0))
+        return cls(matrix, ops.concatenate([linear.bias for linear in linears], axis=0))
 
     def to_kept(self, one_row):
         """Returns the product in the form that `lay_out` keeps for many loops."""

@@ -67,7 +67,7 @@ class _Api:
         if digest_of(export.folder) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
         self._model.warm_up(options)
-        more = {each.strip().lower() for each in (options.allowed_hosts or "").split(",")} - {""}
+        more = {host.strip().lower() for host in (options.allowed_hosts or "").split(",")} - {""}
         self.hosts = None if "*" in more else {"localhost", *more}
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
         # In JSON a `<` can only stand in a string, where `\u003c` means the same.
@@ -171,12 +171,12 @@ class _Api:
         ]
         try:
             async with asyncio.timeout(options.request_timeout):
-                found = await self._batcher.submit(rows)
+                results = await self._batcher.submit(rows)
         except TimeoutError:
             message = f"No answer within {options.request_timeout:g} seconds"
             raise Rejection(504, message) from None
         signature = self._model.signatures[asked.signature]
-        answer = format_predict(found, signature, asked.by_row, options.max_answer_bytes)
+        answer = format_predict(results, signature, asked.by_row, options.max_answer_bytes)
         return Response(answer, media_type="application/json")
 
 

@@ -86,7 +86,7 @@ class Batcher:
         self._queues.clear()
 
     def _keep(self, key, sentences):
-        self._queues[key] = [each for each in sentences if not each.done.done()]
+        self._queues[key] = [sentence for sentence in sentences if not sentence.done.done()]
         if not self._queues[key]:
             del self._queues[key]
 
@@ -131,30 +131,30 @@ class Batcher:
         return -(-(len(self._queues[key]) + self._running[key]) // self._at_once)
 
     def _take(self, key):
-        first, *others = self._queues[key]
+        first, *later = self._queues[key]
         # Two batches side by side are done sooner than one of both, and clients that wait for
         # their answers would stay in one batch for ever.
         count = batch_size(self._share(key), self._max_batch_size)
-        nearest = sorted(others, key=lambda each: abs(each.length - first.length))
+        nearest = sorted(later, key=lambda each: abs(each.length - first.length))
         batch = [first, *nearest[: count - 1]]
         chosen = set(map(id, batch))
-        self._keep(key, [each for each in others if id(each) not in chosen])
+        self._keep(key, [sentence for sentence in later if id(sentence) not in chosen])
         return batch
 
     async def _finish(self, key, batch):
-        batch = [each for each in batch if not each.done.done()]
+        batch = [sentence for sentence in batch if not sentence.done.done()]
         if not batch:
             return
         try:
-            found: list[Any] = await self._run(key, [each.row for each in batch])
+            results: list[Any] = await self._run(key, [sentence.row for sentence in batch])
         except Exception as error:
             if getattr(error, "status", None) in (400, 413) and len(batch) > 1:
                 # One text is at fault: the others must not pay for it.
                 await self._finish(key, batch[: len(batch) // 2])
                 await self._finish(key, batch[len(batch) // 2 :])
                 return
-            found = [error] * len(batch)
-        for each, outputs in zip(batch, found, strict=True):
+            results = [error] * len(batch)
+        for each, outputs in zip(batch, results, strict=True):
             if isinstance(outputs, Exception) and not each.done.done():
                 each.done.set_exception(outputs)
             elif not each.done.done():

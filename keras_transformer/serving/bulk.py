@@ -200,20 +200,24 @@ class _Worker:
             from keras_transformer.engine.translator import Translator
 
             self._translator = Translator.load(self._model, self._threads)
-        found: list[Any] = []
+        translations: list[Any] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             try:
-                found = self._translator.translate(list(map(str, row["lines"])), **self._options)
+                translations = self._translator.translate(
+                    list(map(str, row["lines"])), **self._options
+                )
             except InputError as error:
                 row["error"] = f"{row['where']}: {error}"
-        messages = [f"{row['where']}: {each.message}" for each in caught]
+        messages = [f"{row['where']}: {warning.message}" for warning in caught]
         if self._records == "text":
-            lines = [one_line(each.text) for each in found]
+            lines = [one_line(translation.text) for translation in translations]
         else:
-            pairs = zip(map(str, row["lines"]), found, strict=False)  # None of a text at fault.
+            pairs = zip(
+                map(str, row["lines"]), translations, strict=False
+            )  # None of a text at fault.
             lines = [line for pair in pairs for line in pair_lines(*pair, self._records == "back")]
-        return {**row, "lines": lines, "count": len(found), "messages": messages}
+        return {**row, "lines": lines, "count": len(translations), "messages": messages}
 
 
 def _keep(folder, rows, failures=()):
@@ -259,7 +263,7 @@ def _join(folder, name, with_scores=False):
     parts = sorted((folder / _PARTS / name).glob("[0-9]*.txt"), key=lambda path: int(path.stem))
     names = [name, f"{name}.scores"] if with_scores else [name]
     with contextlib.ExitStack() as stack:  # The first name, which tells that all is there, is last.
-        paths = [stack.enter_context(replaced_file(folder / each)) for each in names]
+        paths = [stack.enter_context(replaced_file(folder / name)) for name in names]
         whole, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
         for path in parts:
             with open(path, "rb") as part:
@@ -282,7 +286,7 @@ def _begin(folder, job):
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The folder's lock, and what a command that was killed before may have left.
-        names = {each.name for each in folder.iterdir()} - {".lock", ".bulk.partial.json"}
+        names = {path.name for path in folder.iterdir()} - {".lock", ".bulk.partial.json"}
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}.") from None
     if names and _JOB not in names:

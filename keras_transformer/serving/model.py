@@ -40,10 +40,12 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
     text = {"text": _TEXT}
     number, manifest = {**_BEST, "log_probability": _NUMBER}, engine.manifest
     beams = manifest.get("n_best") or manifest["beam_size"]
-    found = {
+    signatures = {
         DEFAULT: Signature(text, _BEST),
         "greedy": Signature(text, number),
-        "beam": Signature(text, {name: Tensor(each[0], (beams,)) for name, each in number.items()}),
+        "beam": Signature(
+            text, {name: Tensor(tensor[0], (beams,)) for name, tensor in number.items()}
+        ),
         "sample": Signature({**text, **_SAMPLING}, number),
         "score": Signature(_PAIR, {"log_probability": _NUMBER, "score": _NUMBER}),
         "align": Signature(text, {**_BEST, **_ALIGNED}),
@@ -55,7 +57,7 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
             _tensors(listed[name].get("inputs"), inputs),
             _tensors(listed[name].get("outputs"), outputs),
         )
-        for name, (inputs, outputs) in found.items()
+        for name, (inputs, outputs) in signatures.items()
         if name in listed
     }
 
@@ -115,17 +117,17 @@ class Model:
         """
         signature = self.signatures[name]
         try:
-            found = _call(self._translator, name, rows, signature, dict(options))
+            results = _call(self._translator, name, rows, signature, dict(options))
         except ValueError as error:
             raise Rejection(400, _cause(error)) from None
         except Exception as error:
             if getattr(error, "error_code", None) != _INVALID_ARGUMENT:
                 raise
             raise Rejection(400, _cause(error)) from None
-        numbers = sum(each.alignment.size for each in found if each.alignment is not None)
+        numbers = sum(result.alignment.size for result in results if result.alignment is not None)
         if _BYTES_OF_A_NUMBER * numbers > self._max_answer_bytes:
             raise answer_too_long(self._max_answer_bytes)
-        return [_row(each, signature.outputs) for each in found]
+        return [_row(result, signature.outputs) for result in results]
 
     def warm_up(self, options: ServerOptions) -> int:
         """Runs signatures in each shape that XLA compiles a program for; returns their number.
@@ -136,7 +138,11 @@ class Model:
             InputError: A signature takes something else than texts or is missing.
         """
         names = options.warm_up_signatures.split(",") if options.warm_up_tokens else []
-        able = [name for name, each in self.signatures.items() if set(each.inputs) == {"text"}]
+        able = [
+            name
+            for name, signature_of_name in self.signatures.items()
+            if set(signature_of_name.inputs) == {"text"}
+        ]
         if unknown := set(names) - set(able):
             rule = "`warm_up_signatures` must name signatures that take text alone"
             raise InputError(f"{rule}: {', '.join(able)}. Received: {', '.join(sorted(unknown))}.")
@@ -206,7 +212,7 @@ def _row(translation, outputs):
     row = {}
     for name, (dtype, shape) in outputs.items():
         if len(shape) == 1 and shape[0]:  # Hypotheses of a beam.
-            values = [_field(each, name, dtype) for each in every[: shape[0]]]
+            values = [_field(value, name, dtype) for value in every[: shape[0]]]
             missing = "" if dtype == "string" else float("-inf")
             row[name] = values + [missing] * (shape[0] - len(values))
         else:
@@ -220,7 +226,7 @@ _FIELDS = {"translation": "text", "target_tokens": "tokens"}
 def _field(translation, name, dtype):
     value = getattr(translation, _FIELDS.get(name, name))
     if name == "alignment":
-        return [] if value is None else [[_float32(each) for each in row] for row in value]
+        return [] if value is None else [[_float32(weight) for weight in row] for row in value]
     if isinstance(value, tuple):
         return list(value)
     if value is None:

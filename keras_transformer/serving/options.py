@@ -167,9 +167,9 @@ def served_export(options: ServerOptions) -> ServedExport:
         named_folder = folder.parent if _is_number(folder.name) else folder
     else:
         numbers = {
-            int(each.parent.name): each.parent
-            for each in folder.glob(f"*/{MANIFEST}")
-            if _is_number(each.parent.name)
+            int(path.parent.name): path.parent
+            for path in folder.glob(f"*/{MANIFEST}")
+            if _is_number(path.parent.name)
         }
         named_folder = folder
         number = max(numbers, default=0) if options.version is None else options.version

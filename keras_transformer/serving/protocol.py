@@ -160,8 +160,8 @@ class Parser:
         if ("instances" in document) == ("inputs" in document):
             raise Rejection(400, "Expected one of the keys 'inputs' and 'instances'")
         by_row = "instances" in document
-        given = document["instances" if by_row else "inputs"]
-        rows = self._listed(given, list(self._signatures[name].inputs), by_row)
+        fields = document["instances" if by_row else "inputs"]
+        rows = self._listed(fields, list(self._signatures[name].inputs), by_row)
         try:
             checked = self._rows[name].validate_python(rows)
             options = _OPTIONS.validate_python({"markup": self._markup, **document})
@@ -258,7 +258,7 @@ def _padded(values, depth, filler):
         return values
     length = max(map(len, values), default=0)
     missing = [] if depth > 1 else filler
-    flat = [each for value in values for each in [*value, *[missing] * (length - len(value))]]
+    flat = [item for value in values for item in [*value, *[missing] * (length - len(value))]]
     flat = _padded(flat, depth - 1, filler)
     return [flat[start * length : (start + 1) * length] for start in range(len(values))]
 
