@@ -22,8 +22,6 @@ from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.options import check, check_positive
 from keras_transformer.text.dialog import Turns
 
-_WARMED_UP_FOR = 32  # texts of a call whose programs `warmup` compiles by default
-
 
 class ModelEngine(Engine):
     """Translates with a `Transformer` and its tokenizers.

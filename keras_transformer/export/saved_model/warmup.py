@@ -5,11 +5,10 @@ A server compiles a function for each padded shape when it first occurs, which t
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
-from keras_transformer.engine.inputs import length_buckets
+from keras_transformer.engine.inputs import length_buckets, pad
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.run_folder import SENTENCES
 
@@ -74,7 +73,8 @@ def _texts_of_lengths(engine):
 def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, list]:
     """Makes the inputs of a call of a signature from texts, nested lists."""
     if signature == "serving_ids":
-        return {"source_ids": padded(tokenizer.tokenize(texts, add_eos=True), 0)}
+        rows = tokenizer.tokenize(texts, add_eos=True)
+        return {"source_ids": pad(rows, len(rows), max(map(len, rows), default=0)).tolist()}
     if signature == "score":
         # A target for a source: any text is one.
         return {"source": texts, "target": [" ".join(text.split()[::-1]) for text in texts]}
@@ -82,9 +82,3 @@ def signature_inputs(signature: str, texts: list[str], tokenizer) -> dict[str, l
         options = {name: [value] * len(texts) for name, value in SAMPLING.items()}
         return {"text": texts, "seed": [7919 * i for i in range(len(texts))], **options}
     return {"text": texts}
-
-
-def padded(rows: Sequence[Sequence], value: Any) -> list[list]:
-    """Returns lists of equal length, filled with a value."""
-    width = max(map(len, rows), default=0)
-    return [[*row, *[value] * (width - len(row))] for row in rows]
