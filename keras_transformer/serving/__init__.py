@@ -1,6 +1,6 @@
 """Serving an export over HTTP: an application of Ray Serve (extra `serve`).
 
-`server.py` is an application of one deployment: HTTP (`protocol.py`), batches (`batcher.py`) and
+`app.py` is an application of one deployment: HTTP (`protocol.py`), batches (`batcher.py`) and
 the engine (`model.py`) in one process. `local.py` starts Ray on this machine and deploys it there.
 """
 
