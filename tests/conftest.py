@@ -92,37 +92,39 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 50, 100)
 
 
-# With several processes each of these goes to one of them, with the fixtures that its tests share;
-# the longest come first, so that the processes end together. All else goes file by file.
-TOGETHER = (
-    "tests/export/litert/",
-    "tests/export/",
-    "tests/cli/test_learned_run.py",
-    "tests/serving/",
+# With several processes each file goes to one of them, the longest first, so that the processes end
+# together.
+LONGEST = (
     "tests/test_kinds.py",
-    "tests/training/test_resume.py",
-    "tests/training/test_train.py",
-    "tests/training/test_backends.py",
-    "tests/benchmarks/test_hosts_test.py",
-    "tests/benchmarks/test_kill_test.py",
-    "tests/decoding/test_engine_features.py",
+    "tests/serving/",
+    "tests/cli/test_learned_run.py",
     "tests/decoding/test_scheduler.py",
     "tests/decoding/test_search.py",
+    "tests/training/test_train.py",
     "tests/models/test_transformer.py",
-    "tests/cli/test_demo.py",
-    "tests/cli/test_main.py",
+    "tests/export/saved_model/test_verification.py",
+    "tests/training/test_resume.py",
+    "tests/models/test_every_model.py",
     "tests/benchmarks/",
+    "tests/training/test_backends.py",
+    "tests/export/saved_model/",
+    "tests/decoding/test_engine_features.py",
+    "tests/test_architecture.py",
+    "tests/export/",
+    "tests/cli/test_main.py",
+    "tests/importing/",
+    "tests/cli/test_demo.py",
 )
 
 # TensorFlow frees no program that XLA has compiled: a process that has grown so large gets no more
 # tests, and a new one takes its place.
-MOST_MEGABYTES = 1600
+MOST_MEGABYTES = 1500
 
 
 def place_of(nodeid):
-    """A test's place in `TOGETHER`, or the one after."""
-    found = (i for i, start in enumerate(TOGETHER) if nodeid.startswith(start))
-    return next(found, len(TOGETHER))
+    """A test's place in `LONGEST`, or the one after."""
+    places = (place for place, start in enumerate(LONGEST) if nodeid.startswith(start))
+    return next(places, len(LONGEST))
 
 
 def megabytes_of(pid):
@@ -140,7 +142,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return (*TOGETHER, nodeid.split("::")[0])[place_of(nodeid)]
+            return nodeid.split("::")[0]
 
         def _reschedule(self, node):
             work = self.assigned_work[node]

@@ -12,9 +12,9 @@ def toy(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(toy, tmp_path_factory):
-    """A server that all tests of a process share."""
+    """A server that the tests of a file share."""
     pytest.importorskip("ray")
     running = Server(toy, tmp_path_factory.mktemp("server") / "log")
     yield running
