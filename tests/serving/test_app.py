@@ -345,7 +345,7 @@ def test_a_model_that_is_never_warm_does_not_hold_the_end_up(tmp_path):
     while "is being loaded" not in (tmp_path / "log").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    time.sleep(5)
+    time.sleep(1)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
 
