@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers.pooling import POOLINGS
-from keras_transformer.models import Classifier, model_of
+from keras_transformer.models import model_of
 from keras_transformer.models.config import ClassifierConfig
 
 TEXT = [5, 9, 7, 11, 2]
@@ -43,14 +43,6 @@ def test_whole_words_are_dropped_in_training_alone():
     kept = embedded[..., 0] > 0
     assert 0.4 < kept.mean() < 0.6
     np.testing.assert_allclose(embedded, 2.0 * kept[..., None] * np.ones(14), rtol=1e-6)
-
-
-def test_a_saved_model_gives_the_same(tmp_path):
-    model = classifier(pooling="attention", positions="learned", max_length=19)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.saving.load_model(tmp_path / "m.keras")
-    assert isinstance(loaded, Classifier) and loaded.config == model.config
-    np.testing.assert_allclose(logits(loaded, TEXT), logits(model, TEXT), rtol=1e-6)
 
 
 def test_a_configuration_is_checked_as_a_transformers():

@@ -159,16 +159,23 @@ def test_inputs_go_by_name_or_in_order(make, kind):
 @EVERY_KIND
 def test_wrong_inputs_are_named(make, kind):
     model, names = make(kind), NAMES.get(kind, ["source_ids", "target_ids"])
-    wanted = f"must be \\({', '.join(names)}\\). Received: tuple of 3"
-    with pytest.raises(ValueError, match=wanted):
+    with pytest.raises(ValueError, match=f"must be \\({', '.join(names)}\\). Received: tuple of 3"):
         model((SOURCE_IDS,) * 3)
+    if len(names) > 1:
+        for wrong in (SOURCE_IDS, (SOURCE_IDS,)):
+            with pytest.raises(ValueError, match=f"must be \\({', '.join(names)}\\)"):
+                model(wrong)
     with pytest.raises(ValueError, match=f'must hold "{names[0]}".*Received: keys .*ids'):
         model({"ids": SOURCE_IDS})
 
 
 @EVERY_KIND
-def test_a_clone_computes_what_the_model_computes(make, kind):
+def test_a_clone_and_a_saved_model_compute_what_the_model_computes(make, kind, tmp_path):
     model, (inputs, _) = make(kind), inputs_of(kind)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    np.testing.assert_array_equal(outputs(clone, inputs), outputs(model, inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model) and loaded.config == model.config
+    for copy in (clone, loaded):
+        np.testing.assert_array_equal(outputs(copy, inputs), outputs(model, inputs))

@@ -105,34 +105,6 @@ def test_equals_the_numpy_oracle(randomize, variant, policy):
     close(logits, expected, 2 * TOLERANCE[policy])
 
 
-def test_tuples_lists_and_dicts_are_one_and_the_same():
-    model = Transformer(config())
-    expected = float64(model((SOURCE_IDS, TARGET_IDS)))
-    for inputs in (
-        [SOURCE_IDS, TARGET_IDS],
-        {"source_ids": SOURCE_IDS, "target_ids": TARGET_IDS},
-        {"target_ids": TARGET_IDS, "source_ids": SOURCE_IDS},
-    ):
-        np.testing.assert_array_equal(float64(model(inputs)), expected)
-        # A compiled program may sum in another order.
-        close(model.predict(inputs, verbose=0), expected, 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        (SOURCE_IDS, r"must be \(source_ids, target_ids\)"),
-        ((SOURCE_IDS, TARGET_IDS, TARGET_IDS), r"must be \(source_ids, target_ids\)"),
-        ((SOURCE_IDS,), r"must be \(source_ids, target_ids\)"),
-        ({"source_ids": SOURCE_IDS}, r'must hold "source_ids" and "target_ids".*source_ids'),
-        ({"source_ids": SOURCE_IDS, "target": TARGET_IDS}, "Received: keys .*'target'"),
-    ],
-)
-def test_inputs_that_are_not_two_sequences_are_refused(inputs, message):
-    with pytest.raises(ValueError, match=message):
-        Transformer(config())(inputs)
-
-
 def with_dropout_of(state, model, inputs):
     """A training pass whose dropout is drawn from a given state of the seed generators."""
     for variable, value in zip(model.variables, state, strict=True):

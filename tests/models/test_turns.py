@@ -84,13 +84,6 @@ def test_padding_and_batch_mates_change_nothing_and_cached_steps_equal_one_pass(
         )
 
 
-def test_a_model_over_turns_is_the_same_from_its_file(tmp_path):
-    model = model_of()
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(encoded(again, SOURCE_IDS), encoded(model, SOURCE_IDS))
-
-
 def test_layers_over_turns_need_a_separator():
     with pytest.raises(ValueError, match="`turn_layers` needs sources whose turns a token separat"):
         model_of(turn_id=None)

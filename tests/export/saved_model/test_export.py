@@ -25,7 +25,7 @@ def live(engine, texts):
     return [each.text for each in translations], [each.score for each in translations]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 33, 193])
+@pytest.mark.parametrize("count", [0, 3, 193])
 def test_any_number_of_texts_gives_the_live_translations(engine, served, texts, count):
     translations, scores = served(texts[:count])
     expected, expected_scores = live(engine, texts[:count])

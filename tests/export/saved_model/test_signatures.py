@@ -4,7 +4,6 @@ import pytest
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.export.options import SavedModelOptions
-from keras_transformer.export.saved_model.export import SIGNATURES
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.models import LanguageModel
 from keras_transformer.models.config import LanguageModelConfig
@@ -129,14 +128,6 @@ def test_ids_to_ids(engine, call, chosen):
         row = [0, *(each if each != UNK_ID else wild for each in unknown), 0]
         pair = call("serving_ids", source_ids=[row, [*unknown, 0, 0]])
         np.testing.assert_array_equal(pair["ids"][0], pair["ids"][1])
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_an_empty_batch_gives_an_empty_answer(signatures, name):
-    specs = signatures[name].structured_input_signature[1]
-    inputs = {key: tf.zeros([0] * spec.shape.rank, spec.dtype) for key, spec in specs.items()}
-    for key, output in signatures[name](**inputs).items():
-        assert output.shape[0] == 0, key
 
 
 def test_only_blank_texts_are_answered_without_a_search(call):
