@@ -15,8 +15,6 @@ from small_corpus import PAIRS, recipe_values, write_corpus, write_recipe
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
-from keras_transformer.errors import VerificationError
-from keras_transformer.export.verification import TOLERANCES, compare
 from keras_transformer.training import RunFolder
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -139,26 +137,6 @@ def test_a_streamed_line_ends_as_its_translation_and_obeys_its_prefix(learned, c
     assert second.startswith("Eine Katze")
 
 
-def test_a_text_that_is_too_long_is_named_by_its_line(learned, capsys, monkeypatch):
-    long = " ".join(SOURCES * 4)
-    content = "".join(text + "\n" for text in (SOURCES[0], SOURCES[1], long, SOURCES[2])).encode()
-    give_stdin(monkeypatch, content)
-    command = ["translate", "--model", str(learned / "run"), "--beam-size", "1"]
-    assert run(command) == 2
-    captured = capsys.readouterr()
-    assert captured.out.splitlines() == TARGETS[:2]
-    *_, last = captured.err.splitlines()
-    assert last.startswith("keras-transformer: stdin, line 3: A text must have at most 48 tokens")
-    assert "text 1" not in last
-
-    give_stdin(monkeypatch, content)
-    assert run([*command, "--long-input", "truncate"]) == 0
-    captured = capsys.readouterr()
-    assert len(captured.out.splitlines()) == 4
-    *_, last = captured.err.splitlines()
-    assert last.startswith("keras-transformer: stdin, lines 1 to 4: 1 of 4 texts are longer than")
-
-
 def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp_path):
     output = tmp_path / "seen"
     command = ["inspect", "--model", str(learned / "run"), "--source", SOURCES[0]]
@@ -208,18 +186,6 @@ def test_a_ctranslate2_export_translates_as_its_readme_says(learned, capsys, mon
     monkeypatch.chdir(exported)
     exec(code.replace('["A text."]', repr(SOURCES)), {})
     assert ast.literal_eval(capsys.readouterr().out) == TARGETS
-
-
-def test_an_export_that_mixes_up_its_translations_is_refused_in_any_number_of_bits(learned):
-    """Each text gets the translation of the one after it, with the model's score of that."""
-    live = Translator.load(str(learned / "run")).engine
-    expected = live.translate(SOURCES, beam_size=2, length_penalty=0.6)
-    ids = [list(each.ids) for each in expected[1:] + expected[:1]]
-    mixed = live.score(SOURCES, ids, length_penalty=0.6)
-    for tolerance in TOLERANCES.values():
-        assert compare(SOURCES, expected, expected, tolerance)["equal"] == len(SOURCES)
-        with pytest.raises(VerificationError, match="translations are equal, expected at least"):
-            compare(SOURCES, expected, mixed, tolerance)
 
 
 @pytest.fixture
