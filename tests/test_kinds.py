@@ -51,7 +51,6 @@ def attending(tmp_path_factory):
     return base
 
 
-@pytest.mark.slow
 def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     attending, capsys, tmp_path
 ):
@@ -81,7 +80,6 @@ def test_a_recurrent_run_is_translated_evaluated_and_exported_as_a_transformers(
     assert [each.text for each in exported] == [each.text for each in found]
 
 
-@pytest.mark.slow
 def test_what_a_recurrent_model_cannot_do_is_one_line(attending, capsys, tmp_path):
     command = ["export", "--model", str(attending / "run"), "--output", str(tmp_path / "export")]
     for format in ("tflite", "ctranslate2"):
@@ -176,7 +174,6 @@ def check_threads(engine):
             np.testing.assert_allclose(other, one, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
     labelling, labelling_export, capsys, monkeypatch
 ):
@@ -205,7 +202,6 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
     assert answer["translation"] == "dog" and 0.5 < answer["score"] <= 1
 
 
-@pytest.mark.slow
 def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
     model, output = ["--model", str(labelling / "run")], ["--output", str(tmp_path / "export")]
     for command, message in (
@@ -228,7 +224,6 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
         assert not (tmp_path / "export").exists()
 
 
-@pytest.mark.slow
 def test_an_export_that_is_not_the_live_classifier_is_refused(labelling, labelling_export):
     engine = RunFolder(labelling / "run").engine()
     manifest = json.loads((labelling_export / "export.json").read_text())
@@ -257,7 +252,6 @@ def converse(monkeypatch, capsys):
     return converse
 
 
-@pytest.mark.slow
 def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
     tmp_path, converse, monkeypatch
 ):
@@ -302,7 +296,6 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
     assert far["translation"] == near["translation"]
 
 
-@pytest.mark.slow
 def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_path, capsys):
     corpus = write_corpus(tmp_path)
     text = (corpus / "train.en").read_text(encoding="utf-8")

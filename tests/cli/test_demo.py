@@ -33,7 +33,6 @@ def small(monkeypatch):
     )
 
 
-@pytest.mark.slow
 def test_the_demo_goes_the_whole_way(small, tmp_path):
     table = demo.run_demo(tmp_path / "demo")
     assert "26 locales" in table

@@ -17,7 +17,7 @@ from keras_transformer import Translator
 from keras_transformer.cli.main import run
 from keras_transformer.training import RunFolder
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = pytest.mark.tensorflow
 
 SOURCES = [source for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]

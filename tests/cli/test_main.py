@@ -39,7 +39,6 @@ def test_help_names_the_commands_that_exist_and_no_other(capsys):
     assert "summarize" not in text
 
 
-@pytest.mark.slow
 def test_progress_goes_to_stderr_and_the_result_to_stdout(tmp_path, capsys):
     corpus = write_corpus(tmp_path / "corpus")
     values = recipe_values(corpus, epochs=1, jit_compile=False)

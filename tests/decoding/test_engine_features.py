@@ -111,7 +111,6 @@ def test_a_long_conversation_is_answered_by_its_last_turns_and_never_in_parts(va
             ask(*given, long_input="split")
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_each_translation_begins_with_its_own_prefix(engine):
     prefixes = ["9 9", "", "4 16 5", "7", ""]
@@ -133,7 +132,6 @@ def test_each_translation_begins_with_its_own_prefix(engine):
         engine.translate(["5"], target_prefixes=["5 5 5"], max_length=3)
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_each_translation_has_its_phrases(engine):
     phrases = [["9 9"], [], ["4 16", "16 5"], ["7", "7"], []]
@@ -172,7 +170,6 @@ def test_phrases_that_cannot_be_searched_for_are_refused(engine, options, messag
         engine.translate(**{"texts": texts, "beam_size": 2, **options})
 
 
-@pytest.mark.slow
 def test_a_sample_depends_on_its_text_and_seed_alone(engine):
     options = dict(sampling=True, n_best=3, temperature=1.3, top_p=0.95)
     seeds = [3, 1, 4, 1, 5]

@@ -125,7 +125,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_loops_of_growing_capacity_give_what_one_loop_gives(varied, name, monkeypatch):
     model, source = varied("pre_norm"), varied_sources(13)
@@ -206,7 +205,6 @@ print(engine.compilations, len(length_buckets(32)))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_sentences_of_mixed_length_compile_no_more_than_promised(tmp_path):
     # Counted by XLA itself: it writes a file for each program that it compiles.

@@ -149,7 +149,6 @@ def test_the_result_has_capacity_for_the_longest_limit(varied, max_length, capac
     assert search(model, source, beam_size=1, max_length=max_length).ids.shape == (3, 1, capacity)
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.skipif(
     importlib.util.find_spec(OTHER_BACKEND) is None, reason=f"needs {OTHER_BACKEND}"
@@ -248,7 +247,6 @@ def test_a_single_sentence_of_up_to_64_tokens_is_one_loop(varied, rows, capacity
     assert sum(node.op in ("While", "StatelessWhile") for node in nodes) == loops
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_loops_of_a_traced_capacity_can_share_their_body(varied, monkeypatch):
     import tensorflow as tf

@@ -34,7 +34,6 @@ def client(tmp_path_factory):
     return client
 
 
-@pytest.mark.slow
 def test_it_translates_lines_as_the_export_does(client, report, served, texts):
     lines = [*texts[:4], "", TOO_LONG, "Grüße, 世界 😀\t\u3000", "\u3000", "\x01\x7f"]
     stdin = "\n".join(lines).encode()  # the last line without an end

@@ -57,7 +57,6 @@ def test_padding_and_batch_mates_never_change_a_result(each_kind):
     np.testing.assert_allclose(array(each_kind((padded, TARGET)))[1:], alone, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_beam_search_finds_the_best_of_all_translations(each_kind):
     """Against every sequence of at most three tokens, scored by teacher forcing."""
     small = model(
@@ -124,7 +123,6 @@ def test_gru_and_attention_equal_an_oracle_in_numpy():
     np.testing.assert_allclose(array(logits)[0, 0], expected, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_it_learns_compiled_and_is_saved(tmp_path):
     m = model(attention="luong", input_feeding=True)
     m.compile(

@@ -350,7 +350,6 @@ def test_saved_models_load_in_a_new_process_that_only_imports_the_package(tmp_pa
     assert json.loads(finished.stdout) == {name: 0.0 for name in models}
 
 
-@pytest.mark.slow
 def test_training_resumed_from_a_file_equals_training_unbroken(tmp_path):
     inputs = {"source_ids": SOURCE_IDS, "target_ids": TARGET_IDS}
     labels = np.roll(TARGET_IDS, -1, axis=1)
@@ -378,7 +377,6 @@ def test_training_resumed_from_a_file_equals_training_unbroken(tmp_path):
     assert np.abs(unbroken - start).max() > 1e-2
 
 
-@pytest.mark.slow
 def test_fitting_lowers_the_loss_to_the_floor_of_the_smoothing():
     """Two sentences are learned by heart: the loss nears the entropy of the smoothed labels."""
     smoothing = 0.1

@@ -326,7 +326,6 @@ def start(model, log):
         )
 
 
-@pytest.mark.slow
 def test_an_export_that_does_not_load_is_one_line_and_exit_code_2(toy, tmp_path):
     shutil.copytree(toy / "1", tmp_path / "damaged")
     # One byte more: the digest of the manifest is another.
@@ -337,7 +336,6 @@ def test_an_export_that_does_not_load_is_one_line_and_exit_code_2(toy, tmp_path)
     assert "damaged is not served" in line and "not the file that was exported" in line
 
 
-@pytest.mark.slow
 def test_a_model_that_is_never_warm_does_not_hold_the_end_up(tmp_path):
     save_model(tmp_path / "endless", endless_text=".*")
     process = start(tmp_path / "endless", tmp_path / "log")
@@ -350,7 +348,6 @@ def test_a_model_that_is_never_warm_does_not_hold_the_end_up(tmp_path):
     assert process.wait(timeout=60) == 0
 
 
-@pytest.mark.slow
 def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
     limits = {"batch-timeout": 2, "request-timeout": 60}
     running = Server(toy, tmp_path / "log", **limits)
@@ -421,7 +418,6 @@ sys.exit(any(process.wait(10) == 0 for process in left))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failures", "end"), [(1, "started"), (2, "Ray cannot be started: The node timed out.")]
 )

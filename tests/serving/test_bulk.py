@@ -85,7 +85,6 @@ def wait(running, condition):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     pytest.importorskip("ray.data")
     output, log = tmp_path / "out", tmp_path / "log"
@@ -128,7 +127,6 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
         translate_corpus(model, inputs, output, chunk_lines=4)
 
 
-@pytest.mark.slow
 def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tmp_path):
     pytest.importorskip("ray.data")
     write(tmp_path, "a.txt", "one\ntwo\n")

@@ -68,7 +68,6 @@ def options(model, name, **more):
     return ServerOptions(model=str(model), name=name, warm_up_tokens=3, **more)
 
 
-@pytest.mark.slow
 def test_applications_of_one_model_and_under_another_name_live_side_by_side(cluster, light):
     servers = {}
     for name, model in (("one", "light"), ("two", "light"), ("three", "other")):
@@ -83,7 +82,6 @@ def test_applications_of_one_model_and_under_another_name_live_side_by_side(clus
     assert servers["one"].get("/one/healthz").status == 404
 
 
-@pytest.mark.slow
 def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
     second = cluster.add_node(num_cpus=4)
     bound = build_app(options(light, "light", replicas=2, replica_cpus=3))  # One a node.
@@ -118,7 +116,6 @@ def test_a_node_that_dies_under_load_costs_its_requests_alone(cluster, light):
     assert set(statuses) <= {200, 500, 503} and lost <= 64, lost
 
 
-@pytest.mark.slow
 def test_serve_deploy_deploys_the_config_file_and_another_version_of_it(cluster, light, tmp_path):
     models = tmp_path / "models"
     models.mkdir()

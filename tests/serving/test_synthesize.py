@@ -114,7 +114,6 @@ def test_a_mistake_is_one_line(upper, capsys, arguments, says):
     assert code == 2 and says in said and len(said.splitlines()) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_ray_makes_pairs_too(tmp_path):
     pytest.importorskip("ray.data", reason="needs the extra `serve`")

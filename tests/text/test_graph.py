@@ -115,7 +115,6 @@ def test_setting_a_seed_breaks_nothing(both):
         tf.random.set_seed(seed)
 
 
-@pytest.mark.slow
 def test_functions_and_saved_models_take_and_give_text(both, tmp_path):
     tokenizer, in_graph = both
 
@@ -154,7 +153,6 @@ def test_an_error_about_tensorflow_text_names_versions(tokenizer, monkeypatch):
         graph.GraphTokenizer(tokenizer)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
 def test_all_of_multi30k_gets_equal_ids():
     files = MULTI30K / "train.en", MULTI30K / "train.de"

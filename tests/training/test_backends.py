@@ -40,7 +40,6 @@ assert "tensorflow" not in sys.modules
 """
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_on_jax_also_within_an_epoch_and_without_tensorflow(tmp_path):
     pytest.importorskip("jax")
     options = dict(r_drop=1.0, accumulation_steps=2, ema_momentum=0.5, max_shapes=2)

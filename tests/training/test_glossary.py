@@ -10,7 +10,7 @@ from keras_transformer import Translator
 from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.training import Recipe, train
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = pytest.mark.tensorflow
 
 NOUNS, THINGS = "abcdefghijkl", "ABCDEFGHIJKL"
 VERBS = {"x": "X", "y": "Y", "z": "Z"}

@@ -17,7 +17,6 @@ from keras_transformer.training.recipe import TrainingSection
 from keras_transformer.training.state import last_checkpoint
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("with_adam", [True, False])
 def test_accumulated_batches_are_one_step_of_all_their_tokens(with_adam):

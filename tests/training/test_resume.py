@@ -131,14 +131,12 @@ def unbroken(trainer, tmp_path_factory):
     return folder, moments
 
 
-@pytest.mark.slow
 def test_a_run_that_gets_no_better_is_stopped_early(unbroken):
     rows = unbroken[0].history()
     best = min(rows, key=lambda row: row["val_loss"])
     assert 1 < best["epoch"] == rows[-1]["epoch"] - 2 and rows[-1]["epoch"] < 9
 
 
-@pytest.mark.slow
 def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_one(
     trainer, unbroken, results, tmp_path
 ):
@@ -275,7 +273,6 @@ OTHER_DATA = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("data", OTHER_DATA)
 def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, data):
     monkeypatch.setattr(trainer, "data", OTHER_DATA[data])
@@ -326,7 +323,6 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, d
             trainer.resume(folder.path, **options)
 
 
-@pytest.mark.slow
 def test_a_training_that_diverges_keeps_its_good_epochs(trainer, unbroken, results, tmp_path):
     moments = reversed(unbroken[1])  # the last one: all of epoch 2 has its place
     begun = next(m for m in moments if RunFolder(m).checkpoint_epochs() == [1, 2])

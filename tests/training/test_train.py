@@ -107,7 +107,6 @@ def test_the_saved_model_is_the_epoch_with_the_lowest_validation_loss(finished):
     assert math.isclose(loss, best["val_loss"], rel_tol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("of", ["last", "best"])
 def test_an_average_of_the_last_epochs_is_the_model_one_of_the_best_if_it_is_better(
     corpus, tmp_path, of
@@ -293,7 +292,6 @@ def test_a_resumed_run_keeps_its_texts(finished, tmp_path):
     assert finished.recipe_file.read_bytes() == before
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_from_another_one_with_other_texts(finished, tmp_path):
     values = finished.recipe().to_dict()
     corpus = write_corpus(tmp_path / "elsewhere")
@@ -350,7 +348,6 @@ def test_bad_data_leaves_no_folder(tmp_path, corpus):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_two_vocabularies_train_and_translate_in_half_precision(tmp_path, corpus):
     values = recipe_values(corpus, epochs=1, dtype_policy="mixed_bfloat16", jit_compile=False)
     values["text"] = {"vocabulary_size": 120, "target_vocabulary_size": 140, "joint": False}

@@ -77,7 +77,6 @@ def alignments_shifted(monkeypatch):
     monkeypatch.setattr(ctranslate2, "_empty_spec", shifted)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message", "quantize"),
     [

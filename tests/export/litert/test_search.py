@@ -160,7 +160,6 @@ NEAR = {"positions": "none", "num_kv_heads": 1, "sliding_window": 3}
 PRUNED = {**MODELS[0], "encoder_heads": [2], "decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "beam_size", "n_best", "length_penalty"),
     [(MODELS[0], 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (MODELS[1], 4, 2, 0.0), (NEAR, 3, 1, 0.6)],

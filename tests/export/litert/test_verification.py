@@ -66,7 +66,6 @@ def vocabulary_shifted(engine, monkeypatch):
     monkeypatch.setattr(search.LiteRTSearch, "__init__", shifted)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "quantize"),
     [(one_weight_changed, "none"), (positions_swapped, "int8"), (vocabulary_shifted, "int8")],

@@ -95,7 +95,6 @@ def test_the_export_says_what_is_in_it(report, engine):
     assert os.fsencode(folder.parent) not in (folder / "saved_model.pb").read_bytes()
 
 
-@pytest.mark.slow
 def test_nothing_rewrites_its_graph_before_the_first_call(report):
     content = Path(report.folder, "saved_model.pb").read_bytes()
     (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
@@ -108,7 +107,6 @@ def test_nothing_rewrites_its_graph_before_the_first_call(report):
     assert options and all(each.rewrite_options.disable_meta_optimizer for each in options)
 
 
-@pytest.mark.slow
 def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path):
     folder = shutil.copytree(report.folder, tmp_path / "elsewhere")
     program = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
@@ -126,7 +124,6 @@ def test_a_copy_elsewhere_translates_as_its_readme_says(report, served, tmp_path
     assert words == translation.split() and float(received) == pytest.approx(score, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_two_tokenizers_greedy_in_bfloat16_are_exported(make_engine, other_tokenizer, tmp_path):
     engine = make_engine(
         other_tokenizer,

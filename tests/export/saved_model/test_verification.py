@@ -49,7 +49,6 @@ def session(report):
     return in_session(report.folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_a_signature_gives_the_same_through_both_loaders(
     name, report, session, signatures, engine, texts
@@ -78,7 +77,6 @@ def test_a_signature_gives_the_same_through_both_loaders(
                 np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_model_of_ids_alone_gives_the_same(report, signatures, engine, texts):
     inputs = signature_inputs("serving_ids", texts[:5], engine.source_tokenizer)
     arrays = {key: np.array(values, "int32") for key, values in inputs.items()}
@@ -101,7 +99,6 @@ def test_a_folder_that_does_not_load_is_refused(report, engine, tmp_path):
         verify(report, engine, ["a man"], tmp_path)
 
 
-@pytest.mark.slow
 def test_one_other_weight_is_refused(report, engine, texts):
     bias = engine.model.decoder.final_norm.beta
     before = bias.numpy()
@@ -113,7 +110,6 @@ def test_one_other_weight_is_refused(report, engine, texts):
         bias.assign(before)
 
 
-@pytest.mark.slow
 def test_another_table_of_weights_is_refused(report, make_engine, engine, texts, tmp_path):
     folder = shutil.copytree(report.folder, tmp_path / "model")
     other = make_engine(normalize_first=True, seed=2)
@@ -121,7 +117,6 @@ def test_another_table_of_weights_is_refused(report, make_engine, engine, texts,
         verify(report, other, texts, folder)
 
 
-@pytest.mark.slow
 def test_shifted_alignments_are_refused(make_engine, texts, tmp_path, monkeypatch):
     right = signatures_module.score_targets
 

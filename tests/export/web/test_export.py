@@ -17,7 +17,6 @@ tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*tokens and were cut")
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_the_folder_translates_and_aligns_as_the_trained_model(

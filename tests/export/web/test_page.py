@@ -157,7 +157,6 @@ def test_a_chosen_word_shows_what_it_attended_to(page, engine):
     assert page.text("#attention") == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -78,7 +78,6 @@ def test_dates_have_the_ids_of_sentencepiece(same):
 
 
 @pytest.mark.corpus
-@pytest.mark.slow
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
 def test_multi30k_has_the_ids_of_sentencepiece(same):
     texts = [text for path in sorted(MULTI30K.glob("*.??")) for text in read_lines(path)]
