@@ -1,16 +1,13 @@
-"""How speed is measured: threads, turns, arithmetic; the report that two programs give."""
+"""How the speed of engines and trainers is measured: threads, turns, arithmetic, conditions."""
 
-import argparse
 import concurrent.futures
 import importlib.metadata
 import importlib.util
 import itertools
-import json
 import os
 import pathlib
 import platform
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,12 +15,10 @@ from typing import Any, NamedTuple
 import keras
 
 import keras_transformer
+from benchmarks.command_line import markdown
 from keras_transformer import options
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.engine.translator import give_tensorflow
-from keras_transformer.errors import InputError, did_you_mean, installation, require
-from keras_transformer.files import check_writable, write_output
+from keras_transformer.errors import InputError, did_you_mean, installation
 from keras_transformer.models.config import TransformerConfig
 
 MAX_POSITIONS = 1024  # of a source and of a target, in tokens, that every engine has
@@ -116,19 +111,6 @@ def in_turns(calls: Mapping[str, Callable], rounds: int) -> dict[str, list[float
     return seconds
 
 
-def subplots(
-    rows: int = 1, columns: int = 1, *, size: tuple[float, float], **shared: Any
-) -> tuple[Any, Any]:
-    """A figure of a size in inches and its axes `[rows, columns]`; no window system is needed."""
-    try:
-        figure = require("matplotlib.figure", "Matplotlib", "plots").Figure(
-            figsize=size, layout="constrained"
-        )
-    except InputError as error:
-        raise SystemExit(str(error)) from error
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
-
-
 def machine() -> dict[str, str | int | None]:
     """The processor and its number of cores."""
     file = pathlib.Path("/proc/cpuinfo")
@@ -189,59 +171,22 @@ def environment_info(
     }
 
 
-def markdown(rows: Sequence[Sequence[str]], report: Mapping[str, Any], what: str) -> str:
-    """A table of rows, the first of them the heading, and below it what one must know to read it.
+def report_table(rows: Sequence[Mapping[str, str]], report: Mapping[str, Any], what: str) -> str:
+    """Returns a table, and below it the conditions of the measurement.
 
-    `what` was measured, its fields those of the report.
+    `what` was measured, with fields of the report in braces.
     """
-    heading, *others = rows
-    lines = [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *others)]
     turns = (
         "Medians of {rounds} rounds in turns, each engine with the fastest setting of at most "
         "{threads} threads; a ratio above 1 says that {reference} is faster."
     )
-    versions = ", ".join(" ".join(each) for each in report["versions"].items())
-    lines += ["", f"{what} {turns}".format(**report)]
+    versions = ", ".join(" ".join(pair) for pair in report["versions"].items())
+    lines = [markdown(rows), "", f"{what} {turns}".format(**report)]
     lines += [f"{report['machine']['processor']}, {report['machine']['cores']} cores; {versions}."]
     lines += [f"- {name}: {note}." for name, note in report["notes"].items()]
     for name, extra in report["not_installed"].items():
         lines.append(f"- not installed: {name} ({installation(extra)}).")
     return "\n".join(lines)
-
-
-def run(
-    parser: argparse.ArgumentParser,
-    measured: Callable[..., dict[str, Any]],
-    table: Callable[[dict[str, Any]], str],
-    arguments: Sequence[str] | None,
-) -> None:
-    """Parses and measures: the table goes to stderr, JSON to stdout and to `--output`.
-
-    Args:
-        parser: Has the other options, which leave no trace where they are not given.
-        measured: Function of the options and of `log` that gives a report.
-        table: Function that shows it.
-        arguments: None for those of the process.
-    """
-    add_options(parser, ("output", str, "FILE", "also write the JSON there; default: nowhere"))
-    options = vars(parser.parse_args(arguments))
-    output = options.pop("output", None)
-    enable_compilation_cache()
-    try:
-        if output is not None:
-            check_writable(output)  # Now, not after minutes of measuring.
-        report = measured(**options, log=_log)
-        _log(table(report))
-        text = json.dumps(report, indent=2)
-        print(text)
-        if output is not None:
-            write_output(output, text + "\n")
-    except InputError as error:
-        parser.error(str(error))
-
-
-def _log(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def multiply_adds(config: TransformerConfig, source_length: Any, target_length: Any) -> Any:

@@ -1,57 +1,32 @@
-"""Trains one model on one text with several trainers, side by side, and gives their speed.
+"""Speed of training: one model, text and token budget with several trainers, side by side.
 
-    pip install ".[peers]"
-    python -m benchmarks.train --source train.en --target train.de --trainers ours torch
-
-The corpus, the sizes and the token budget are equal; real tokens a second are counted, in turns.
-A table on stderr, JSON on stdout.
+pip install ".[peers]"
+python -m benchmarks.train --source train.en --target train.de --trainers ours bare torch
 """
 
-import argparse
 import itertools
 import operator
-import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from benchmarks import measure
+from benchmarks import command_line, measure
+from benchmarks.command_line import Report, log
 from benchmarks.trainers import TRAINERS
-from keras_transformer.cli.arguments import Row, add_options
 from keras_transformer.data import ParallelDataset, encode_pairs, read_pairs
 from keras_transformer.errors import InputError
 from keras_transformer.ids import PAD_ID
 from keras_transformer.text import Tokenizer
 
 _MATRIX_SIZE = 1024
-_OPTIONS: tuple[Row, ...] = (
-    ("preset", str, "NAME", "default: transformer_tiny"),
-    ("layers", int, "N", "a side, instead of the preset's; so are the next three"),
-    ("model_dim", int, "N", "width"),
-    ("num_heads", int, "N", "heads"),
-    ("intermediate_dim", int, "N", "inner width of the feed-forward sublayers"),
-    ("vocabulary_size", int, "N", "learned from the two files; default: 8000"),
-    ("max_length", int, "N", "longer pairs are left out, in tokens; default: 40"),
-    ("batch_tokens", int, "N", "positions of a batch on each side; default: 4096"),
-    ("steps", int, "N", "batches of a round; default: 20"),
-    ("rounds", int, "N", "default: 3"),
-    ("threads", int, "N", "most that a trainer may use; default: 2"),
-    (
-        "trainers",
-        [str],
-        "NAME",
-        "of ours, keras_hub, torch, torch_compiled, each also with _bfloat16; default: those "
-        "installed",
-    ),
-)
 
 
-def benchmark_train(
-    source: str | os.PathLike,
-    target: str | os.PathLike,
+def train(
+    source: str,
+    target: str,
     preset: str = "transformer_tiny",
     layers: int | None = None,
     model_dim: int | None = None,
@@ -64,24 +39,32 @@ def benchmark_train(
     rounds: int = 3,
     threads: int = 2,
     trainers: Sequence[str] | None = None,
-    log: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Real tokens per second of each trainer, each at its best setting.
+) -> Report:
+    """Non-padding tokens per second of each trainer, each at its best setting, in turns.
 
-    A round is the same number of batches of a token budget, from a corpus that all see alike;
-    what differs is how a trainer batches it. Padding is not counted.
+    A round is the same number of batches of a token budget, from one corpus; each trainer batches
+    in its own way. Each trainer's figures have the `setting`, the seconds of those `tried`,
+    `real_tokens` of both sides and their share of all positions, the median `rate`, `ratio`: the
+    median of the rounds' ratios of its time per token to the first trainer's, `gflops` that its
+    tokens take (matrix products, forward and backward), and their `share` of the rate of a large
+    product in the same precision, measured in the same rounds.
 
-    Args (the others are options of the program):
-        log: Function called with a line for each step of the work.
-
-    Returns:
-        A dict fit for JSON. Of each trainer the `setting`, the seconds of those `tried`,
-        `real_tokens` of both sides in a round and their share of all positions, the median `rate`
-        in real tokens a second, `ratio`: the median of the rounds' ratios of its time for a real
-        token to that of the first trainer, the `reference`, `gflops` that its real tokens take
-        (matrix products, forwards and backwards), and their `share` of the machine's rate of a
-        large product in the precision that it computes in, measured in the same rounds
-        (`matrix_product_gflops`).
+    Args:
+        source: Source side of the corpus.
+        target: Target side, aligned line by line.
+        preset: Preset of the model's sizes.
+        layers: Layers per side instead of the preset's.
+        model_dim: Width instead of the preset's.
+        num_heads: Heads instead of the preset's.
+        intermediate_dim: Inner width instead of the preset's.
+        vocabulary_size: Size of the vocabulary, learned from both sides.
+        max_length: Longest side of a pair in tokens; longer pairs are skipped.
+        batch_tokens: Positions of a batch on each side.
+        steps: Batches per round.
+        rounds: Timed rounds.
+        threads: Largest number of threads of a trainer.
+        trainers: Some of ours, bare (the compiled step without `fit`), keras_hub, torch, each also
+            with _bfloat16; by default all that are installed.
     """
     measure.check_positive(steps=steps, rounds=rounds, batch_tokens=batch_tokens)
     chosen, absent = measure.choose(trainers, TRAINERS, "The trainers are")
@@ -117,8 +100,7 @@ def benchmark_train(
     calls = {name: trial.call for name, trial in trials.items()} | products
     seconds = measure.in_turns(calls, rounds)
     rates = _product_rates({name: seconds[name] for name in products})
-    found = _rows(chosen, trials, work, seconds, rates)
-    return {
+    report = {
         "source": str(source),
         "target": str(target),
         "batch_tokens": batch_tokens,
@@ -126,8 +108,9 @@ def benchmark_train(
         "longest_pair": int(pairs.lengths.max()),
         "matrix_product_gflops": {name: round(rate / 1e9, 1) for name, rate in rates.items()},
         **measure.environment_info(config, rounds, threads, chosen, absent),
-        "trainers": found,
+        "trainers": _rows(chosen, trials, work, seconds, rates),
     }
+    return Report(report, table(report))
 
 
 def _config(preset, vocabulary_size, layers, *sizes):
@@ -199,14 +182,18 @@ def _rows(chosen, trials, work, seconds, rates):
 
 
 def table(report: dict[str, Any]) -> str:
-    """A report as a Markdown table, and below it what one must know to read it."""
+    """Returns a report as a table with its conditions."""
     rows = [
-        ["trainer", "real tokens/s", "ratio", "real tokens", "of the product's rate", "setting"]
+        {
+            "trainer": name,
+            "real tokens/s": f"{figures['rate']:,.0f}",
+            "ratio": f"{figures['ratio']:.2f}",
+            "real tokens": f"{figures['real_token_share']:.1%}",
+            "of the product's rate": f"{figures['share']:.1%}",
+            "setting": f"{figures['setting']}, {figures['precision']}",
+        }
+        for name, figures in report["trainers"].items()
     ]
-    forms = ("rate", ",.0f"), ("ratio", ".2f"), ("real_token_share", ".1%"), ("share", ".1%")
-    for name, each in report["trainers"].items():
-        found = [format(each[key], form) for key, form in forms]
-        rows.append([name, *found, f"{each['setting']}, {each['precision']}"])
     sizes = (
         "{num_encoder_layers}+{num_decoder_layers} layers of {model_dim}/{intermediate_dim}, "
         "vocabulary {vocabulary_size}"
@@ -218,17 +205,11 @@ def table(report: dict[str, Any]) -> str:
         f"{sizes}; {{steps}} batches of {{batch_tokens}} positions a side, pairs of at most "
         f"{{longest_pair}} tokens. A product of {_MATRIX_SIZE}³: {products}."
     )
-    return measure.markdown(rows, report, what)
+    return measure.report_table(rows, report, what)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.train", description=__doc__.splitlines()[0]
-    )
-    for side in ("source", "target"):
-        parser.add_argument(f"--{side}", required=True, metavar="FILE", help="aligned lines")
-    add_options(parser, *_OPTIONS)
-    measure.run(parser, benchmark_train, table, arguments)
+    command_line.run(train, arguments=arguments)
 
 
 if __name__ == "__main__":

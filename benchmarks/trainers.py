@@ -49,6 +49,41 @@ class Ours:
         return _fit(model, dataset, count)
 
 
+class Bare(Ours):
+    """The compiled step of our model on batches in memory: loss, gradients, Adam."""
+
+    note = "the step of `ours` without `fit`, metrics and data pipeline"
+
+    def settings(self) -> list[dict[str, Any]]:
+        return [{}]
+
+    def steps(self, dataset: ParallelDataset, count: int) -> Callable[[], float]:
+        import tensorflow as tf
+
+        model = Transformer(self.config)
+        compile_model(model, TrainingSection())
+        model.optimizer.build(model.trainable_variables)
+        batches = [
+            [tf.constant(ids) for ids in (*inputs, labels)]
+            for inputs, labels in itertools.islice(dataset.batches(0), count)
+        ]
+
+        @tf.function(
+            input_signature=[tf.TensorSpec((None, None), tf.int32)] * 3,
+            jit_compile=True,
+            autograph=False,
+        )
+        def step(source_ids, target_in_ids, labels):
+            with tf.GradientTape() as tape:
+                logits = model((source_ids, target_in_ids), training=True)
+                loss = model.loss(labels, logits)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            model.optimizer.apply(gradients, model.trainable_variables)
+            return loss
+
+        return lambda: float([step(*batch) for batch in batches][-1])
+
+
 class KerasHub(Ours):
     """KerasHub's encoder and decoder layers in a functional model, as in Keras' own example."""
 
@@ -111,7 +146,6 @@ class Torch:
     note = "`nn.Transformer`, eager, tied embeddings, fused Adam, the batches of `ours`"
     precision = "float32"
     max_shapes = _SHAPES
-    compiled = False
 
     def __init__(self, config: TransformerConfig):
         self.config = config
@@ -128,15 +162,13 @@ class Torch:
             model = _torch_model(self.config, dataset.shapes[-1][1])
         optimizer = torch.optim.Adam(model.parameters(), _RATE, fused=True)
         is_half = self.precision == "bfloat16"
-        # One program for every shape: each of its own takes minutes.
-        loss_of = torch.compile(model, dynamic=True) if self.compiled else model
 
         def train():
             for (source_ids, target_in_ids), labels in itertools.islice(dataset.batches(0), count):
                 batch = (torch.from_numpy(ids).long() for ids in (source_ids, target_in_ids))
                 optimizer.zero_grad()
                 with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
-                    loss = loss_of(*batch, torch.from_numpy(labels).long())
+                    loss = model(*batch, torch.from_numpy(labels).long())
                 loss.backward()
                 optimizer.step()
             return float(loss.detach())
@@ -201,15 +233,13 @@ def _variant(trainer, note, **attributes):
 
 
 _IN_BFLOAT16 = {"note": "the same under Keras' mixed_bfloat16", "precision": "bfloat16"}
-_COMPILED = _variant(Torch, "the same through `torch.compile(dynamic=True)`", compiled=True)
 _AUTOCAST = "under `torch.autocast` in bfloat16"
 TRAINERS: dict[str, Any] = {
     "ours": Ours,
+    "bare": Bare,
     "ours_bfloat16": _variant(Ours, **_IN_BFLOAT16),
     "keras_hub": KerasHub,
     "keras_hub_bfloat16": _variant(KerasHub, **_IN_BFLOAT16),
     "torch": Torch,
-    "torch_compiled": _COMPILED,
     "torch_bfloat16": _variant(Torch, f"eager {_AUTOCAST}", precision="bfloat16"),
-    "torch_compiled_bfloat16": _variant(_COMPILED, f"compiled {_AUTOCAST}", precision="bfloat16"),
 }

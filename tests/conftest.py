@@ -98,6 +98,7 @@ LONGEST = (
     "tests/test_kinds.py",
     "tests/serving/",
     "tests/cli/test_learned_run.py",
+    "tests/training/test_killed.py",
     "tests/decoding/test_scheduler.py",
     "tests/decoding/test_search.py",
     "tests/training/test_train.py",

@@ -6,7 +6,7 @@ import pytest
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from benchmarks import measure
-from benchmarks.decode import benchmark_corpus, benchmark_decode
+from benchmarks.decode import forced, text
 from benchmarks.engines import ENGINES, choose_engines
 from keras_transformer import Tokenizer, Transformer, TransformerConfig
 from keras_transformer.engine.run_folder import save_model
@@ -48,7 +48,7 @@ def measured(engines, **options):
     """A report on sources of five tokens; one of one step, unless `options` say otherwise."""
     least = dict(length=5, steps=1, batch_sizes=[1], beam_sizes=[1], rounds=1)
     sizes = dict(preset="transformer_tiny", vocabulary_size=13)
-    return benchmark_decode(engines=engines, **{**sizes, **least, **options})
+    return forced(engines=engines, **{**sizes, **least, **options}).figures
 
 
 def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
@@ -87,7 +87,7 @@ def test_each_engine_takes_part_with_its_best_setting(fakes, monkeypatch):
 )
 def test_a_wrong_option_is_a_users_mistake(options, expected):
     with pytest.raises(InputError) as caught:
-        benchmark_decode(**{"preset": "transformer_tiny", "vocabulary_size": 7, **options})
+        forced(**{"preset": "transformer_tiny", "vocabulary_size": 7, **options})
     assert expected in str(caught.value)
 
 
@@ -134,9 +134,9 @@ def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
         exports.append(tmp_path / "exported")
         export_ctranslate2(run.engine(), exports[0], beam_size=1, length_penalty=0.0)
     engines = ["ours", "litert_int8", "ctranslate2"]
-    options = {"beam_size": 1, "batch_sizes": [4, 16], "rounds": 2, "engines": engines}
+    options = {"beam_sizes": [1], "batch_sizes": [4, 16], "rounds": 2, "engines": engines}
     options |= {"exports": exports, "call_sizes": [0, 2]}
-    report = benchmark_corpus(run.path, source, **options)
+    report = text(run.path, source, **options).figures
     chosen, not_installed = choose_engines(engines, of_text=True)
     assert report["not_installed"] == not_installed
     row, in_calls = report["rows"]
@@ -161,14 +161,14 @@ def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"run_folder": "nowhere"}, "nowhere: no such run folder"),
-        ({"source_file": "no.en"}, "no.en: no such file"),
+        ({"model": "nowhere"}, "nowhere: no such run folder"),
+        ({"source": "no.en"}, "no.en: no such file"),
         ({"engines": ["keras_hub"]}, "engine='keras_hub'"),
-        ({"beam_size": 0}, "beam_size=0"),
+        ({"beam_sizes": [0]}, "beam_sizes=0"),
         ({"length_penalty": -1.0}, "`length_penalty` must be a number of at least 0"),
     ],
 )
 def test_a_wrong_option_of_a_corpus_is_a_users_mistake(run, source, options, expected):
     with pytest.raises(InputError) as caught:
-        benchmark_corpus(**{"run_folder": run.path, "source_file": source, **options})
+        text(**{"model": run.path, "source": source, **options})
     assert expected in str(caught.value)

@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 
@@ -81,9 +79,3 @@ def test_operations_are_counted_over_all_matrices(source, target):
     # Scores, and sums of values, over the pairs that attention sees.
     pairs = 2 * source**2 + 3 * target * (target + 1) // 2 + 3 * source * target
     assert multiply_adds(config, source, target) == total + 2 * 12 * pairs
-
-
-def test_a_picture_without_matplotlib_is_one_line_that_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SystemExit, match=r"Matplotlib.*keras-transformer-nmt\[plots\]"):
-        measure.subplots(size=(1, 1))

@@ -1,26 +1,89 @@
-"""What holds for each program."""
+"""Rules for all programs."""
 
 import importlib
 import pathlib
 import sys
+from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
+from benchmarks import command_line
+
 FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
-NOT_RUN = {"__init__", "engines", "measure", "trainers"}
-PROGRAMS = sorted({path.stem for path in FOLDER.glob("*.py")} - NOT_RUN)
+PROGRAMS = sorted(p.stem for p in FOLDER.glob("*.py") if "def main(" in p.read_text("utf-8"))
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_says_how_it_is_run(name, monkeypatch, capsys):
-    if name == "web":
-        pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+def test_a_program_says_how_it_is_run(name, capsys):
     program = importlib.import_module(f"benchmarks.{name}")
     command = f"python -m benchmarks.{name}"
-    assert f"    {command}" in program.__doc__.replace("KERAS_BACKEND=jax ", "")
-    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    assert f"{command} " in program.__doc__
     with pytest.raises(SystemExit) as caught:
-        program.main()
+        program.main(["--help"])
     assert caught.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: {command} ")
+
+
+def test_options_are_the_parameters_of_a_function(monkeypatch, tmp_path, capsys):
+    def first(
+        paths: Sequence[str],
+        /,
+        size: int,
+        way: Literal["a", "b"] = "a",
+        rates: Sequence[float] = (0.5, 1.0),
+        limit: int | None = None,
+        fast: bool = False,
+    ) -> dict:
+        """Does one thing.
+
+        Args:
+            paths: Paths that
+                are long.
+            size: Size in %.
+            way: Way.
+            rates: Rates.
+            limit: Limit.
+            fast: Be fast.
+        """
+        return {"values": [paths, size, way, list(rates), limit, fast]}
+
+    def the_other() -> command_line.Report:
+        """Does another thing."""
+        return command_line.Report({"n": 1}, "| a table |", holds=False)
+
+    module = type(sys)("made_up")
+    module.__file__, module.__doc__ = "made_up.py", "Measures.\n"
+    monkeypatch.setitem(sys.modules, __name__, module)
+
+    def output(*words, **options):
+        command_line.run(first, the_other, arguments=words, **options)
+        return capsys.readouterr().out
+
+    file = tmp_path / "report.json"
+    options = ["--size", "3", "--rates", "2", "--fast", "--output", str(file)]
+    text = output("first", "x", "y", *options)
+    assert '"values"' in text and file.read_text() == text
+    assert [line.strip(' ",') for line in text.splitlines() if line.strip(' ",[]{}')][1:] == [
+        *("x", "y", "3", "a", "2.0", "null", "true")
+    ]
+    assert output("x", "--size", "3", default=first).count("0.5") == 1
+    for words, code in ((["the-other"], 1), (["first", "x"], 2), ([], 2)):
+        with pytest.raises(SystemExit) as caught:
+            output(*words)
+        assert caught.value.code == code
+        captured = capsys.readouterr()
+        assert ("| a table |" in captured.err) == (words == ["the-other"])
+    with pytest.raises(SystemExit):
+        output("first", "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("usage: python -m benchmarks.made_up first")
+    assert "Paths that are long. " in text and "Size in %." in text
+    assert "Rates; default: 0.5 1.0" in text and "{a,b}" in text
+
+
+def test_a_picture_without_matplotlib_is_one_line_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match=r"Matplotlib.*keras-transformer-nmt\[plots\]"):
+        command_line.plot("plot.png", command_line.Panel({}, "x", "y"))

@@ -22,7 +22,7 @@ def test_random_sentences_have_a_row_for_each_engine_with_its_setting():
     lines = table({**report, **COMMON}).splitlines()
     assert lines[:4] == [
         "| sentences | search | engine | tokens/s | ratio | same as ours | setting |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "|---|---|---|---|---|---|---|",
         "| 32 | beam 4 | ours | 215 | 1.00 | 100.0% | workers=1 |",
         "| 32 | beam 4 | ctranslate2 | 387 | 0.56 | 50.0% | a=1, b=2 |",
     ]

@@ -5,7 +5,7 @@ import pytest
 from small_corpus import PAIRS, write_corpus
 
 from benchmarks import measure, trainers
-from benchmarks.train import benchmark_train, table
+from benchmarks.train import train
 from benchmarks.trainers import TRAINERS
 from keras_transformer import TransformerConfig
 from keras_transformer.data import EncodedPairs, ParallelDataset
@@ -26,7 +26,7 @@ def dataset():
     return ParallelDataset(pairs, batch_tokens=64, max_shapes=1, seed=1)
 
 
-@pytest.mark.parametrize("name", ["keras_hub", "torch"])
+@pytest.mark.parametrize("name", ["bare", "keras_hub", "torch"])
 def test_repeated_batches_have_a_lower_loss(name, dataset):
     trainer = TRAINERS[name]
     pytest.importorskip(trainer.package, reason="comes with the extra [peers]")
@@ -87,7 +87,7 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
 
     monkeypatch.setattr(measure, "in_turns", turns)
     options = dict(layers=1, model_dim=24, num_heads=3, intermediate_dim=40, steps=10**6)
-    report = benchmark_train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
+    report, table, _ = train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
     ours, other = report["trainers"]["ours"], report["trainers"]["torch"]
     # All batches of an epoch hold all pairs, whatever their shapes.
     assert ours["real_tokens"] == other["real_tokens"] > 2 * len({*PAIRS})
@@ -97,8 +97,7 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
     product = 2 * 1024**3 / 0.5 / 1e9
     assert report["matrix_product_gflops"]["float32"] == pytest.approx(product, rel=0.02)
     assert ours["share"] * product == pytest.approx(ours["gflops"], abs=0.006)
-    text = table(report)
-    assert "| torch | " in text and "1+1 layers of 24/40" in text and "- ours: made up." in text
+    assert "| torch | " in table and "1+1 layers of 24/40" in table and "- ours: made up." in table
 
 
 @pytest.mark.parametrize(
@@ -111,4 +110,4 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
 )
 def test_a_wrong_option_is_a_users_mistake(files, options, expected):
     with pytest.raises(InputError, match=expected):
-        benchmark_train(**files, **options)
+        train(**files, **options)

@@ -287,7 +287,7 @@ def test_tensorflow_servings_rest_client_needs_no_change(server):
 def test_the_load_test_counts_every_answer(server, tmp_path, loop):
     (tmp_path / "text").write_text("one\n\ntwo two\nfail\n")
     finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.load_test", *loop]
+        [sys.executable, "-m", "benchmarks.serve", "load", *loop]
         + [f"--url=http://127.0.0.1:{server.port}/v1/models/toy"]
         + [f"--text={tmp_path / 'text'}", "--seconds=5", "--requests=30"]
         + [f"--memory-of={server.process.pid}"],
@@ -298,7 +298,7 @@ def test_the_load_test_counts_every_answer(server, tmp_path, loop):
     assert finished.returncode == 0, finished.stderr
     report = json.loads(finished.stdout)
     assert report["statuses"] == {"200": 20, "400": 10}  # Every third line fails.
-    assert report["answers_that_miss_sentences"] == 0
+    assert report["incomplete_answers"] == 0
     milliseconds = report["milliseconds"]
     assert 0 < milliseconds["p50"] <= milliseconds["p95"] <= milliseconds["p99"]
     assert report["memory_megabytes"][0][1] > 100

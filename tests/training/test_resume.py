@@ -11,9 +11,9 @@ import types
 import keras
 import numpy as np
 import pytest
+from killed_trainings import run_content
 from small_corpus import recipe_values, write_corpus
 
-from benchmarks.kill_test import what_is_left
 from keras_transformer import files
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, TrainingError
@@ -94,7 +94,7 @@ def results():
             "files": {name for name in files if not name.startswith("tensorboard/")},
             "metrics": {key: metrics[key] for key in metrics if key != "training_minutes"},
             "samples": folder.samples(),
-            **what_is_left(folder.path),
+            **run_content(folder.path),
         }
 
     return results

@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -6,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import artifact_table
+from benchmarks import artifacts
 
 pytestmark = pytest.mark.tensorflow
 
@@ -66,15 +65,18 @@ def test_a_line_break_in_a_translation_shifts_nothing(litert_report, engine):
 
 def test_the_table_measures_the_translations_of_the_artifact(litert_report, engine):
     lines = ["a man", "two dogs", "a girl runs"] * 2
-    figures = artifact_table.measure("LiteRT float32", litert_report.folder, lines, "1x2")
-    live = [each.text for each in engine.translate(lines, 3, 0.8)]
-    assert figures["texts"] == live
-    assert figures["texts_1"] == live
-    json.dumps(figures)
-    names = ("load_seconds", "first_sentence_seconds", "seconds_1", "seconds_32", "peak_megabytes")
-    assert all(figures[name] > 0 for name in names)
+    figures = artifacts.in_new_process(litert_report.folder, lines, beam_size=3)
+    live = engine.translate(lines, 3, 0.8)
+    assert figures["texts"] == [translation.text for translation in live]
+    stages = [figures[stage] for stage in ("load", "first", "second")]
+    assert min(stages) > 0 and sum(stages) < figures["process"]
+    tokens = sum(len(translation.ids) for translation in live)
+    for way in ("one by one", "text"):
+        # A round took less than the whole process.
+        assert figures[way] > tokens / figures["process"]
+    assert 10 < figures["peak"] < 4000
 
 
 def test_the_table_counts_the_files_that_translate(litert_report):
-    names = {path.name for path in artifact_table.files_of("LiteRT int8", litert_report.folder)}
+    names = {path.name for path in artifacts.needed_files(litert_report.folder)}
     assert names == {"model.tflite", "tokenizer.model"}

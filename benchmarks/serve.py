@@ -1,0 +1,220 @@
+"""A server under load, and its cold start.
+
+python -m benchmarks.serve load --url http://127.0.0.1:8501/v1/models/NAME --text FILE
+python -m benchmarks.serve load --url URL --text FILE --rate 400 --seconds 600 --memory-of 4321
+python -m benchmarks.serve cold-start SAVED_MODEL LITERT CTRANSLATE2
+"""
+
+import asyncio
+import collections
+import itertools
+import json
+import math
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from benchmarks import command_line
+from benchmarks.command_line import Report, log, markdown
+from keras_transformer.errors import InputError
+
+_OUTSTANDING = 10_000  # requests without an answer
+_MEMORY_EVERY_SECONDS = 10.0
+_SERVE = [sys.executable, "-m", "keras_transformer", "serve"]
+
+
+async def _watch_memory(process, samples):
+    """Appends seconds and private megabytes of a process and its children, again and again."""
+    start = time.monotonic()
+    while True:
+        total = 0
+        for member in [process, *process.children(recursive=True)]:
+            try:
+                memory = member.memory_info()
+            except psutil.Error:
+                continue
+            total += memory.rss - memory.shared
+        samples.append([round(time.monotonic() - start), round(total / 2**20)])
+        await asyncio.sleep(_MEMORY_EVERY_SECONDS)
+
+
+def load(
+    url: str,
+    text: pathlib.Path,
+    signature: str = "serving_default",
+    clients: int = 32,
+    rate: float | None = None,
+    seconds: float = 10.0,
+    requests: int = 1_000_000,
+    sentences: int = 1,
+    timeout: float = 60.0,
+    memory_of: int | None = None,
+) -> Report:
+    """Latencies and throughput of a running server, by aiohttp, which Ray brings.
+
+    Clients that wait for their answers measure capacity. With `--rate` requests come whether or not
+    answers do, and a request's time is counted from when it was due, so that a slow server cannot
+    hide by slowing the clients down.
+
+    Args:
+        url: http://HOST:PORT/v1/models/NAME.
+        text: Sentences to send, in random order.
+        signature: Signature to call.
+        clients: Number of clients.
+        rate: Requests per second, instead of clients.
+        seconds: Time in which requests are sent.
+        requests: Largest number of requests.
+        sentences: Number of sentences per request.
+        timeout: Seconds to wait for an answer.
+        memory_of: Id of a process whose memory, with its children's, is watched.
+    """
+    import aiohttp
+    import uvloop  # The clients take less of the server's machine.
+
+    for name in ("clients", "rate", "seconds", "requests", "sentences", "timeout"):
+        if (value := locals()[name]) is not None and not value > 0:
+            raise InputError(f"`--{name}` must be more than 0. Received: {value}.")
+    lines = [line for line in text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    random.Random(1).shuffle(lines)
+    texts = itertools.cycle(lines)
+    statuses: collections.Counter[str] = collections.Counter()
+    answered: list[float] = []
+    memory: list[list[int]] = []
+    incomplete = 0
+
+    async def send(session, due):
+        nonlocal incomplete
+        inputs = {"text": list(itertools.islice(texts, sentences))}
+        body = {"signature_name": signature, "inputs": inputs}
+        try:
+            async with session.post(f"{url}:predict", json=body) as answer:
+                status, content = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            status = type(error).__name__
+        statuses[str(status)] += 1
+        if status == 200:
+            answered.append(time.monotonic() - due)
+            outputs = json.loads(content)["outputs"]
+            columns = outputs.values() if isinstance(outputs, dict) else [outputs]
+            incomplete += any(len(column) != sentences for column in columns)
+
+    async def closed_loop(session, deadline):
+        left = iter(range(requests))
+
+        async def client():
+            while time.monotonic() < deadline and next(left, None) is not None:
+                await send(session, time.monotonic())
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+
+    async def open_loop(session, deadline):
+        times, due, tasks = random.Random(1), time.monotonic(), set()
+        for _ in range(requests):
+            due += times.expovariate(rate)
+            if due >= deadline:
+                break
+            await asyncio.sleep(max(due - time.monotonic(), 0))
+            if len(tasks) >= _OUTSTANDING:
+                statuses["not sent: too many outstanding"] += 1
+                continue
+            tasks.add(task := asyncio.create_task(send(session, due)))
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+
+    async def all_requests():
+        if memory_of is not None:
+            watching = asyncio.create_task(_watch_memory(psutil.Process(memory_of), memory))
+        options = {"timeout": aiohttp.ClientTimeout(total=timeout)}
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, **options) as session:
+            await (open_loop if rate else closed_loop)(session, time.monotonic() + seconds)
+        if memory_of is not None:
+            watching.cancel()
+
+    start = time.monotonic()
+    uvloop.run(all_requests())
+    elapsed = time.monotonic() - start
+    shares = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
+    figures: dict[str, Any] = {
+        **({"rate": rate} if rate else {"clients": clients}),
+        "signature": signature,
+        "sentences_per_request": sentences,
+        "seconds": round(elapsed, 1),
+        "statuses": dict(statuses),
+        "incomplete_answers": incomplete,
+        "sentences_per_second": round(len(answered) * sentences / elapsed, 1),
+        "milliseconds": {
+            name: round(1000 * percentile(answered, share), 1) if answered else None
+            for name, share in shares
+        },
+    }
+    if memory:
+        figures["memory_megabytes"] = memory
+    row = {f"{name} ms": value for name, value in figures["milliseconds"].items()}
+    row = {"sentences/s": figures["sentences_per_second"], **row, **figures["statuses"]}
+    return Report(figures, markdown([row]))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Returns the smallest value that at least `share` of the values do not exceed."""
+    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
+
+
+def cold_start(models: Sequence[str], /, rounds: int = 3) -> dict[str, Any]:
+    """Seconds from `keras-transformer serve` until `/readyz` says 200.
+
+    A first start, which fills the compilation cache, is reported separately.
+
+    Args:
+        models: Exports, or directories of numbered exports.
+        rounds: Number of further starts.
+    """
+    report = {}
+    for model in models:
+        first, *others = (_seconds_until_ready(model) for _ in range(rounds + 1))
+        report[model] = {"first": first, "seconds": others}
+        log(f"{model}: {report[model]}")
+    return report
+
+
+def _seconds_until_ready(model):
+    command = [*_SERVE, "--model", model, "--name", "measured", "--port", "0"]
+    with tempfile.NamedTemporaryFile() as file:
+        start = time.monotonic()
+        server = subprocess.Popen(command, stderr=file)
+        try:
+            while not _is_ready(log_text := pathlib.Path(file.name).read_text(errors="replace")):
+                if server.poll() is not None:
+                    raise InputError(log_text[-2000:])
+                time.sleep(0.2)
+            return round(time.monotonic() - start, 1)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _is_ready(log_text):
+    """Asks the server that printed its address."""
+    address = re.search(r"http://[^/\s]+", log_text)
+    try:
+        return bool(address) and urllib.request.urlopen(f"{address[0]}/readyz").status == 200
+    except urllib.error.URLError:
+        return False
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    command_line.run(load, cold_start, arguments=arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Trainings with and without a tool for text, one after another, resumed where they stopped."""
+
+import json
+import pathlib
+import random
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from benchmarks.command_line import Report, call, log, markdown
+from keras_transformer.data import read_lines, read_pairs
+
+Path = pathlib.Path
+NOISE = {"upper_case": 0.05, "title_case": 0.02, "typos": 0.05, "no_punctuation": 0.05}
+NOISE |= {"subwords": 0.2}
+_TEST = "test_2016_flickr"
+
+
+class _Enough(Exception):
+    """No further training may begin."""
+
+
+def runs(
+    experiments: Sequence[Literal["noise", "glossary", "synthesize", "clean"]],
+    /,
+    data: Path,
+    recipe: Path,
+    work: Path,
+    settings: Sequence[str] = (),
+    trainings: int = 1000,
+) -> Report:
+    """Worth of text tools: scores of trainings with and without them.
+
+    `noise` trains with `data.noise`; `glossary` with annotated terms, and translates terms that
+    were never annotated; `synthesize` on half of the pairs, with and without back-translations of
+    the other half; `clean` on damaged pairs, on what `keras-transformer clean` leaves, and on the
+    undamaged pairs. All are beside a training on all pairs. The same command continues where it was
+    interrupted. The table, also in `WORK/table.md`, has what is there.
+
+    Args:
+        experiments: Tools to try.
+        data: Directory of Multi30k.
+        recipe: Recipe with the model and the training.
+        work: Directory of texts, runs and figures.
+        settings: Changes of the recipe, section.key=value.
+        trainings: Largest number of trainings to begin or to continue in this call.
+    """
+    stretch = _Stretch(data.resolve(), recipe, work.resolve(), settings, trainings)
+    try:
+        for experiment in experiments:
+            _EXPERIMENTS[experiment](stretch)
+    except _Enough:
+        log(f"{trainings} trainings were made: the same command continues.")
+    return stretch.report()
+
+
+class _Stretch:
+    """Runs and figures that are made only once."""
+
+    def __init__(self, data, recipe, work, settings, trainings):
+        self.data, self.recipe, self.work = data, recipe, work
+        self.settings, self.trainings = settings, trainings
+        work.mkdir(parents=True, exist_ok=True)
+        self.whole = [data / "train.en", data / "train.de"]
+        test = [data / f"{_TEST}.{side}" for side in ("en", "de")]
+        self.test = ["--source", test[0], "--reference", test[1]]
+
+    def corpus(self, name: str, pairs: Iterable[tuple[str, str]]) -> list[Path]:
+        """Writes both sides of pairs."""
+        sides = zip(("en", "de"), zip(*pairs, strict=True), strict=True)
+        return [self.text(f"{name}.{side}", lines) for side, lines in sides]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        return list(zip(*read_pairs(*self.whole), strict=True))
+
+    def text(self, name: str, lines: Iterable[str]) -> Path:
+        """Writes a file of lines."""
+        path = self.work / name
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        return path
+
+    def product(self, name: str, *command: object, module: str = "keras_transformer") -> Path:
+        """File of what a command writes to stdout, unless it is there."""
+        path, partial = self.work / name, self.work / f".{name}"
+        if not path.exists():
+            with open(partial, "w", encoding="utf-8") as file:
+                call(*command, module=module, stdout=file)
+            partial.rename(path)
+        return path
+
+    def train(
+        self, name: str, train: Any, sides: Sequence[str] = ("en", "de"), **data: Any
+    ) -> Path:
+        """Trains with options of `data`, or continues, unless the run is complete."""
+        run = self.work / name
+        if (run / "metrics.json").exists():
+            return run
+        if not self.trainings:
+            raise _Enough
+        self.trainings -= 1
+        log(f"training {name}")
+        validation = files(*(self.data / f"val.{side}" for side in sides))
+        data = {"folder": "/", "train": train, "validation": validation, **data}
+        values = [f"data.{key}={json.dumps(value)}" for key, value in data.items()]
+        changes = [f"--set={setting}" for setting in (*values, *self.settings)]
+        resume = ["--resume"] if (run / "recipe.yaml").exists() else []
+        call("train", self.recipe, "--output", run, *changes, *resume, stdout=sys.stderr)
+        return run
+
+    def scored(self, name: str, train: Any, **data: Any) -> Path:
+        """Trains, and scores translations of the test text."""
+        run = self.train(name, train, **data)
+        save = ["--save", f"{run}.test.de"]
+        self.product(f"{name}.scores.json", "evaluate", "--model", run, *self.test, *save)
+        return run
+
+    def all_pairs(self) -> Path:
+        return self.scored("all", files(*self.whole))
+
+    def report(self) -> Report:
+        """Collects the figures so far."""
+        figures: dict[str, Any] = {"runs": {}}
+        for path in sorted(self.work.glob("*.json")):
+            name, result = path.stem, json.loads(path.read_text(encoding="utf-8"))
+            if not name.endswith(".scores"):
+                figures[name] = result
+                continue
+            name = name.removesuffix(".scores")
+            metrics = json.loads((self.work / name / "metrics.json").read_text(encoding="utf-8"))
+            row = {"epochs": metrics["epochs"], "minutes": metrics["training_minutes"]}
+            row |= {"BLEU": round(result["bleu"], 2), "chrF": round(result["chrf"], 2)}
+            figures["runs"][name] = row
+        noise = figures.get("noise", {})
+        tables = [
+            [{"run": name, **row} for name, row in figures["runs"].items()],
+            [{"BLEU, lower-cased": text, **row} for text, row in noise.items()],
+            *(figures.get(f"terms by {by}") for by in ("constraints", "annotations")),
+        ]
+        table = "\n\n".join(markdown(rows) for rows in tables if rows)
+        self.text("table.md", [table])
+        return Report(figures, table)
+
+
+def _noise(stretch):
+    runs = {"all": stretch.all_pairs()}
+    runs["noise"] = stretch.scored("noise", files(*stretch.whole), noise=NOISE)
+    models = [f"{name}={run}" for name, run in runs.items()]
+    stretch.product("noise.json", "noise", *models, *stretch.test, module="benchmarks.quality")
+
+
+def _glossary(stretch):
+    learned = read_lines(stretch.product("terms.tsv", "glossary", *stretch.whole))
+    terms = [line.partition("\t")[0] for line in learned]
+    held_out = set(list(dict.fromkeys(terms))[::4])
+    parts: dict[bool, list[str]] = {True: [], False: []}
+    for term, line in zip(terms, learned, strict=True):
+        parts[term in held_out].append(line)
+    unseen, seen = stretch.text("unseen.tsv", parts[True]), stretch.text("seen.tsv", parts[False])
+    options = {"glossary": str(seen), "glossary_share": 0.3}
+    constrained = stretch.all_pairs()
+    annotated = stretch.scored("glossary", files(*stretch.whole), **options)
+    for by, run in (("constraints", constrained), ("annotations", annotated)):
+        command = ["glossary", "--model", run, *stretch.test, "--terms", unseen, "--by", by]
+        stretch.product(f"terms by {by}.json", *command, module="benchmarks.quality")
+
+
+def _synthesize(stretch):
+    pairs = stretch.pairs()
+    half = stretch.corpus("half", pairs[::2])
+    back = stretch.train("de-en", files(*reversed(half)), sides=("de", "en"))
+    mono = stretch.text("mono.de", [target for _, target in pairs[1::2]])
+    command = ["--back", "--input", mono, "--output", stretch.work / "synthetic"]
+    report = stretch.product("synthetic.json", "synthesize", "--model", back, *command)
+    synthetic = json.loads(report.read_text(encoding="utf-8"))["train"]
+    stretch.scored("half", files(*half))
+    stretch.scored("half-and-back", [{"name": "people", **files(*half)}, *synthetic])
+    stretch.all_pairs()
+
+
+def damage(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Damages half of the pairs in five ways; an undamaged pair stays the same object."""
+    rng = random.Random(11)
+    ways: list[Callable[[str, str], tuple[str, str]]] = [
+        lambda source, target: (source, source),
+        lambda source, target: (source, target[: len(target) // 4]),
+        lambda source, target: (f"{source} https://spam.example/{rng.randrange(1000)}", target),
+        lambda source, target: (source, target.rstrip(".") + " 12 34 56"),
+        lambda source, target: (source, rng.choice(pairs)[1]),
+    ]
+    return [pair if rng.random() < 0.5 else rng.choice(ways)(*pair) for pair in pairs]
+
+
+def _clean(stretch):
+    pairs = stretch.pairs()
+    damaged = damage(pairs)
+    fair = [pair for pair, new in zip(pairs, damaged, strict=True) if new is pair]
+    texts = {"damaged": stretch.corpus("damaged", damaged)}
+    texts["undamaged"] = stretch.corpus("undamaged", fair)
+    output = stretch.work / "cleaned-text"
+    languages = ["--source-language", "en", "--target-language", "de"]
+    command = ["clean", *texts["damaged"], "--output", output, "--overwrite", *languages]
+    stretch.product("cleaned-text.json", *command)
+    texts["cleaned"] = [output / path.name for path in texts["damaged"]]
+    for name, corpus in texts.items():
+        stretch.scored(name, files(*corpus))
+    stretch.all_pairs()
+
+
+_EXPERIMENTS = {"noise": _noise, "glossary": _glossary}
+_EXPERIMENTS |= {"synthesize": _synthesize, "clean": _clean}
+
+
+def files(source: Path, target: Path) -> Mapping[str, str]:
+    """Returns an entry of `data.train`."""
+    return {"source": str(source), "target": str(target)}

@@ -1,0 +1,23 @@
+import json
+
+import pytest
+
+from benchmarks import loader
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_the_loader_reads_all_pairs_of_three_corpora(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loader, "_WORDS", 500)
+    command = ["read", "--lines", "4200", "--folder", str(tmp_path), "--corpora", "3"]
+    loader.main([*command, "--batches", "3"])
+    report = json.loads(capsys.readouterr().out)
+    sizes = [len((tmp_path / f"train{i}.a").read_text().splitlines()) for i in ("", 1, 2)]
+    assert sizes == [600, 1200, 2400]
+    # A sentence has at least three tokens and an end on both sides.
+    assert 0 < report["pairs"] <= 4200 and report["non_padding_tokens"] > 8 * report["pairs"]
+    peaks = report["peak_gib"]
+    assert (
+        0.05 < peaks["imports"]["held"] <= peaks["epoch 2"]["held"] <= peaks["epoch 2"]["resident"]
+    )
+    assert report["pairs_per_second"] > 0 and report["cache_gib"] >= 0

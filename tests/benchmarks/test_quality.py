@@ -1,0 +1,309 @@
+"""The figures of `benchmarks.quality`, of translators whose answers are known."""
+
+import json
+import pathlib
+import random
+
+import pytest
+import sacrebleu
+import yaml
+from small_corpus import PAIRS, recipe_values, write_corpus
+from test_readme import parsed
+
+from benchmarks import quality, trainings
+from keras_transformer import Translation, Translator
+from keras_transformer.cli.main import run as run_command
+from keras_transformer.errors import InputError
+from keras_transformer.text.glossary import Glossary
+from keras_transformer.training import Recipe
+
+pytestmark = pytest.mark.tensorflow
+
+REFERENCES = ["zwei Hunde spielen im Schnee .", "ein Mann fährt auf einem Fahrrad ."]
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, capsys):
+    """`call(translators, sources, references, *words)`: the figures and the table of a command."""
+
+    def call(translators, sources, references, *words):
+        monkeypatch.setattr(Translator, "load", lambda path: translators[path])
+        for name, lines in (("source", sources), ("reference", references)):
+            (tmp_path / name).write_text("".join(line + "\n" for line in lines), "utf-8")
+        files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
+        quality.main([*map(str, words), *files])
+        captured = capsys.readouterr()
+        return json.loads(captured.out), captured.err
+
+    return call
+
+
+class Repeats:
+    """Gives the references without their last word; with more than one beam all of them, and with
+    a penalty of 2 twice over."""
+
+    def __init__(self):
+        self.searches = []
+
+    def translate(self, texts, beam_size, length_penalty):
+        self.searches.append((beam_size, length_penalty))
+        return [Translation(text, -1.0) for text in self.texts(beam_size, length_penalty)]
+
+    @staticmethod
+    def texts(beam_size, length_penalty):
+        if beam_size == 1:
+            return [text.rpartition(" ")[0] for text in REFERENCES]
+        return [" ".join([text] * (2 if length_penalty == 2 else 1)) for text in REFERENCES]
+
+
+def test_every_beam_size_has_every_penalty_and_greedy_search_one(call, tmp_path):
+    pytest.importorskip("matplotlib")
+    model, picture = Repeats(), tmp_path / "sweep.png"
+    sizes = ["--beam-sizes", 1, 3, "--penalties", 0, 2, "--plot", picture]
+    rows, tables = call({"run": model}, ["a", "b"], REFERENCES, "beam", "--model", "run", *sizes)
+    assert model.searches == [(1, 0.0), (3, 0.0), (3, 2.0)]
+
+    def bleu(*search):
+        return sacrebleu.corpus_bleu(Repeats.texts(*search), [REFERENCES]).score
+
+    greedy, twice = f"{bleu(1, 0.0):.2f}", f"{bleu(3, 2.0):.2f}"
+    assert float(twice) < float(greedy) < 100
+    scores, ratios, longest = tables[tables.index("| beam") :].strip().split("\n\n")
+    heading = ["| beam | 0 | 2 |", "|---|---|---|"]
+    assert scores.split("\n") == [
+        *heading,
+        f"| 1 | {greedy} | {greedy} |",
+        f"| 3 | 100.00 | {twice} |",
+    ]
+    # 6 and 7 words; one less in both is 11 of 13.
+    assert ratios.split("\n") == [*heading, "| 1 | 0.846 | 0.846 |", "| 3 | 1.000 | 2.000 |"]
+    assert longest.split("\n") == [*heading, "| 1 | 6 | 6 |", "| 3 | 7 | 14 |"]
+    assert [row["bleu"] for row in rows] == pytest.approx([bleu(1, 0.0), 100, bleu(3, 2.0)])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+SOURCES = ["a b", "a b c", "a b c d", "a b c d e f g"]
+TARGETS = ["eins zwei drei vier fünf", "sechs sieben acht neun", "x y z u v", "p q r s t"]
+
+
+class UpTo:
+    """Gives the references; references of sources with more than `words` words backwards."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def translate(self, texts):
+        for text, target in zip(texts, TARGETS, strict=True):
+            is_short = len(text.split()) <= self.words
+            yield Translation(target if is_short else " ".join(target.split()[::-1]), 0.0)
+
+
+def test_a_group_of_lengths_has_its_own_bleu_and_an_export_no_training(call, tmp_path):
+    (tmp_path / "export.json").write_text("{}")
+    models = {str(tmp_path): UpTo(9), f"{tmp_path}/.": UpTo(3)}
+    names = [f"good={tmp_path}", f"short={tmp_path}/."]
+    command = ["compare", *names, "--edges", 3, "--rounds", 1]
+    rows, table = call(models, SOURCES, TARGETS, *command)
+    assert rows["good"]["by_length"] == pytest.approx({"≤ 3": 100, "> 3": 100})
+    assert rows["short"]["by_length"]["≤ 3"] == pytest.approx(100)
+    assert rows["short"]["by_length"]["> 3"] < 40
+    assert rows["good"]["bleu"] == pytest.approx(100) and rows["good"]["words/s"] > 0
+    assert "| good | – | – | – | – |" in table and table.strip().endswith("|")
+    with pytest.raises(InputError, match="nowhere"):
+        quality._training_figures(tmp_path / "nowhere")
+
+
+def test_length_groups_are_told_apart_at_their_edges():
+    assert quality.length_groups(SOURCES, (2, 4)) == {"≤ 2": [0], "3–4": [1, 2], "> 4": [3]}
+    assert quality.length_groups(SOURCES[:2], (2, 4)) == {"≤ 2": [0], "3–4": [1]}
+
+
+def test_curves_of_two_runs_and_their_best_epochs(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    for name, header, rows in (
+        ("a", "epoch,val_loss,val_bleu", ("1,3.0,7.0", "2,2.5,9.0", "3,2.7,8.0")),
+        ("b", "epoch,val_loss", ("1,2.0", "2,1.5")),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "history.csv").write_text("\n".join([header, *rows, ""]))
+    picture = tmp_path / "curves.png"
+    quality.main(["curves", str(tmp_path / "a"), str(tmp_path / "b"), "--plot", str(picture)])
+    assert json.loads(capsys.readouterr().out) == {
+        "a": {"epochs": 3, "best": 2, "val_loss": 2.5, "val_bleu": 9.0},
+        "b": {"epochs": 2, "best": 2, "val_loss": 1.5},
+    }
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+class Copies:
+    """Gives each text back, and remembers the texts and the limits."""
+
+    max_target_length = 99
+
+    def __init__(self):
+        self.texts, self.limits, self.engine = [], [], self
+
+    def translate(self, texts, max_length):
+        self.texts.append(texts)
+        self.limits.append(max_length)
+        return [Translation(text, 0.0, ids=tuple(range(7))) for text in texts]
+
+
+def test_each_kind_of_noise_is_scored_against_what_it_makes_of_the_reference(call):
+    lines = ["Two dogs, both of them small, play there.", "A man sleeps behind the green house."]
+    models = {"one": Copies(), "other": Copies()}
+    scores, _ = call(models, lines, lines, "noise", *models)
+    # A copy is right, but for typos, which the reference is without.
+    typos = scores.pop("typos")
+    assert typos["one"] == typos["other"] < 80
+    names = ["as it is", "in capitals", "Title Case", "no punctuation"]
+    assert scores == dict.fromkeys(names, {"one": 100, "other": 100})
+    clean, capitals, titles, typos, bare = models["one"].texts
+    assert models["other"].texts == [clean, capitals, titles, typos, bare]
+    # Twice the longest translation of the text as it is, and ten more.
+    assert models["one"].limits == [None, 24, 24, 24, 24]
+    assert clean == lines and capitals == [line.upper() for line in lines]
+    assert titles == [line.title() for line in lines] and typos != lines
+    assert bare == [lines[0].replace(",", "")[:-1], lines[1][:-1]]
+
+
+class Writes:
+    """Says one word, and the phrases after it."""
+
+    def translate(self, texts, beam_size, phrases=None):
+        phrases = phrases or [[]] * len(texts)
+        return [Translation(" ".join(["Hunde", *terms]), -1.0) for terms in phrases]
+
+
+def test_terms_are_different_consecutive_words():
+    reference, rng = "zwei Hunde, zwei Katzen .", random.Random(0)
+    assert sorted(quality.sample_terms(reference, 4, 1, rng)) == ["Hunde", "Katzen", "zwei"]
+    triples = ("zwei Hunde, zwei", "Hunde, zwei Katzen")
+    assert quality.sample_terms(reference, 1, 3, rng)[0] in triples
+    assert quality.sample_terms("kurz", 1, 3, rng) == []
+
+
+def test_a_row_has_the_shares_without_and_with_the_constraints():
+    plain, row, *_ = quality.glossary_rows(Writes(), ["a", "b"], ["Hunde", "Hund"], 2)
+    assert list(plain.values())[:4] == ["none", None, None, None]
+    # A part of a word is no term without them; with them each term has its own place.
+    assert list(row.values())[:4] == ["1 of 1 words", 0.5, 1.0, 1.0]
+
+
+def test_terms_of_a_glossary_are_constraints_or_annotations():
+    class Reads(Writes):
+        def translate(self, texts, beam_size, phrases=None):
+            shown = [text.partition("<term_as> ")[2].partition("<")[0] for text in texts]
+            return super().translate(texts, beam_size, phrases or [[term] for term in shown])
+
+    terms = Glossary([("dog", "Köter"), ("cat", "Katze")])
+    texts = ["a dog", "a cat"], ["ein Hund", "zwei Katzen"]
+    for by in ("constraints", "annotations"):
+        _, row, *_ = quality.glossary_rows(Reads(), *texts, 2, terms, by)
+        assert list(row.values())[1:4] == [0.0, 1.0, 1.0]
+
+
+def test_half_of_the_pairs_are_damaged_in_five_ways():
+    pairs = [(f"A {i} sentence.", f"Ein {i}. Satz hier.") for i in range(1000)]
+    rows = list(zip(pairs, trainings.damage(pairs), strict=True))
+    damaged = [(old, new) for old, new in rows if new is not old]
+    ways = [
+        [new for old, new in damaged if new == (old[0], old[0])],
+        [new for old, new in damaged if len(new[1]) < 8 and old[1].startswith(new[1])],
+        [new for old, new in damaged if new[0].startswith(old[0] + " https://")],
+        [new for old, new in damaged if new[1].endswith("12 34 56")],
+        [new for old, new in damaged if new[0] == old[0] and new[1] in [t for _, t in pairs]],
+    ]
+    assert 400 < len(damaged) < 600 and sum(map(len, ways)) == len(damaged)
+    assert min(map(len, ways)) > 60
+
+
+def test_trainings_with_and_without_noise_are_made_once_and_continued(
+    tmp_path, monkeypatch, capsys
+):
+    """The package's own commands, in this process, on 32 pairs."""
+    data = write_corpus(tmp_path / "data")
+    for name in ("val", "test_2016_flickr"):
+        for side in ("en", "de"):
+            (data / f"{name}.{side}").write_bytes((data / f"train.{side}").read_bytes())
+    values = recipe_values(data, jit_compile=False, epochs=1)
+    values["model"] |= {"model_dim": 8, "intermediate_dim": 8}
+    values["decoding"] = {"beam_size": 1, "max_target_length": 6}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
+    commands = []
+
+    def call(*words, module="keras_transformer", stdout):
+        commands.append(words[0])
+        capsys.readouterr()
+        run_command([*map(str, words)]) if module == "keras_transformer" else quality.main(
+            [*map(str, words)]
+        )
+        if words[0] != "train":
+            stdout.write(capsys.readouterr().out)
+
+    monkeypatch.setattr(trainings, "call", call)
+    command = ["runs", "noise", "--data", str(data), "--recipe", str(tmp_path / "recipe.yaml")]
+    command += ["--work", str(tmp_path / "work"), "--settings", "training.seed=3"]
+    quality.main([*command, "--trainings", "1"])
+    assert list(json.loads(capsys.readouterr().out)["runs"]) == ["all"]
+    quality.main(command)
+    figures = json.loads(capsys.readouterr().out)
+    assert commands == ["train", "evaluate", "train", "evaluate", "noise"]
+    assert figures["runs"].keys() == {"all", "noise"}
+    assert list(figures["noise"]["as it is"]) == ["all", "noise"]
+    recipe = yaml.safe_load((tmp_path / "work/noise/recipe.yaml").read_text())
+    assert recipe["data"]["noise"]["typos"] == 0.05 and recipe["training"]["seed"] == 3
+    assert "| noise | 1 |" in (tmp_path / "work/table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("experiment", "names"),
+    [
+        ("glossary", {"all", "glossary"}),
+        ("synthesize", {"all", "half", "half-and-back"}),
+        ("clean", {"all", "damaged", "undamaged", "cleaned"}),
+    ],
+)
+def test_each_experiment_gives_commands_that_are_understood(
+    experiment, names, tmp_path, monkeypatch, capsys
+):
+    data, work = write_corpus(tmp_path / "data"), tmp_path / "work"
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_values(data)))
+    terms = [{"terms": "none", "BLEU": 30.5}]
+    answers = {"evaluate": {"bleu": 31.25, "chrf": 55.5}, "glossary": terms, "clean": {}}
+    answers["synthesize"] = {"train": [{"source": str(work / "mono.de.tsv"), "tag": "bt"}]}
+    trained = {}
+
+    def call(*words, module="keras_transformer", stdout):
+        words = [str(word) for word in words]
+        options = parsed(module.replace("keras_transformer", "keras-transformer"), words)
+        if words[0] == "train":
+            trained[options.output] = Recipe.load(options.recipe, options.set).data
+            run = pathlib.Path(options.output)
+            run.mkdir()
+            (run / "metrics.json").write_text('{"epochs": 9, "training_minutes": 12.5}')
+        elif words[0] == "glossary" and module == "keras_transformer":
+            stdout.write("dog\tHund\ncat\tKatze\ncat\tKater\nman\tMann\n")
+        else:
+            json.dump(answers[words[0]], stdout)
+
+    monkeypatch.setattr(trainings, "call", call)
+    command = ["runs", experiment, "--data", str(data), "--recipe", str(tmp_path / "recipe.yaml")]
+    quality.main([*command, "--work", str(work)])
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["runs"].keys() == names
+    assert "| all | 9 | 12.5 | 31.25 | 55.5 |" in captured.err
+    if experiment == "glossary":
+        assert (work / "seen.tsv").read_text() == "cat\tKatze\ncat\tKater\nman\tMann\n"
+        assert (work / "unseen.tsv").read_text() == "dog\tHund\n"
+        assert trained[str(work / "glossary")].glossary == str(work / "seen.tsv")
+        assert captured.err.count("| none | 30.5 |") == 2
+    if experiment == "synthesize":
+        assert (work / "mono.de").read_text().splitlines() == [de for _, de in PAIRS[1::2]]
+        assert [c.tag for c in trained[str(work / "half-and-back")].train] == [None, "bt"]
+        assert trained[str(work / "de-en")].train[0].source == str(work / "half.de")
+    if experiment == "clean":
+        sizes = [len((work / f"{n}.en").read_text().splitlines()) for n in ("damaged", "undamaged")]
+        assert sizes[0] == len(PAIRS) > sizes[1] > 0
+    quality.main([*command, "--work", str(work), "--trainings", "0"])  # Nothing is made again.
+    assert json.loads(capsys.readouterr().out)["runs"].keys() == names

@@ -1,0 +1,172 @@
+"""Small trainings in processes of their own, on one host or on two, and what they leave."""
+
+import csv
+import io
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import h5py
+import yaml
+
+from keras_transformer.data.dates import date_corpus
+from keras_transformer.training import RunFolder
+
+Path = pathlib.Path
+TIMES = {"seconds", "tokens_per_second"}
+LONGEST_SECONDS = 60
+ONE_HOST = {
+    "epochs": 6,
+    "batch_tokens": 1024,
+    "warmup_steps": 20,
+    "learning_rate_scale": 2.0,
+    "ema_momentum": 0.95,
+    "early_stopping_patience": 2,
+    "average_epochs": 2,
+    "checkpoint_every_minutes": 0.005,
+    "sample_translations": 0,
+    "jit_compile": False,  # Each process would compile for longer than it trains.
+}
+SEVERAL_HOSTS = {
+    "batch_tokens": 500,
+    "warmup_steps": 100,
+    # At a high rate the rounding of a sum over two hosts grows to another training.
+    "learning_rate_scale": 0.1,
+    "ema_momentum": 0.95,
+    "select_by": "bleu",
+    "sample_translations": 1,
+    "checkpoint_every_minutes": 0.02,
+}
+
+
+def write_inputs(folder: Path, pairs: int, held_out: int, training: dict[str, Any]) -> Path:
+    """Writes dates, and a recipe that trains a small model on them; returns the recipe's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus = date_corpus(num_train=pairs, num_held_out=held_out)
+    for name in ("train_source", "train_target", "held_out_source", "held_out_target"):
+        text = "".join(line + "\n" for line in getattr(corpus, name))
+        (folder / name).write_text(text, encoding="utf-8")
+    sizes = dict(model_dim=32, num_heads=2, intermediate_dim=64, dropout=0.1)
+    recipe = {
+        "data": {
+            "folder": str(folder),
+            "train": {"source": "train_source", "target": "train_target"},
+            "validation": {"source": "held_out_source", "target": "held_out_target"},
+        },
+        "text": {"vocabulary_size": 200},
+        "model": {**sizes, "num_encoder_layers": 1, "num_decoder_layers": 1},
+        "training": {"max_shapes": 1, **training},
+        "decoding": {"max_source_length": 48, "max_target_length": 32},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    return path
+
+
+def begin(recipe: Path, run: Path, *options: str, log: str = "", **environment: str):
+    """Starts or resumes a training in a new process; its messages go to `RUN.log`."""
+    resume = "--resume" if (run / "recipe.yaml").exists() else "--overwrite"
+    command = [sys.executable, "-m", "keras_transformer", "train", str(recipe)]
+    command += ["--output", str(run), resume, *options]
+    with open(f"{run}{log}.log", "a") as file:
+        environment = {**os.environ, **environment}
+        return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+
+
+def finish(*processes):
+    """Waits for trainings, which must end well."""
+    assert not any([process.wait() for process in processes]), "a training failed; see its log"
+
+
+def wait(processes, is_done):
+    """Waits until something is there, or a training has ended."""
+    while not is_done():
+        if any(process.poll() is not None for process in processes):
+            return finish(*processes)
+        time.sleep(0.02)
+
+
+def run_content(run: Path) -> dict[str, Any]:
+    """Everything that resumption keeps: arrays of the model and the last checkpoint, history."""
+    folder = RunFolder(run)
+    with open(folder.history_file, newline="", encoding="utf-8") as file:
+        history = list(csv.DictReader(file))  # as text
+    return {
+        "model.keras": _arrays(folder.model_file),
+        "last checkpoint": _arrays(folder.checkpoint_file(folder.checkpoint_epochs()[-1])),
+        "history.csv": [{k: v for k, v in row.items() if k not in TIMES} for row in history],
+    }
+
+
+def _arrays(path):
+    """Bytes of all arrays in a `.keras` file, by name."""
+    arrays: dict[str, bytes] = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item[()].tobytes()
+
+    with zipfile.ZipFile(path) as archive:
+        with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as weights:
+            weights.visititems(add)
+    return arrays
+
+
+def begin_hosts(recipe: Path, run: Path, hosts: int, *options: str, devices: int = 1) -> list:
+    """Starts or resumes a training over several hosts, a process each."""
+    addresses = []
+    for _ in range(hosts):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            addresses.append(f"127.0.0.1:{free.getsockname()[1]}")
+    environment = {"KERAS_BACKEND": "jax"}
+    environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    several = [] if hosts * devices == 1 else ["--hosts", ",".join(addresses), "--host-index"]
+    return [
+        begin(
+            recipe,
+            run,
+            *options,
+            *(several and [*several, str(index)]),
+            log=f"-{index}",
+            **environment,
+        )
+        for index in range(hosts)
+    ]
+
+
+def kill_host(recipe: Path, run: Path, victim: int, *options: str) -> dict[str, Any]:
+    """Kills one of two hosts after the first epoch, and returns what the other host does."""
+    processes = begin_hosts(recipe, run, 2, *options)
+    wait(processes, lambda: list((run / "checkpoints").glob("epoch-*.keras")))
+    processes[victim].send_signal(signal.SIGKILL)
+    start, survivor = time.monotonic(), processes[1 - victim]
+    try:
+        code = survivor.wait(2 * LONGEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        survivor.kill()
+        code = None
+    for process in processes:
+        process.wait()
+    lines = Path(f"{run}-{1 - victim}.log").read_text(encoding="utf-8").splitlines()
+    said = [line for line in lines if "another host has ended" in line]
+    seconds = round(time.monotonic() - start, 1)
+    return {"victim": victim, "seconds": seconds, "exit_code": code, "said": said}
+
+
+def losses(run: Path) -> list[tuple[float, float]]:
+    """Losses of training and validation of each epoch."""
+    return [(row["loss"], row["val_loss"]) for row in RunFolder(run).history()]
+
+
+def largest_difference(expected: Sequence, others: Sequence) -> float:
+    """Largest relative difference of the losses of two runs."""
+    pairs = zip(expected, others, strict=True)
+    return max(abs(a - b) / abs(a) for row in pairs for a, b in zip(*row, strict=True))
