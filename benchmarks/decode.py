@@ -57,8 +57,7 @@ def forced(
         beam_sizes: Beam sizes, a row each; 1 is greedy search.
         rounds: Timed rounds.
         threads: Largest number of threads of an engine.
-        engines: Some of ours, litert, litert_int8, ctranslate2, ctranslate2_int8, keras_hub; by
-            default all that are installed.
+        engines: Some of ours, ctranslate2, ctranslate2_int8, keras_hub; by default the installed.
     """
     measure.check_positive(
         length=length, steps=steps, rounds=rounds, vocabulary_size=vocabulary_size

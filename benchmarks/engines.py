@@ -25,7 +25,7 @@ from keras_transformer.decoding import DecodingOptions
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.scheduler import Job, Scheduler
 from keras_transformer.engine.translator import Translator
-from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.ids import BOS_ID, PAD_ID
 
 
 class Ours:
@@ -67,7 +67,7 @@ class Ours:
 
 
 class LiteRT:
-    """The graph that `export_litert` makes, with XNNPACK, in one or several interpreters."""
+    """The export of a run for LiteRT, in one or several interpreters; only for a text."""
 
     package = "ai_edge_litert"
     extra = "litert"
@@ -75,25 +75,11 @@ class LiteRT:
     note = "the same weights, in this package's LiteRT export"
 
     def __init__(self, model, text_engine=None):
-        self._model, self._text_engine = model, text_engine
-        self._content = functools.cache(self._content)
+        self._text_engine = text_engine
         self._folder = tempfile.TemporaryDirectory()
 
     def settings(self, threads, batch):
         return [{"interpreters": n, "num_threads": each} for n, each in grid(threads, batch)]
-
-    def forced(self, source_ids, beam_size, steps, interpreters=1, num_threads=1):
-        from ai_edge_litert.interpreter import Interpreter
-
-        content = self._content(len(source_ids[0]), beam_size, steps)
-
-        def run(interpreter, part):
-            found = interpreter.get_signature_runner("search")(source_ids=part)["ids"]
-            return found.reshape(len(part), -1, steps)[:, 0].tolist()
-
-        made = [Interpreter(None, content, num_threads=num_threads) for _ in range(interpreters)]
-        search = at_once([functools.partial(run, each) for each in made])
-        return functools.partial(search, np.array(source_ids, "int32"))
 
     def of_text(self, beam_size, length_penalty, interpreters=1, num_threads=1):
         from keras_transformer.export import export_litert
@@ -110,19 +96,6 @@ class LiteRT:
             return [each.text for each in run(sentences)]
 
         return translate
-
-    def _content(self, length, beam_size, steps):
-        import tensorflow as tf
-
-        from keras_transformer.export.litert.file import convert, join, traced
-        from keras_transformer.export.litert.search import LiteRTSearch
-
-        # All translations have `steps` tokens.
-        lengths = {"max_length": steps, "max_length_ratio": float(steps)}
-        options = DecodingOptions(beam_size, 0.0, banned_ids=[EOS_ID], **lengths)
-        spec = tf.TensorSpec((None, length), tf.int32, name="source_ids")
-        search = LiteRTSearch(self._model, options, length)
-        return join(convert([("search", traced(search.__call__, spec))]), self.quantize)
 
 
 class LiteRTInt8(LiteRT):

@@ -187,29 +187,3 @@ def report_table(rows: Sequence[Mapping[str, str]], report: Mapping[str, Any], w
     for name, extra in report["not_installed"].items():
         lines.append(f"- not installed: {name} ({installation(extra)}).")
     return "\n".join(lines)
-
-
-def multiply_adds(config: TransformerConfig, source_length: Any, target_length: Any) -> Any:
-    """Multiply-adds of a Transformer's matrix products in a pass forwards over one pair.
-
-    Padding, and what attention computes and then masks, do not count. A multiply-add is two
-    floating-point operations; a training step takes three passes' worth.
-
-    Args:
-        config: Configuration of a preset with other sizes: no shared or pruned heads, no window,
-            and positions that are added.
-        source_length: Tokens, a number or an array.
-        target_length: Tokens, likewise.
-
-    Reference: Vaswani et al. 2017, table 2.
-    """
-    width, source, target = config.model_dim, source_length, target_length
-    # Four projections of each token, and the feed-forward sublayer.
-    block = 4 * width**2 + 2 * width * config.intermediate_dim
-    encoder = source * block + 2 * width * source * source
-    # Scores and weighted sums of the tokens before; queries and outputs of cross-attention are
-    # the target's, keys and values the source's.
-    decoder = target * block + 2 * width * (target * (target + 1) // 2)
-    decoder = decoder + 2 * width**2 * (source + target) + 2 * width * source * target
-    logits = target * width * config.output_vocabulary_size
-    return config.num_encoder_layers * encoder + config.num_decoder_layers * decoder + logits

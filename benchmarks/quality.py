@@ -31,12 +31,8 @@ from keras_transformer.errors import InputError
 from keras_transformer.text.glossary import Glossary, annotate
 from keras_transformer.training import RunFolder, evaluate
 
-NOISE = {
-    "in capitals": "upper_case",
-    "Title Case": "title_case",
-    "typos": "typos",
-    "no punctuation": "no_punctuation",
-}
+NOISE = {"in capitals": "upper_case", "Title Case": "title_case"}
+NOISE |= {"typos": "typos", "no punctuation": "no_punctuation"}
 TERMS = ((1, 1), (2, 1), (4, 1), (1, 3))  # number of terms, words of a term
 _WORD = regex.compile(r"\w[\w-]*")
 

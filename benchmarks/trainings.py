@@ -43,7 +43,7 @@ def runs(
         recipe: Recipe with the model and the training.
         work: Directory of texts, runs and figures.
         settings: Changes of the recipe, section.key=value.
-        trainings: Largest number of trainings to begin or to continue in this call.
+        trainings: Largest number of trainings in this call.
     """
     stretch = _Stretch(data.resolve(), recipe, work.resolve(), settings, trainings)
     try:
@@ -69,9 +69,6 @@ class _Stretch:
         """Writes both sides of pairs."""
         sides = zip(("en", "de"), zip(*pairs, strict=True), strict=True)
         return [self.text(f"{name}.{side}", lines) for side, lines in sides]
-
-    def pairs(self) -> list[tuple[str, str]]:
-        return list(zip(*read_pairs(*self.whole), strict=True))
 
     def text(self, name: str, lines: Iterable[str]) -> Path:
         """Writes a file of lines."""
@@ -165,7 +162,7 @@ def _glossary(stretch):
 
 
 def _synthesize(stretch):
-    pairs = stretch.pairs()
+    pairs = list(zip(*read_pairs(*stretch.whole), strict=True))
     half = stretch.corpus("half", pairs[::2])
     back = stretch.train("de-en", files(*reversed(half)), sides=("de", "en"))
     mono = stretch.text("mono.de", [target for _, target in pairs[1::2]])
@@ -191,7 +188,7 @@ def damage(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _clean(stretch):
-    pairs = stretch.pairs()
+    pairs = list(zip(*read_pairs(*stretch.whole), strict=True))
     damaged = damage(pairs)
     fair = [pair for pair, new in zip(pairs, damaged, strict=True) if new is pair]
     texts = {"damaged": stretch.corpus("damaged", damaged)}

@@ -9,7 +9,6 @@ from benchmarks.engines import (
     CTranslate2,
     CTranslate2Int8,
     KerasHubBart,
-    LiteRTInt8,
     choose_engines,
 )
 from keras_transformer.errors import InputError
@@ -55,9 +54,7 @@ def test_the_forced_search_takes_the_best_id_but_the_end_at_every_step(
 
 
 # In a beam CTranslate2 has probabilities in which EOS, which may not be chosen, has no part.
-@pytest.mark.parametrize(
-    ("name", "beam_size"), [("ours", 4), ("litert", 1), ("litert", 4), ("ctranslate2", 1)]
-)
+@pytest.mark.parametrize(("name", "beam_size"), [("ours", 4), ("ctranslate2", 1)])
 def test_every_setting_gives_the_same_ids(model, source_ids, nine_steps, name, beam_size):
     if name not in choose_engines([name])[0]:
         pytest.skip(f"comes with the extra [{ENGINES[name].extra}]")
@@ -69,9 +66,7 @@ def test_every_setting_gives_the_same_ids(model, source_ids, nine_steps, name, b
         assert found == nine_steps[beam_size], setting
 
 
-@pytest.mark.parametrize(
-    ("engine", "beam_size"), [(LiteRTInt8, 1), (CTranslate2Int8, 4), (CTranslate2, 4)]
-)
+@pytest.mark.parametrize(("engine", "beam_size"), [(CTranslate2Int8, 4), (CTranslate2, 4)])
 def test_every_sentence_takes_exactly_the_forced_steps(model, source_ids, engine, beam_size):
     pytest.importorskip(engine.package, reason=f"comes with the extra [{engine.extra}]")
     made = engine(model)

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from benchmarks import measure
@@ -6,10 +5,8 @@ from benchmarks.measure import (
     at_its_best,
     grid,
     in_turns,
-    multiply_adds,
     use_threads,
 )
-from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.errors import InputError
 
 
@@ -63,19 +60,3 @@ def test_threads_that_come_too_late_are_a_users_mistake():
     use_threads(2)
     with pytest.raises(InputError, match="threads=5, TensorFlow runs with 2"):
         use_threads(5)
-
-
-@pytest.mark.parametrize(("source", "target"), [(1, 1), (5, 7), (11, 3)])
-def test_operations_are_counted_over_all_matrices(source, target):
-    sizes = dict(model_dim=12, num_heads=3, num_encoder_layers=2, num_decoder_layers=3)
-    config, total = TransformerConfig(29, intermediate_dim=17, **sizes), 0
-    for weight in Transformer(config).weights:
-        # The embeddings make the logits.
-        if weight.path.endswith(("kernel", "embedding/embeddings")):
-            on_source = "/encoder/" in weight.path or any(
-                f"cross_attention/{name}/" in weight.path for name in ("key", "value")
-            )
-            total += int(np.prod(weight.shape)) * (source if on_source else target)
-    # Scores, and sums of values, over the pairs that attention sees.
-    pairs = 2 * source**2 + 3 * target * (target + 1) // 2 + 3 * source * target
-    assert multiply_adds(config, source, target) == total + 2 * 12 * pairs

@@ -82,10 +82,7 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
     pytest.importorskip("torch", reason="comes with the extra [peers]")
     seconds = {"ours": [2.0, 4.0, 8.0], "torch": [1.0, 1.0, 1.0]}
 
-    def turns(calls, rounds):
-        return {name: seconds.get(name, [0.5] * rounds) for name in calls}
-
-    monkeypatch.setattr(measure, "in_turns", turns)
+    monkeypatch.setattr(measure, "in_turns", lambda calls, rounds: seconds)
     options = dict(layers=1, model_dim=24, num_heads=3, intermediate_dim=40, steps=10**6)
     report, table, _ = train(**files, **options, batch_tokens=80, trainers=["ours", "torch"])
     ours, other = report["trainers"]["ours"], report["trainers"]["torch"]
@@ -94,9 +91,6 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
     assert ours["real_token_share"] < other["real_token_share"] <= 1
     assert ours["rate"] == pytest.approx(ours["real_tokens"] / 4.0, abs=0.1)
     assert other["ratio"] == 0.25  # of 1/2, 1/4 and 1/8
-    product = 2 * 1024**3 / 0.5 / 1e9
-    assert report["matrix_product_gflops"]["float32"] == pytest.approx(product, rel=0.02)
-    assert ours["share"] * product == pytest.approx(ours["gflops"], abs=0.006)
     assert "| torch | " in table and "1+1 layers of 24/40" in table and "- ours: made up." in table
 
 
