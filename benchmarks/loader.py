@@ -20,7 +20,6 @@ from keras_transformer.training.corpus import Corpus
 
 _WORDS = 20_000
 _CHUNK = 100_000
-_GIB = 2**30
 
 
 def write(lines: int, folder: pathlib.Path, corpora: int = 1) -> None:
@@ -50,33 +49,28 @@ def write(lines: int, folder: pathlib.Path, corpora: int = 1) -> None:
 
 
 class Memory(threading.Thread):
-    """Watches the memory of this process.
+    """Watches this process: GiB that it `held` at most, and `resident`, with pages of mapped files.
 
-    Attributes:
-        peak: Largest number of GiB so far: `held` by the process itself, and `resident`, with the
-            pages of mapped files, which the system takes back when it needs them.
+    The system takes back pages of mapped files when it needs them.
     """
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.peak = {"held": 0.0, "resident": 0.0}
+        self.peak, self.stopped = {"held": 0.0, "resident": 0.0}, threading.Event()
         self.start()
 
     def run(self):
-        process = psutil.Process()
-        while True:
-            memory = process.memory_info()
+        while not self.stopped.wait(0.05):
+            memory = psutil.Process().memory_info()
             sizes = {"held": memory.rss - memory.shared, "resident": memory.rss}
-            self.peak = {k: max(round(v / _GIB, 3), self.peak[k]) for k, v in sizes.items()}
-            time.sleep(0.05)
+            self.peak = {k: max(round(v / 2**30, 3), self.peak[k]) for k, v in sizes.items()}
 
 
 def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1) -> dict[str, Any]:
     """Peaks of memory, and pairs per second, of what `train` does before the first step.
 
-    Writes made-up text unless it is there, learns a vocabulary from a sample of it, and goes
-    through checksums, ids, the plan of an epoch and batches, as with `data.cache` and
-    `text.sample_sentences`. Peaks are of the whole process, imports included.
+    Writes made-up text unless it is there, learns a vocabulary from a sample, and goes through
+    checksums, ids, plans of epochs and batches, with `data.cache`. Imports count, too.
 
     Args:
         lines: Number of pairs.
@@ -95,10 +89,8 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
     if corpora > 1:
         data["noise"] = {"upper_case": 0.05, "typos": 0.05, "subwords": 0.1}
         data["train"] = [
-            {
-                **{"source": f"train{i or ''}.a", "target": f"train{i or ''}.b"},
-                **{"name": f"corpus{i}", "tag": f"c{i}", "weight": 2.0 / 2**i},
-            }
+            {"name": f"corpus{i}", "source": f"train{i or ''}.a", "target": f"train{i or ''}.b"}
+            | {"tag": f"c{i}", "weight": 2.0 / 2**i}
             for i in range(corpora)
         ]
     text = {"vocabulary_size": 8000, "sample_sentences": 100_000}
@@ -130,13 +122,14 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
                 break
         report["pairs_per_second"] = round(pairs / (time.perf_counter() - first))
         note(f"epoch {epoch + 1}")
+    memory.stopped.set()
     on_disk = sum(file.stat().st_size for file in (folder / "cache").rglob("*") if file.is_file())
     return {
         **report,
         "pairs": reports["train"].kept,
         "non_padding_tokens": dataset.real_tokens,
         "steps_per_epoch": dataset.steps_per_epoch,
-        "cache_gib": round(on_disk / _GIB, 2),
+        "cache_gib": round(on_disk / 2**30, 2),
     }
 
 

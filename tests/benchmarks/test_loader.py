@@ -7,15 +7,14 @@ from benchmarks import loader
 pytestmark = pytest.mark.tensorflow
 
 
-def test_the_loader_reads_all_pairs_of_three_corpora(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(loader, "_WORDS", 500)
-    command = ["read", "--lines", "4200", "--folder", str(tmp_path), "--corpora", "3"]
+def test_the_loader_reads_all_pairs_of_three_corpora(tmp_path, capsys):
+    command = ["read", "--lines", "7000", "--folder", str(tmp_path), "--corpora", "3"]
     loader.main([*command, "--batches", "3"])
     report = json.loads(capsys.readouterr().out)
     sizes = [len((tmp_path / f"train{i}.a").read_text().splitlines()) for i in ("", 1, 2)]
-    assert sizes == [600, 1200, 2400]
+    assert sizes == [1000, 2000, 4000]
     # A sentence has at least three tokens and an end on both sides.
-    assert 0 < report["pairs"] <= 4200 and report["non_padding_tokens"] > 8 * report["pairs"]
+    assert 0 < report["pairs"] <= 7000 and report["non_padding_tokens"] > 8 * report["pairs"]
     peaks = report["peak_gib"]
     assert (
         0.05 < peaks["imports"]["held"] <= peaks["epoch 2"]["held"] <= peaks["epoch 2"]["resident"]
