@@ -9,6 +9,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from keras_transformer.quiet import import_keras
+
 if TYPE_CHECKING:
     from keras_transformer import layers as layers
     from keras_transformer.engine.translation import Translation as Translation
@@ -55,6 +57,7 @@ def __getattr__(name):
 
 
 def _register():
+    import_keras()
     for name in _REGISTERED:
         importlib.import_module(f"{__name__}.{name}")
 

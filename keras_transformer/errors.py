@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+_LEAST_LIKENESS = 0.6
+_NEAR_LETTERS = 0.75
+_MOST_NAMES = 2
+
 DISTRIBUTION = "keras-transformer-nmt"
 """The name that pip installs this package by; it is imported as `keras_transformer`."""
 
@@ -91,13 +95,40 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The end of a message about an unknown name: ` Did you mean …?`, or nothing.
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Returns the end of a message about an unknown name: ` Did you mean …?`, or nothing.
+
+    A name is near if its words or its letters are: `num_layer` is near `num_encoder_layers` and
+    `num_decoder_layers`, and not near `turn_layers`.
 
     Args:
-        name: The unknown name.
-        known: The known names.
-        cutoff: Least likeness of the nearest name, from 0 (any) to 1.
+        name: Unknown name.
+        known: Known names.
     """
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
-    return f" Did you mean `{near[0]}`?" if near else ""
+    likeness = {candidate: _likeness(str(name), candidate) for candidate in known}
+    best = max(likeness.values(), default=(0.0, 0.0))
+    if best[0] < _LEAST_LIKENESS:
+        return ""
+    nearest = [candidate for candidate, value in likeness.items() if value == best]
+    names = " or ".join(f"`{candidate}`" for candidate in nearest[:_MOST_NAMES])
+    return f" Did you mean {names}?"
+
+
+def _likeness(name, candidate):
+    """Returns how near two names are by words or letters, then by letters; numbers from 0 to 1."""
+    letters = _letter_ratio(name.lower().replace("_", ""), candidate.lower().replace("_", ""))
+    words, others = (text.lower().split("_") for text in (name, candidate))
+    common = sum(any(_is_near_word(word, other) for other in others) for word in words)
+    others_common = sum(any(_is_near_word(word, other) for word in words) for other in others)
+    by_words = (common + others_common) / (len(words) + len(others))
+    near = max(by_words * (common == len(words)), letters * (letters >= _NEAR_LETTERS))
+    return near, letters
+
+
+def _is_near_word(word, other):
+    is_beginning = len(word) > 2 and other.startswith(word)  # `vocab`, `max_len`
+    return word == other or is_beginning or _letter_ratio(word, other) >= _NEAR_LETTERS
+
+
+def _letter_ratio(one, other):
+    return difflib.SequenceMatcher(None, one, other).ratio()

@@ -152,7 +152,7 @@ def check_keys(values: Iterable[str], known: Iterable[str], section: str) -> Non
     """Raises `InputError` for an unknown key of a section, naming the nearest known one."""
     for key in values:
         if key not in known:
-            near = did_you_mean(key, known, cutoff=0.0)
+            near = did_you_mean(key, known)
             raise InputError(f"unknown key `{_shown(key)}` in `{section}`.{near}")
 
 
@@ -167,7 +167,7 @@ def _line(first, schema, where):
         if not where:  # An argument.
             return f"There is no option `{_shown(key)}`.{did_you_mean(key, known)}"
         place = f" in `{place}`" if place else ""
-        near = did_you_mean(key, known, cutoff=0.0)
+        near = did_you_mean(key, known)
         return f"{where}unknown key `{_shown(key)}`{place}.{near}"
     # The place within a union of types follows that of the option.
     while section and key not in properties(schema, *section):

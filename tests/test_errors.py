@@ -21,9 +21,26 @@ def test_the_nearest_name_is_suggested_if_one_is_near():
     known = ["epochs", "batch_size"]
     assert did_you_mean("epoch", known) == " Did you mean `epochs`?"
     assert did_you_mean("zzz", known) == ""
-    assert did_you_mean("zepz", known, cutoff=0.0) == " Did you mean `epochs`?"
     # A key of a file need not be text.
     assert did_you_mean(3, known) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("num_layer", "`num_encoder_layers` or `num_decoder_layers`"),
+        ("heads", "`num_heads`"),
+        ("vocab_size", "`vocabulary_size`"),
+        ("lenght_penalty", "`length_penalty`"),
+        ("topk", "`top_k`"),
+        ("d_model", ""),
+        ("hidden_size", ""),
+    ],
+)
+def test_a_near_name_has_all_words_of_the_unknown_name_or_nearly_its_letters(name, expected):
+    known = ["turn_layers", "num_encoder_layers", "num_decoder_layers", "num_heads", "model_dim"]
+    known += ["vocabulary_size", "length_penalty", "word_penalty", "top_k", "top_p", "beam_size"]
+    assert did_you_mean(name, known) == (expected and f" Did you mean {expected}?")
 
 
 def test_the_text_at_fault_is_a_place_from_0_and_named_from_1():

@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 import math
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from keras_transformer.errors import InputError
+from keras_transformer.quiet import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
 """The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
@@ -110,8 +112,9 @@ _BATCH_SIZE = (
     "N",
     "most sentences decoded together; default: as many as are fastest",
 )
-_TOO_LONG = "what happens to a line of too many tokens (a conversation is not split; it loses its "
-_TOO_LONG += "oldest turns where it is truncated); default: refuse"
+_TOO_LONG = "a line of too many tokens: refuse it, split it at sentence ends, or truncate it (a "
+_TOO_LONG += "conversation loses its oldest turns); default: split, for conversations and labels "
+_TOO_LONG += "truncate, for a language model refuse"
 _LONG_INPUT = ("long_input", ("refuse", "split", "truncate"), None, _TOO_LONG)
 _TAG = ("tag", str, "TAG", "tag of all lines, such as 2de: a direction, or a domain")
 _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags as well"
@@ -180,6 +183,13 @@ def load_translator(options: argparse.Namespace, *own: str) -> tuple[Any, dict[s
     values = given(options, "model", *own)
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
     return Translator.load(options.model, **threads), values
+
+
+def begin_with_model(path: str) -> None:
+    """Imports Keras for a command on a run; raises `InputError` first where nothing is there."""
+    if not os.path.exists(path):  # Keras takes seconds.
+        raise InputError(f"{path}: no such run or export folder.")
+    import_keras()
 
 
 def binary_stdin() -> BinaryIO:

@@ -144,6 +144,7 @@ def _add_synthesize_options(command):
 
 def _synthesize(options):
     from keras_transformer.cli.lines import translate_lines
+    from keras_transformer.engine.engine import long_input_of_commands
     from keras_transformer.serving.bulk import translate_corpus
 
     with_ray = getattr(options, "engine", "here") == "ray"
@@ -155,6 +156,7 @@ def _synthesize(options):
         raise InputError("--input and --output go together, and --engine ray needs both.")
     if "input" not in options:
         translator, values = load_translator(options, "back", "engine", "chunk_lines")
+        values.setdefault("long_input", long_input_of_commands(translator.engine))
         translate_lines(translator, binary_stdin(), sys.stdout, records, **values)
         return
     values = given(options, "model", "input", "output", "back", "engine")

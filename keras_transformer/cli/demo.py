@@ -79,7 +79,7 @@ def _run_demo(folder, overwrite):
     translations = [translation.text for translation in translator.translate(sources)]
     right = sum(a == b for a, b in zip(translations, targets, strict=True))
 
-    say("exporting and verifying the SavedModel")
+    say("exporting the SavedModel and comparing it with the trained model")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
     exported = Translator.load(folder / "export").translate(list(_EXAMPLES))
     rows = [

@@ -10,6 +10,7 @@ from keras_transformer.cli.arguments import (
     add_options,
     add_progress,
     add_scoring,
+    begin_with_model,
     given,
     load_translator,
 )
@@ -108,6 +109,7 @@ def _score(options):
 
 
 def _evaluate(options):
+    begin_with_model(options.model)
     from keras_transformer.errors import NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
@@ -122,6 +124,7 @@ def _evaluate(options):
 
 
 def _inspect(options):
+    begin_with_model(options.model)
     from keras_transformer.analysis.report import inspect_run
 
     values = given(options, "model", "source", "output")

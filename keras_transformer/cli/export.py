@@ -7,7 +7,13 @@ import json
 import signal
 import sys
 
-from keras_transformer.cli.arguments import add_declared, add_model, add_options, given
+from keras_transformer.cli.arguments import (
+    add_declared,
+    add_model,
+    add_options,
+    begin_with_model,
+    given,
+)
 from keras_transformer.errors import InputError
 
 _VERIFY = "sentences to compare with the model on; default: the run's samples.tsv"
@@ -31,6 +37,9 @@ def _add_options(command):
     command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an export there")
+    command.add_argument(
+        "--json", action="store_true", help="write the report as JSON, with each file's checksum"
+    )
     add_options(command, ("verify_with", str, "FILE", _VERIFY))
     formats: dict[str, list[str]] = {}
     for format, declared in FORMATS.items():
@@ -53,10 +62,11 @@ def _add_options(command):
 
 
 def _export(options):
+    begin_with_model(options.model)
     from keras_transformer.export import export_run
     from keras_transformer.export.options import FORMATS
 
-    values = given(options, "model", "format", "output", "overwrite", "verify_with")
+    values = given(options, "model", "format", "output", "overwrite", "verify_with", "json")
     allowed = {field.name for field in dataclasses.fields(FORMATS[options.format])}
     if wrong := [name for name in values if name not in allowed]:
         flag = wrong[0].replace("_", "-")
@@ -64,9 +74,13 @@ def _export(options):
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
     with _cleaned_up_on_sigterm():
         report = export_run(options.model, options.output, options.format, **shared, **values)
+    if not options.json:
+        print(report.summary())
+        return
     result = {
         "output": report.folder,
         "seconds": round(report.seconds, 1),
+        "bytes": report.bytes,
         "files": report.manifest["files"],
         "verification": report.verification,
     }

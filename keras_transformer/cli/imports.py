@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_options, given
+from keras_transformer.cli.arguments import add_options, begin_with_model, given
 
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
@@ -23,6 +23,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 
 def _import(options):
+    begin_with_model(options.folder)
     from keras_transformer.importing import import_run
 
     print(import_run(**given(options)))

@@ -8,27 +8,34 @@ training loss is NaN or infinite, 130 on Ctrl-C, 141 when the reader of the resu
 import argparse
 import contextlib
 import errno
-import glob
-import importlib.util
 import logging
 import os
+import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from keras_transformer.cli import corpora, evaluate, export, imports, serve, train, translate
 from keras_transformer.engine.compilation_cache import enable_compilation_cache
 from keras_transformer.errors import InputError, TrainingError, VerificationError, say
+from keras_transformer.quiet import LEVEL, silence_tensorflow
 
+# `beam_size`, `sampling=True`, beam_size=0 and long_input='split' in an error message.
+_PYTHONS_OPTION = re.compile(r"`[a-z]\w*(=\w+)?`|(?<![\w.`-])[a-z]\w*=('[^']*'|[\w.-]*\w)")
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
-    sys.exit(run(arguments))
+    code: str | int | None
+    try:
+        code = run(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    if isinstance(code, int) and code in (130, 143):
+        os._exit(code)  # After Ctrl-C or SIGTERM a thread may be within TensorFlow, for long.
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -54,13 +61,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _flush(_exit_for_os_error(error))
     # The rest are a command's own options, most of them arguments of the library.
-    name, verbose = vars(options).pop("name_of_command"), vars(options).pop("verbose", False)
-    is_silent = not verbose and _silence_tensorflow()
+    if vars(options).pop("verbose", False):
+        os.environ.setdefault(LEVEL, "0")
+    else:
+        silence_tensorflow()
+    known = vars(options).pop("options_of_command")
     without_cache = vars(options).pop("no_compilation_cache", False)
     with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
-        return _flush(_call(options, is_silent and _needs_tensorflow(name, options)))
+        return _flush(_call(options, known))
 
 
 def _open_closed_streams():
@@ -116,21 +126,36 @@ def _messages_on_stderr():
         logger.propagate = propagate
 
 
-def _call(options, with_tensorflow):
-    """Calls a command, with TensorFlow imported before if it is asked for; gives its exit code."""
+def _call(options, known):
+    """Calls a command; returns its exit code."""
     try:
-        if with_tensorflow:
-            _import_tensorflow_quietly()
         options.command(options)
     except (InputError, TrainingError, VerificationError) as error:
-        say(error)
-        return 2 if isinstance(error, InputError) else 1
+        is_mistake = isinstance(error, InputError)
+        say(_as_on_the_command_line(str(error), known) if is_mistake else error)
+        return 2 if is_mistake else 1
     except OSError as error:
         return _exit_for_os_error(error)
     except KeyboardInterrupt:
         say("interrupted")
         return 130
     return 0
+
+
+def _as_on_the_command_line(message, known):
+    """Replaces Python's spelling of the options `known` in a message: `--beam-size 0`."""
+
+    def flag(match):
+        name, _, value = match[0].strip("`").partition("=")
+        dashed = name.replace("_", "-")
+        if name not in known:
+            return match[0]
+        option = f"--no-{dashed}" if value == "False" else f"--{dashed}"
+        if value not in ("", "True", "False"):
+            option += f" {value.strip(chr(39))}"
+        return f"`{option}`" if match[0].startswith("`") else option
+
+    return _PYTHONS_OPTION.sub(flag, message)
 
 
 def _exit_for_os_error(error):
@@ -174,7 +199,12 @@ class _Parser(argparse.ArgumentParser):
         add, self._options = self._options, None
         if add is not None:
             add(self)
-        return super().parse_known_args(*arguments, **keywords)
+        parsed, rest = super().parse_known_args(*arguments, **keywords)
+        if "options_of_command" not in parsed:  # That of the whole command line comes last.
+            parsed.options_of_command = frozenset(
+                flag[2:].replace("-", "_") for flag in self._option_string_actions
+            )
+        return parsed, rest
 
 
 def _parser():
@@ -182,9 +212,7 @@ def _parser():
         prog="keras-transformer",
         description="Train, evaluate, export and use a Transformer on your own parallel text.",
     )
-    commands = parser.add_subparsers(
-        title="commands", required=True, metavar="COMMAND", dest="name_of_command"
-    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train.add_commands(commands)
     translate.add_commands(commands)
     evaluate.add_commands(commands)
@@ -193,56 +221,3 @@ def _parser():
     serve.add_command(commands)
     corpora.add_commands(commands)
     return parser
-
-
-def _silence_tensorflow():
-    """Silences TensorFlow, and that of child processes, unless the user chose a level of messages.
-
-    Returns:
-        True if TensorFlow is silent.
-    """
-    # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
-    # each program that it reads from the compilation cache, which is not in a text format.
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _has_gpu() else "3")
-    return level in ("2", "3")
-
-
-def _has_gpu():
-    return bool(glob.glob("/dev/nvidia[0-9]*"))
-
-
-def _needs_tensorflow(name, options):
-    """True if a command is going to import TensorFlow into this process."""
-    if name in ("serve", "clean", "glossary") or getattr(options, "engine", None) == "ray":
-        return False
-    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-        return False
-    if name not in ("translate", "chat", "score", "synthesize"):
-        return True
-    model = Path(getattr(options, "model", ""))
-    is_light = model.suffix == ".tflite" or (model / "model.bin").exists()
-    return model.exists() and not is_light and not any(model.glob("*.tflite"))
-
-
-def _import_tensorflow_quietly():
-    """Imports TensorFlow and keeps its messages back, unless something goes wrong.
-
-    While its C++ libraries are loaded, they write lines before they read the environment variable.
-    """
-    if "tensorflow" in sys.modules or importlib.util.find_spec("tensorflow") is None:
-        return
-    stderr, is_wrong = os.dup(2), True
-    with tempfile.TemporaryFile() as messages:
-        os.dup2(messages.fileno(), 2)
-        try:
-            tensorflow = importlib.import_module("tensorflow")
-            gpus = tensorflow.config.list_physical_devices("GPU")
-            hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-            # A GPU that cannot be used is an error; none at all is not.
-            is_wrong = not gpus and not hidden and _has_gpu()
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            if is_wrong:
-                messages.seek(0)
-                os.write(2, messages.read())

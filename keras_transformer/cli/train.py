@@ -3,6 +3,7 @@
 import argparse
 
 from keras_transformer.errors import InputError
+from keras_transformer.quiet import import_keras
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -50,12 +51,19 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _demo(options):
+    import_keras()
     from keras_transformer.cli.demo import run_demo
 
     print(run_demo(options.output, overwrite=options.overwrite))
 
 
 def _train(options):
+    try:
+        open(options.recipe, "rb").close()
+    except OSError as error:  # Keras takes seconds.
+        reason = f"cannot read the recipe: {error.strerror}"
+        raise InputError(f"{options.recipe}: {reason}.") from None
+    import_keras()
     from keras_transformer.training import Recipe
     from keras_transformer.training.hosts import SINGLE_HOST, join_hosts
     from keras_transformer.training.run import train

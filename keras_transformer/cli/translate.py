@@ -111,6 +111,7 @@ def _translate(options):
         translate_incrementally,
         translate_lines,
     )
+    from keras_transformer.engine.engine import long_input_of_commands
     from keras_transformer.files import is_terminal
 
     _refuse(options, ("input", "output", *_OF_RAY), "goes with --engine ray alone")
@@ -121,6 +122,7 @@ def _translate(options):
         _refuse(options, names, "does not go with --stream")
     source = binary_stdin()
     translator, values = load_translator(options, *_OWN)
+    values.setdefault("long_input", long_input_of_commands(translator.engine))
     if "stream" in options:
         rewrite = is_terminal(sys.stdout)
         translate_incrementally(translator, source, sys.stdout, rewrite=rewrite, **values)

@@ -145,6 +145,10 @@ class ParallelDataset:
         plan = self._plan(epoch)
         return (self._batch(plan, step, epoch) for step in range(start, len(plan)))
 
+    def step_shapes(self, epoch: int, start: int = 0) -> list[tuple[int, int]]:
+        """Returns the shape of each batch of an epoch, a number from 0, from step `start` on."""
+        return [self.shapes[index] for index, *_ in self._plan(epoch)[start:]]
+
     def lines(self, epoch: int, step: int) -> list[int] | dict[str, list[int]]:
         """The lines of the files that batch `step` of an epoch, both from 0, is made of.
 

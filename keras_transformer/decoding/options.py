@@ -33,6 +33,10 @@ def early_stopping() -> Any:
     )
 
 
+# Options of sampling with the values that have no effect.
+_UNUSED = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+
+
 @declared
 class SearchDefaults:
     """Options of a search that a run has defaults of its own for."""
@@ -129,6 +133,11 @@ class DecodingOptions(RunDefaults):
             rule = "`n_best` must be at most `beam_size`."
             received = f"n_best={self.n_best}, beam_size={self.beam_size}"
             raise InputError(f"{rule} Received: {received}.")
+        if not self.sampling:
+            for name in ("temperature", "top_k", "top_p", "seed"):
+                if (value := getattr(self, name)) != _UNUSED[name]:
+                    rule = f"`{name}` needs `sampling=True`: a search does not sample."
+                    raise InputError(f"{rule} Received: {name}={value!r}.")
         if self.word_penalty and self.length_normalization != "marian":
             rule = "`word_penalty` needs `length_normalization: marian`."
             raise InputError(f"{rule} Received: word_penalty={self.word_penalty}.")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.inputs import check_texts
+from keras_transformer.engine.inputs import LONG_INPUT, check_texts
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError, did_you_mean
 from keras_transformer.options import check_choice, check_positive
@@ -37,6 +37,7 @@ class Engine(abc.ABC):
         target_tokenizer: `Tokenizer` of the targets, likewise.
         manifest: Content of an export's `export.json`, None for a live model.
         max_source_length: Most tokens of a source, EOS included.
+        long_inputs: What it can do with a source of more tokens, the default first.
     """
 
     noun = "this export"
@@ -48,6 +49,13 @@ class Engine(abc.ABC):
     target_tokenizer: Any = None
     manifest: Any = None
     max_source_length: int
+    long_inputs: tuple[str, ...] = LONG_INPUT
+
+    def __repr__(self):
+        able = ", ".join(sorted(self.capabilities))
+        length = getattr(self, "max_source_length", None)
+        limit = "" if length is None else f", at most {length} tokens per source"
+        return f"<{type(self).__name__}: {able}{limit}>"
 
     @property
     def compilations(self) -> int:
@@ -77,6 +85,17 @@ class Engine(abc.ABC):
         able = ", ".join(sorted(self.capabilities))
         where = "a run folder" if self.labels is None else "a model that writes text"
         return InputError(f"`{option or capability}` needs {where}: {self.noun} can {able}.")
+
+
+def long_input_of_commands(engine: Engine) -> str:
+    """Returns what a command does with a line of too many tokens, where the user says nothing.
+
+    A call in Python raises an error instead: one line must not end the translation of a file.
+    """
+    way = "split" if engine.reads_sources else "refuse"
+    if engine.labels is not None or engine.turns is not None:
+        way = "truncate"
+    return way if way in engine.long_inputs else engine.long_inputs[0]
 
 
 def built_in() -> dict[str, Any]:
@@ -132,7 +151,7 @@ class LabelEngine(Engine):
     noun = "a classifier"
     capabilities = frozenset({"translate", "label"})
     labels: list[str]
-    long_inputs: tuple[str, ...] = ("refuse", "truncate")  # the first is the default
+    long_inputs: tuple[str, ...] = ("refuse", "truncate")
 
     @abc.abstractmethod
     def probabilities(

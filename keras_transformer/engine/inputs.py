@@ -56,7 +56,7 @@ def source_ids(
         sources += shortened
     if long:
         done = "cut there" if turn_id is None else "cut, the oldest turns first"
-        done = "split at sentence ends" if long_input == "split" else done
+        done = "split between sentences or words" if long_input == "split" else done
         message = f"{len(long)} of {len(texts)} texts are longer than {limit} tokens"
         warnings.warn(f"{message} and were {done}.", stacklevel=3)
     return sources, parts

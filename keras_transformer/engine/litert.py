@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from keras_transformer import quiet
 from keras_transformer.engine.engine import (
     Engine,
     built_in,
@@ -237,7 +238,10 @@ class SharedInterpreter:
 def _load(path, threads):
     interpreter = require("ai_edge_litert.interpreter", "LiteRT", "litert")
     try:
-        return interpreter.Interpreter(model_path=os.fspath(path), num_threads=threads)
+        with quiet.stderr_kept_back():
+            made = interpreter.Interpreter(model_path=os.fspath(path), num_threads=threads)
+            made.allocate_tensors()  # LiteRT names its delegate now, and not in the first call.
+        return made
     except (RuntimeError, ValueError) as error:
         reason = f"{first_line(error):.300}"
         raise InputError(f"{path}: LiteRT cannot load it. Received: {reason}") from error

@@ -228,6 +228,11 @@ class RunFiles:
 
         return OwnedFolder(self.path, self.recipe_file.name, owns)
 
+    def _holds_other_files(self):
+        """Returns whether there is something in the folder, and no run."""
+        is_run = self.recipe_file.is_file() and any(self.path.glob("*tokenizer*.model"))
+        return self.path.is_dir() and any(self.path.iterdir()) and not is_run
+
     def check_replaceable(
         self,
         overwrite: bool,
@@ -245,6 +250,11 @@ class RunFiles:
             InputError: The folder is not replaced.
         """
         overwrite = overwrite or (half_made and self.is_half_made())
+        if not overwrite and self._holds_other_files():
+            raise InputError(
+                f"{self.path}: exists already and is not a run. Give another --output, a folder "
+                "that is empty or does not exist."
+            )
         self.owned().check_replaceable(overwrite, "--resume to go on with it, ")
         for name, file in inputs.items():
             if file and pathlib.Path(file).resolve().is_relative_to(self.path.resolve()):

@@ -81,6 +81,7 @@ class SavedModelEngine(Engine):
     """
 
     noun = "a SavedModel"
+    long_inputs = ("truncate",)  # A longer text is cut in the graph.
 
     def __init__(self, folder: str | os.PathLike):
         self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
@@ -140,9 +141,6 @@ class SavedModelEngine(Engine):
         # Exports of version 0.2 know the one rule.
         stops_early = self.manifest.get("early_stopping", False)
         check_fixed_options(others, {**_BUILT_IN, "early_stopping": stops_early})
-        for option in () if sampling else _OF_SAMPLING:
-            if getattr(checked, option) != _BUILT_IN[option]:
-                raise InputError(f"`{option}` goes with sampling=True in an export.")
         inputs = {"text": encoded("texts", texts)}
         if sampling:
             inputs["seed"] = one_for_each("seed", checked.seed, len(texts))

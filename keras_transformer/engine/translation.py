@@ -10,7 +10,7 @@ CONTINUATION = ("continuation_log_probability", "continuation_length")
 """The fields of a `Translation` that say what follows a forced beginning."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Translation:
     """A translation and how probable the model holds it.
 
@@ -45,6 +45,11 @@ class Translation:
     parts: tuple["Translation", ...] = ()
     continuation_log_probability: float | None = None
     continuation_length: int | None = None
+
+    def __repr__(self):
+        """Returns text and score: arrays and alternatives would fill the screen."""
+        others = f", alternatives: {len(self.alternatives)}" if self.alternatives else ""
+        return f"Translation({self.text!r}, score={self.score:.4f}{others})"
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], sampling: bool = False) -> "Translation":

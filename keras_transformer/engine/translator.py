@@ -14,6 +14,7 @@ from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import InputError
 from keras_transformer.options import check_choice, check_positive
+from keras_transformer.quiet import import_keras, import_tensorflow
 from keras_transformer.text.glossary import Glossary, annotate, origins
 from keras_transformer.text.markup import MARKUP, Markup, protect, restore
 from keras_transformer.text.placeholders import Placeholders
@@ -40,6 +41,9 @@ class Translator:
         self.defaults = dict(defaults or {})
         self.turns = engine.turns
 
+    def __repr__(self):
+        return f"Translator({self.engine!r}, defaults={self.defaults!r})"
+
     @classmethod
     def load(cls, path: str | os.PathLike, threads: int | None = None) -> "Translator":
         """Reads a run folder, an export folder (SavedModel, LiteRT, CTranslate2) or a LiteRT file.
@@ -63,8 +67,10 @@ class Translator:
         if (engine := _exported(path, threads)) is not None:
             return cls(engine)
         if threads is not None:
+            import_keras()
             give_tensorflow(threads)
         if (path / "recipe.yaml").exists():
+            import_keras()
             folder = RunFiles(path)
             engine = folder.engine()
             return cls(engine, folder.decoding().search if engine.labels is None else None)
@@ -105,6 +111,9 @@ class Translator:
             InputError: An option is out of range, or a text is too long.
         """
         options = self._with_defaults(options)
+        if glossary_by is not None and glossary is None:
+            rule = "`glossary_by` needs a `glossary`."
+            raise InputError(f"{rule} Received: glossary_by={glossary_by!r}.")
         if markup is None and glossary is None:
             return self.engine.translate(self._tagged(texts, tag), **options)
         check_texts("texts", texts)
@@ -233,6 +242,8 @@ def _exported(path, threads):
     if not is_litert and not (path / "saved_model.pb").exists():
         return None
     folder = path.parent if path.suffix == ".tflite" else path
+    if not is_litert:
+        import_tensorflow()
     if threads is not None and not is_litert:
         give_tensorflow(threads)
     if is_litert and not has_labels(folder):

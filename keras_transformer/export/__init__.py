@@ -73,12 +73,15 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export does not give what the live model does.
     """
+    from keras_transformer.export.exporter import log_step
+
     folder, exporter = RunFiles.existing(run), exporter_of(format)
     decoding = folder.decoding()
     if verify_with is not None:
         texts = read_lines(verify_with)
     else:
         texts = [source for source, _ in folder.sample_pairs()]
+    log_step(f"reading the run {run}")
     engine = folder.engine()
     search = {}  # A classifier makes none.
     if engine.labels is None:

@@ -12,6 +12,7 @@ from keras_transformer.engine.engine import Engine
 from keras_transformer.errors import InputError
 from keras_transformer.export.exporter import write_tokenizers
 from keras_transformer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.quiet import stderr_kept_back
 from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.vocabulary import SPACE, parsed
 
@@ -125,9 +126,9 @@ def without_needless_rules(model_bytes: bytes) -> bytes:
     kept = needed_rules(rules, {SPACE, *_WHITE}.union(*pieces))
     if len(kept) in (0, len(rules)):
         return model_bytes
-    smaller = schema.NormalizerSpec.FromString(
-        sentencepiece.SentencePieceNormalizer(norm_map=kept).serialized_normalizer_spec()
-    )
+    with stderr_kept_back():  # SentencePiece tells how it packs the rules.
+        normalizer = sentencepiece.SentencePieceNormalizer(norm_map=kept)
+    smaller = schema.NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
     specification.precompiled_charsmap = smaller.precompiled_charsmap
     return model.SerializeToString()
 

@@ -3,7 +3,9 @@
 import collections
 import dataclasses
 import math
+import queue
 import statistics
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,7 +21,7 @@ from keras_transformer.engine.run_folder import SENTENCES
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.child_process import ChildProcess
-from keras_transformer.export.exporter import log_duration
+from keras_transformer.export.exporter import log_step
 
 NUM_TEXTS = 64
 
@@ -73,12 +75,36 @@ def verify(
     """
     chosen = chosen_texts(texts or SENTENCES, engine)
     options["long_input"] = "truncate"
-    with log_duration(f"{len(chosen)} texts compared with the trained model"):
-        child.send(texts=chosen, **options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # A text that is too long is truncated on both sides.
-            expected = _trained_translations(engine, chosen, **options)
-        return compare(chosen, expected, list(read(child.receive())), tolerance)
+    log_step(
+        f"comparing {len(chosen)} translations with the trained model's, in a new process: "
+        "this takes longest"
+    )
+    child.send(texts=chosen, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # A text that is too long is truncated on both sides.
+        expected = _interruptible(_trained_translations, engine, chosen, **options)
+    return compare(chosen, expected, list(read(child.receive())), tolerance)
+
+
+def _interruptible(function, *arguments, **options):
+    """Calls a function in a thread of its own, so that Ctrl-C ends the wait for it at once.
+
+    The main thread gets a signal only between two of Python's own steps, and a call of TensorFlow
+    is one step, however long it takes. The thread is left behind then.
+    """
+    outcomes: queue.SimpleQueue = queue.SimpleQueue()
+
+    def call():
+        try:
+            outcomes.put((function(*arguments, **options), None))
+        except BaseException as error:
+            outcomes.put((None, error))
+
+    threading.Thread(target=call, daemon=True).start()
+    result, error = outcomes.get()
+    if error is not None:
+        raise error
+    return result
 
 
 def _trained_translations(engine, texts, alignment=False, **options):

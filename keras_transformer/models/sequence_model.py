@@ -20,6 +20,16 @@ from keras_transformer.models.stacks import Decoder, Encoder, same_turn, turn_nu
 from keras_transformer.models.step_weights import StepWeights, bind, lay_out
 
 
+def _how_to_make(model_class, received):
+    """Returns the message of an error about a model that is made without its configuration."""
+    name, config = model_class.__name__, model_class.config_class.__name__
+    calls = [f"{name}({config}(vocabulary_size=8000))"]
+    if hasattr(model_class, "from_preset"):
+        calls.append(f'{name}.from_preset("transformer_tiny", vocabulary_size=8000)')
+    given = ", ".join(f"{key}={value!r:.200}" for key, value in received.items()) or "nothing"
+    return f"`{name}` is made of a `{config}`: {' or '.join(calls)}. Received: {given}."
+
+
 class SequenceModel(keras.Model):
     """A model of a configuration; a subclass makes its layers in `_make_layers` and builds them.
 
@@ -35,7 +45,10 @@ class SequenceModel(keras.Model):
     embedding_dropout: keras.layers.Dropout
     is_extendable = True  # A decoding cache can grow.
 
-    def __init__(self, config: ModelConfig, **kwargs: Any):
+    def __init__(self, config: ModelConfig | None = None, **kwargs: Any):
+        if not isinstance(config, self.config_class):
+            received = {"config": config, **kwargs} if config is not None else kwargs
+            raise ValueError(_how_to_make(type(self), received))
         super().__init__(**kwargs)
         # Ids must stay integers; every sublayer casts for itself.
         self.autocast = False

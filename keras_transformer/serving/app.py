@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gc
 import importlib.resources
 import json
@@ -38,6 +39,7 @@ _PAGE_HEADERS = {
     "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
 }
+_RETRY_SECONDS = 5  # until a client asks a server again whose model is being loaded
 _METRIC = "keras_transformer_"
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 30, 60]
 _SIZES = [1.0, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -51,22 +53,37 @@ class _Api:
         digest: `files.digest_of` the export when it was deployed: a replica that finds other files
             does not start.
         options: Options of the server.
+        progress_file: Path of a file on this machine that tells what is done until it is ready.
 
     Raises:
         InputError: The export is damaged or another one.
     """
 
-    def __init__(self, export: ServedExport, digest: str, options: ServerOptions):
+    def __init__(
+        self,
+        export: ServedExport,
+        digest: str,
+        options: ServerOptions,
+        progress_file: str | None = None,
+    ):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         from keras_transformer.engine.compilation_cache import enable_compilation_cache
 
         enable_compilation_cache()
         self._number, self._name, self._options = export.number, export.name, options
+
+        def tell(text):
+            if progress_file is not None:
+                # It is gone when a later replica takes the place of one that has ended.
+                with contextlib.suppress(OSError), open(progress_file, "a") as file:
+                    file.write(f"{text}\n")
+
+        tell("reading the model")
         self._model = Model(export.path, options.threads, options.max_answer_bytes)
         # Not before: files that change while they are loaded are found, too.
         if digest_of(export.folder) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
-        self._model.warm_up(options)
+        self._model.warm_up(options, tell)
         more = {host.strip().lower() for host in (options.allowed_hosts or "").split(",")} - {""}
         self.hosts = None if "*" in more else {"localhost", *more}
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
@@ -232,10 +249,40 @@ def _http():
     return app
 
 
-Server: Any = serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(_http())(_Api))
+async def _not_ready(request):
+    answer = {"error": "The model is being loaded: send this again later"}
+    return JSONResponse(answer, 503, {"retry-after": str(_RETRY_SECONDS)})
 
 
-def build(options: ServerOptions) -> serve.Application:
+async def _alive(request):
+    return PlainTextResponse("ok\n")
+
+
+class _Waiting:
+    """Answers 503 to everything except `/healthz`, in the place of a model that is being loaded."""
+
+
+def _deployment(app, answering):
+    # One name: the deployment of the model replaces the one that answers until it is ready.
+    return serve.deployment(name="Server", max_surge_percent=100)(serve.ingress(app)(answering))
+
+
+Server: Any = _deployment(_http(), _Api)
+_METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+_WAITING_ROUTES = [Route("/healthz", _alive), Route("/{path:path}", _not_ready, methods=_METHODS)]
+Waiting: Any = _deployment(Starlette(routes=_WAITING_ROUTES), _Waiting)
+
+
+def build_waiting() -> serve.Application:
+    """Builds an application that answers 503 until `build`'s replaces it under the same name."""
+    return Waiting.options(
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=1,
+    ).bind()
+
+
+def build(options: ServerOptions, progress_file: str | None = None) -> serve.Application:
     """Builds the application.
 
     A later deployment under the same name, by `serve deploy`, starts its replicas beside the old
@@ -243,6 +290,8 @@ def build(options: ServerOptions) -> serve.Application:
 
     Args:
         options: Options of the server.
+        progress_file: Path of a file that tells what a replica does until it is ready; replicas
+            append lines to it.
 
     Raises:
         InputError: There is no such export.
@@ -271,4 +320,4 @@ def build(options: ServerOptions) -> serve.Application:
         max_constructor_retry_count=1,
         **scaling,
     )
-    return deployment.bind(export, digest, options)
+    return deployment.bind(export, digest, options, progress_file)

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
@@ -57,7 +58,8 @@ def translate_corpus(
         records: `"text"` writes the best translation of each line; `"pairs"` makes TSVs of all
             hypotheses, after the line, and `"back"` before it, with their scores in `NAME.scores`.
         with_ray: False translates in this process, with all its cores by default.
-        **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`.
+        **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`. By
+            default a line of too many tokens is split at sentence ends.
 
     Returns:
         A dict fit for JSON: files, lines that were translated now, seconds.
@@ -200,6 +202,8 @@ class _Worker:
             from keras_transformer.engine.translator import Translator
 
             self._translator = Translator.load(self._model, self._threads)
+            long_input = long_input_of_commands(self._translator.engine)
+            self._options = {"long_input": long_input, **self._options}
         translations: list[Any] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)

@@ -24,6 +24,7 @@ _CAUSE = re.compile(r"^\s*(?:[\w.]+\.)?(?:InputError|\w*Error|\w*Exception): (.+
 # Smallest object store that Ray takes: requests are far smaller, and small ones do not use it.
 _OBJECT_STORE_BYTES = 100 * 2**20
 _STOP_SECONDS = 30
+_PROGRESS_SECONDS = 2
 _DAY_SECONDS = 86_400
 # Ray gives its processes 30 s, which are few where other programs hold all cores.
 _STARTS = 2
@@ -142,6 +143,7 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
     metrics_port = _free_port("127.0.0.1", local.metrics_port)
     if options.allowed_hosts is None and not _is_local(local.host):
         options = options.model_copy(update={"allowed_hosts": "*"})
+    say("Ray is being started")
     with private_ray(metrics_port=metrics_port):
         from ray import serve
 
@@ -162,19 +164,22 @@ def serve_here(options: ServerOptions, local: LocalOptions) -> None:
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.default_int_handler)
+        is_ready = False
         try:
-            _deploy(options, export.name)
             for address in addresses:
                 say(address)
+            _deploy(options, export.name)
+            is_ready = True
             while True:
                 time.sleep(_DAY_SECONDS)
         except KeyboardInterrupt:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             say("stops, after what it accepted")
+            # A replica that is still warming up has accepted nothing, and may take minutes.
             with contextlib.suppress(Exception):  # The signal may have ended Ray, too.
                 deployment = serve.status().applications[export.name].deployments["Server"]
-                if "RUNNING" in deployment.replica_states:
+                if is_ready and "RUNNING" in deployment.replica_states:
                     serve.delete(export.name)
 
 
@@ -195,16 +200,60 @@ def _is_local(host):
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+def _wait_for_one_kind(name):
+    """Waits until the replica that answered 503 is gone."""
+    from ray import serve
+
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline:
+        states = serve.status().applications[name].deployments["Server"].replica_states
+        if not any(count for state, count in states.items() if state != "RUNNING"):
+            return
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _told_progress(model, started):
+    """Gives the path of a file; says what replicas append to it.
+
+    Of several lines that come at once the last one is said.
+    """
+    over = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="kt-progress-") as folder:
+        path = Path(folder, "progress")
+        path.touch()
+
+        def tell():
+            told = last = ""
+            while not over.wait(_PROGRESS_SECONDS):
+                with contextlib.suppress(OSError):
+                    last = (path.read_text(encoding="utf-8").splitlines() or [""])[-1]
+                if last != told:
+                    say(f"{model}: {last} after {time.monotonic() - started:.0f} s")
+                    told = last
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield str(path)
+        finally:
+            over.set()
+            thread.join()
+
+
 def _deploy(options, name):
     """Deploys the application; raises `InputError` if no replica of it starts."""
     from ray import serve
 
-    from keras_transformer.serving.app import build
+    from keras_transformer.serving.app import build, build_waiting
 
     started = time.monotonic()
-    say(f"{options.model} is being loaded")
     try:
-        serve.run(build(options), name=name, route_prefix="/")
+        serve.run(build_waiting(), name=name, route_prefix="/")
+        say(f"{options.model} is being loaded; until it is ready, requests get 503")
+        with _told_progress(options.model, started) as file:
+            serve.run(build(options, file), name=name, route_prefix="/")
+        _wait_for_one_kind(name)
     except InputError:
         raise
     except Exception as error:

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_transformer.errors import InputError
@@ -129,10 +129,16 @@ class Model:
             raise answer_too_long(self._max_answer_bytes)
         return [_row(result, signature.outputs) for result in results]
 
-    def warm_up(self, options: ServerOptions) -> int:
+    def warm_up(
+        self, options: ServerOptions, tell: Callable[[str], None] = lambda text: None
+    ) -> int:
         """Runs signatures in each shape that XLA compiles a program for; returns their number.
 
         Of what is not compiled one batch is run.
+
+        Args:
+            options: Options of the server.
+            tell: Called with a few words about what is done next.
 
         Raises:
             InputError: A signature takes something else than texts or is missing.
@@ -157,7 +163,9 @@ class Model:
             if length <= last and rows < 2 * options.max_batch_size
         ]
         with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(lambda batch: self.run(*batch), batches))
+            tell(f"compiling {len(batches)} shapes of batches")
+            for count, _ in enumerate(pool.map(lambda batch: self.run(*batch), batches), start=1):
+                tell(f"compiled {count} of {len(batches)} shapes of batches")
         return len(batches)
 
     def _text_of(self, count):

@@ -58,7 +58,7 @@ class Conversation:
                 "its recipe."
             )
         self.translator, self.seed, self.options = translator, seed, options
-        translator.translate([], seed=seed, **options)
+        translator.translate([], **self._options(0))
         self.history: list[str] = []
         tokenizer = translator.engine.source_tokenizer
         self._turn_id = tokenizer.turn_id if tokenizer else None
@@ -74,8 +74,7 @@ class Conversation:
         Raises:
             InputError: The message alone is too long, or has the separator of turns in it.
         """
-        seed = self.seed + len(self.history) // 2
-        source, options = self.source(message), {**self.options, "seed": seed}
+        source, options = self.source(message), self._options(len(self.history) // 2)
         texts: Iterator[str]
         if "stream" in self.translator.engine.capabilities and options.get("beam_size", 1) == 1:
             texts = self.translator.stream(source, **options)
@@ -85,6 +84,12 @@ class Conversation:
         for text in texts:
             yield text
         self.history += [message, text]
+
+    def _options(self, number):
+        """Options of a reply: with samples, or where a user gave a seed, a seed of its own."""
+        if not self.seed and not self.options.get("sampling"):
+            return self.options
+        return {**self.options, "seed": self.seed + number}
 
     def source(self, message: str) -> str:
         """The model's source: the message after the last turns that fit.

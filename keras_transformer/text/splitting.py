@@ -1,6 +1,7 @@
 """Long texts, split at the ends of their sentences."""
 
 import itertools
+import re
 from collections.abc import Callable
 
 import regex
@@ -32,7 +33,8 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
     Sentence_Terminal (`。`, `।`, `؟`, `။`…) or at Greek's `;`, each with the quotes and brackets
     that close after it, and at a line break. A point after an abbreviation counts as an end. Parts
     are filled one after the other, which gives the fewest where every part of a text that fits also
-    fits. None is blank; a sentence that does not fit is an error.
+    fits. None is blank. A sentence that does not fit is split between its words; a word that does
+    not fit is an error.
 
     >>> split_text("One. Two! Three?", lambda part: len(part) <= 9)
     ['One. Two!', 'Three?']
@@ -52,16 +54,31 @@ def split_text(text: str, fits: Callable[[str], bool]) -> list[str]:
         if part and fits(longer):
             part = longer
             continue
-        if not fits(sentence):
-            raise InputError(
-                "Each sentence must fit by itself: texts are split only at . ! ? …, at such marks "
-                "of other scripts (。 । ؟) and at line breaks. Received: a sentence of "
-                f"{len(sentence)} characters that begins with {sentence[:_SHOWN_CHARACTERS]!r}."
-            )
         if part:
             parts.append(part)
-        part, start = sentence, sentence_start
+        *before, part = [sentence] if fits(sentence) else _split_between_words(sentence, fits)
+        parts += before
+        start = whole.rindex(part, sentence_start, end)
     return [*parts, part]
+
+
+def _split_between_words(sentence, fits):
+    """Splits a sentence that does not fit into as few parts as possible."""
+    parts, start, end = [], 0, 0  # of the part that is being filled
+    for word in re.finditer(r"\S+", sentence):
+        if end > start and fits(sentence[start : word.end()]):
+            end = word.end()
+            continue
+        if not fits(word[0]):
+            raise InputError(
+                "Each word must fit by itself: texts are split at the ends of sentences, and "
+                f"longer sentences between words. Received: a word of {len(word[0])} characters "
+                f"that begins with {word[0][:_SHOWN_CHARACTERS]!r}."
+            )
+        if end > start:
+            parts.append(sentence[start:end])
+        start, end = word.span()
+    return [*parts, sentence[start:end]]
 
 
 UNSPACED = (

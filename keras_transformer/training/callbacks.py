@@ -88,6 +88,70 @@ class FiniteLoss(RunCallback):
             )
 
 
+class ProgressBar(keras.callbacks.ProgbarLogger):
+    """Keras' progress bar, which `fit` draws in another thread, as it does with its own bar."""
+
+    async_safe = True
+
+
+class Compilation(RunCallback):
+    """Writes a line before each step that XLA compiles: the first step of each bucket shape.
+
+    The estimate of a progress bar leaves these steps out.
+
+    Args:
+        bar: Keras' progress bar, None without one.
+    """
+
+    async_safe = True  # as `FiniteLoss`
+
+    def __init__(self, run: "Run", bar: keras.callbacks.ProgbarLogger | None = None):
+        super().__init__(run)
+        self._bar, self._starts = bar, {}
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._steps = self._new_shapes("train", epoch, self.run.start.step)
+
+    def on_test_begin(self, logs=None):
+        self._steps = self._new_shapes("validation", 0)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._announce(batch, "train", "bucket")
+
+    def on_test_batch_begin(self, batch, logs=None):
+        self._announce(batch, "validation", "validation bucket")
+
+    def on_train_batch_end(self, batch, logs=None):
+        # A private attribute of Keras, which leaves out the first step in the same way.
+        bar = None if self._bar is None else self._bar.progbar
+        start = self._starts.pop(batch, None)
+        if start is not None and getattr(bar, "_time_after_first_step", None) is not None:
+            bar._time_after_first_step += time.time() - start
+
+    def _new_shapes(self, part, epoch, start=0):
+        """Returns the shapes of an epoch's batches, None where all are compiled."""
+        dataset = self.run.datasets[part]
+        known = self.run.compiled_shapes[part]
+        if not self.model.jit_compile or known.issuperset(dataset.shapes):
+            return None
+        return dataset.step_shapes(epoch, start)
+
+    def _announce(self, batch, part, noun):
+        known = self.run.compiled_shapes[part]
+        if self._steps is None or (shape := self._steps[batch]) in known:
+            return
+        known.add(shape)
+        is_below_a_bar = self._bar is not None and (batch > 0 or part == "validation")
+        place = f"{len(known)} of {len(self.run.datasets[part].shapes)}"
+        rows, length = shape
+        show(
+            "\n" * is_below_a_bar
+            + f"compiling {noun} {place}: {rows} sentences of up to {length} tokens"
+        )
+        if part == "train":
+            self._starts[batch] = time.time()
+
+
 class AveragedValidation(keras.callbacks.Callback):
     """Validates with the averages of the weights, which the best model is made of."""
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from keras_transformer.data import read_lines, read_pairs
 from keras_transformer.decoding.options import BleuTokenizer
+from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.inputs import ids_and_texts
 from keras_transformer.engine.model_engine import ModelEngine
 from keras_transformer.engine.translation import Translation
@@ -46,14 +47,15 @@ def evaluate_model(
         save: Path to write the translations to.
         tokenize: Tokenizer of BLEU; see `evaluate`.
         of_references: Gives the references' perplexity instead of BLEU, as always without `source`.
-        **options: Options of `Translator.translate`, or of `Translator.score` for perplexity.
+        **options: Options of `Translator.translate`, or of `Translator.score` for perplexity. By
+            default a source of too many tokens is split at sentence ends, with a warning.
 
     Returns:
         The dict of `evaluate`, of `perplexity` or of `evaluate_labels`.
 
     Raises:
         InputError: A file or the model is not what it must be; names the file and the line of a
-            text that is too long.
+            text that is at fault.
         NotSavedError: `save` cannot be written any more; its `result` has the scores.
     """
     check_tokenizer(tokenize)
@@ -69,6 +71,7 @@ def evaluate_model(
             _check_lengths(translator.engine, references)
         with _lines_of(source or reference):
             return _perplexity(translator, sources, references, options)
+    options = {"long_input": long_input_of_commands(translator.engine), **options}
     with _lines_of(source):
         translations = translator.translate(sources, **options)
     texts = [translation.text for translation in translations]

@@ -471,8 +471,11 @@ class Recipe:
         """Raises `InputError` unless both parts of the data name their files."""
         for part in _PARTS:
             if not all(corpus.source for corpus in self.data.corpora(part)):
-                rule = "must name its files: {source: FILE, target: FILE}."
-                raise InputError(f"`data.{part}` {rule}")
+                rule = "must name its files: {source: FILE, target: FILE}"
+                if part == "validation":
+                    rule += ", or set `data.hold_out_every: 50` to validate on every 50th "
+                    rule += "training pair, which is then not trained on"
+                raise InputError(f"`data.{part}` {rule}.")
 
     @property
     def kind(self) -> str:

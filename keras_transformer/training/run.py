@@ -215,13 +215,23 @@ class Run(RunState):
 
     def fit(self) -> None:
         """Trains to the last epoch or until early stopping; an epoch that was begun goes first."""
+        if self._is_resumed and not self.start.step and self._is_over():
+            trained = f"{self.start.epoch} of {self.recipe.training.epochs} epochs are trained"
+            stopped = " and `training.early_stopping_patience` is over" * self.has_stopped()
+            show(
+                f"{self.folder.path}: nothing was left to train: {trained}{stopped}. To train "
+                "longer, give a larger number: --set training.epochs=N"
+            )
         if self.start.step:
             self._fit(self.start.epoch + 1)
             self.start = MidEpochState(self.start.epoch + 1)
         self._fit(self.recipe.training.epochs)
 
+    def _is_over(self):
+        return self.start.epoch >= self.recipe.training.epochs or self.has_stopped()
+
     def _fit(self, epochs):
-        if self.start.epoch >= self.recipe.training.epochs or self.has_stopped():
+        if self._is_over():
             return
         # Keras draws its progress bar on stdout, which is for results.
         with contextlib.redirect_stdout(sys.stderr):
@@ -238,9 +248,11 @@ class Run(RunState):
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """Returns the callbacks of the next `fit`, in the order in which an epoch needs them."""
         training = self.recipe.training
+        bar = run_callbacks.ProgressBar() if is_terminal(sys.stderr) else None
         chosen = [
             run_callbacks.EpochSeed(self),
             run_callbacks.FiniteLoss(self),
+            run_callbacks.Compilation(self, bar),
             run_callbacks.AveragedValidation(),
             run_callbacks.Throughput(self),
         ]
@@ -256,7 +268,8 @@ class Run(RunState):
         chosen.append(run_callbacks.CommitEpoch(self))
         if self.start.step:
             chosen.append(run_callbacks.RestoreRawWeights())
-        return chosen
+        # Last, as Keras would: it shows what the others add to the epoch's logs.
+        return chosen if bar is None else [*chosen, bar]
 
     def _best_translations(self, best):
         """BLEU and chrF of the best epoch with their signatures, where they were measured."""

@@ -135,6 +135,7 @@ class RunState:
         start: State that `fit` goes on from.
         history: Lines of `history.csv` so far.
         metrics: Content of `metrics.json` so far.
+        compiled_shapes: Shapes of batches that XLA has compiled, by part.
     """
 
     tokenizers: Tokenizers
@@ -147,6 +148,7 @@ class RunState:
         self.recipe, self.folder, self.host = recipe, folder, host
         self.start, self.history, self.metrics = MidEpochState(), [], {}
         self.datasets, self._validation_names = {}, []
+        self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}
         self._is_resumed = self._has_doubted = False
 
     def has_stopped(self) -> bool:

@@ -35,6 +35,14 @@ class Recorder(Engine):
         return [Translation(text, -1.0, tokens=(text,)) for text in targets]
 
 
+@pytest.fixture(autouse=True)
+def folder_with_a_run(monkeypatch, tmp_path_factory):
+    """Commands look first whether the path of a model, `run`, is there."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "run").mkdir()
+    monkeypatch.chdir(folder)
+
+
 @pytest.fixture
 def recorder(monkeypatch):
     recorder = Recorder()

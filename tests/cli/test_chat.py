@@ -36,7 +36,7 @@ def test_replies_are_drawn_with_the_options_given_or_searched_for(talk):
     drawn = {"sampling": True, "top_p": 0.9, "temperature": 0.7}
     assert [options for _, options in asked] == [{**drawn, "seed": 5}, {**drawn, "seed": 6}]
     *_, asked = talk("a\n", "--beam-size", "2")
-    assert asked[0][1] == {"beam_size": 2, "seed": 0}
+    assert asked[0][1] == {"beam_size": 2}
 
 
 def test_a_message_that_is_refused_is_one_line_and_the_conversation_goes_on(talk):

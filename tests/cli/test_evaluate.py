@@ -20,7 +20,7 @@ def test_the_tokenizer_of_bleu_may_be_chosen(call, tmp_path):
     files = ["--source", str(tmp_path / "zh"), "--reference", str(tmp_path / "zh")]
     for options, tokenizer in (([], "zh"), (["--tokenize", "char"], "char")):
         code, out, err, asked = call("evaluate", *files, *options)
-        assert (code, err, asked) == (0, "", [{}])
+        assert (code, err, asked) == (0, "", [{"long_input": "split"}])
         assert json.loads(out)["bleu"] == 100.0
         assert f"|tok:{tokenizer}|" in json.loads(out)["signatures"]["bleu"]
     code, out, err, _ = call("evaluate", *files, "--tokenize", "13a")
@@ -61,7 +61,7 @@ def test_scores_are_printed_though_the_file_cannot_be_written_any_more(
 
 def test_nothing_is_saved_where_nothing_is_translated(call, tmp_path, files):
     code, out, err, _ = call("evaluate", *files, "--perplexity", "--save", str(tmp_path / "de"))
-    assert (code, out) == (2, "") and "`save` does not go with perplexity" in err
+    assert (code, out) == (2, "") and "`--save` does not go with perplexity" in err
 
 
 def test_pairs_and_options_reach_the_translator(call, tmp_path):

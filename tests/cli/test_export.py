@@ -1,13 +1,13 @@
+import dataclasses
 import json
 import os
-import re
 import signal
 
 import pytest
 
 from keras_transformer import export as export_package
 from keras_transformer.cli.main import run
-from keras_transformer.export.exporter import ExportReport, log_duration
+from keras_transformer.export.exporter import ExportReport, log_step
 from keras_transformer.owned_folder import OwnedFolder
 
 EXPORT = ["export", "--model", "run", "--output", "new"]
@@ -25,7 +25,8 @@ def asked(monkeypatch):
     return asked
 
 
-REPORT = ExportReport("new", {"files": {"a": "b"}}, {"beam": {}}, 1.234)
+MANIFEST = {"format": "keras_transformer.saved_model", "files": {"a": "b"}}
+REPORT = ExportReport("new", MANIFEST, {"texts": 64, "equal": 63}, 71.234)
 
 
 @pytest.mark.parametrize(
@@ -50,29 +51,55 @@ REPORT = ExportReport("new", {"files": {"a": "b"}}, {"beam": {}}, 1.234)
     ],
 )
 def test_options_of_a_format_reach_the_library(asked, arguments, expected, capsys):
-    assert run([*EXPORT, "--format", *arguments]) == 0
+    assert run([*EXPORT, "--format", *arguments, "--json"]) == 0
     given = {"verify_with": None, "overwrite": False, **expected}
     assert asked == [(arguments[0], "run", "new", given)]
     assert json.loads(capsys.readouterr().out) == {
         "output": "new",
-        "seconds": 1.2,
+        "seconds": 71.2,
+        "bytes": 0,
         "files": {"a": "b"},
-        "verification": {"beam": {}},
+        "verification": {"texts": 64, "equal": 63},
     }
 
 
-def test_each_phase_is_a_line_on_stderr_and_the_result_alone_is_on_stdout(monkeypatch, capsys):
+def test_each_step_is_a_line_on_stderr_and_one_closing_line_is_on_stdout(
+    monkeypatch, capsys, tmp_path
+):
+    (tmp_path / "ids").mkdir()
+    (tmp_path / "weights").write_bytes(b"w" * 2_350_000)
+    (tmp_path / "ids" / "weights").hardlink_to(tmp_path / "weights")
+
     def export(run, output, *_, **options):
-        with log_duration("traced"), log_duration("saved"):
-            return REPORT
+        log_step("tracing")
+        log_step("comparing")
+        return dataclasses.replace(REPORT, folder=output)
 
     monkeypatch.setattr(export_package, "export_run", export)
+    command = ["export", "--model", "run", "--output", str(tmp_path), "--format", "saved_model"]
     for _ in range(2):  # The second time as the first: nothing of a command stays.
-        assert run([*EXPORT, "--format", "saved_model"]) == 0
+        assert run(command) == 0
         captured = capsys.readouterr()
-        assert json.loads(captured.out)["output"] == "new"
-        found = re.findall(r"^keras-transformer: (\w+): 0\.\d s$", captured.err, re.MULTILINE)
-        assert found == ["saved", "traced"] and captured.err.count("\n") == 2
+        assert captured.err == "keras-transformer: tracing\nkeras-transformer: comparing\n"
+        assert captured.out == (
+            f"{tmp_path}: SavedModel, 2.4 MB, 63 of 64 translations equal the trained model's "
+            f"(71 s). Next: keras-transformer translate --model {tmp_path} < in.txt; other "
+            f"programs: {tmp_path}/README.md\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"format": "keras_transformer.litert"}, "LiteRT model, 0.0 MB, 63 of 64 translations"),
+        ({"format": "keras_transformer.ctranslate2"}, "CTranslate2 model"),
+        ({"format": "keras_transformer.web"}, "http.server --bind 127.0.0.1 --directory new 8000;"),
+        ({"labels": ["a"]}, "63 of 64 labels equal the trained model's"),
+    ],
+)
+def test_the_closing_line_says_what_was_made(fields, expected):
+    line = dataclasses.replace(REPORT, manifest={**MANIFEST, **fields}).summary()
+    assert expected in line and "\n" not in line
 
 
 def test_sigterm_ends_the_command_and_nothing_half_done_is_left(monkeypatch, tmp_path):

@@ -104,7 +104,11 @@ def test_an_export_translates_as_the_run_does(learned, capsys, monkeypatch):
         + ["--output", exported, "--signatures", "serving_default"]
     )
     assert code == 0
-    assert json.loads(capsys.readouterr().out)["output"] == exported
+    captured = capsys.readouterr()
+    (line,) = captured.out.splitlines()
+    assert line.startswith(f"{exported}: SavedModel, ")
+    assert re.search(r"(\d+) of \1 translations equal the trained model's", line)
+    assert all(each.startswith("keras-transformer: ") for each in captured.err.splitlines())
     give_stdin(monkeypatch, (SOURCES[3] + "\n\n" + SOURCES[5] + "\n").encode())
     assert run(["translate", "--model", exported]) == 0
     assert capsys.readouterr().out == f"{TARGETS[3]}\n\n{TARGETS[5]}\n"
@@ -135,6 +139,36 @@ def test_a_streamed_line_ends_as_its_translation_and_obeys_its_prefix(learned, c
     first, second = capsys.readouterr().out.splitlines()
     assert first == TARGETS[0]
     assert second.startswith("Eine Katze")
+
+
+def test_a_text_that_is_too_long_is_split_or_named_by_its_line(learned, capsys, monkeypatch):
+    long = " ".join(SOURCES * 4)
+    content = "".join(text + "\n" for text in (SOURCES[0], SOURCES[1], long, SOURCES[2])).encode()
+    give_stdin(monkeypatch, content)
+    command = ["translate", "--model", str(learned / "run"), "--beam-size", "1"]
+    assert run(command) == 0
+    captured = capsys.readouterr()
+    split = captured.out.splitlines()
+    assert split[:2] == TARGETS[:2] and split[3] == TARGETS[2] and split[2].count(".") > 8
+    *_, last = captured.err.splitlines()
+    assert last.endswith(
+        "1 of 4 texts are longer than 48 tokens and were split between sentences or words."
+    )
+
+    give_stdin(monkeypatch, content)
+    assert run([*command, "--long-input", "refuse"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == TARGETS[:2]
+    *_, last = captured.err.splitlines()
+    assert last.startswith("keras-transformer: stdin, line 3: A text must have at most 48 tokens")
+    assert "can be split (--long-input split)" in last and "text 1" not in last
+
+    give_stdin(monkeypatch, content)
+    assert run([*command, "--long-input", "truncate"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 4
+    *_, last = captured.err.splitlines()
+    assert last.startswith("keras-transformer: stdin, lines 1 to 4: 1 of 4 texts are longer than")
 
 
 def test_a_run_explains_itself_and_translates_without_heads(learned, capsys, tmp_path):
@@ -180,7 +214,7 @@ def test_a_ctranslate2_export_translates_as_its_readme_says(learned, capsys, mon
     pytest.importorskip("ctranslate2", reason="comes with the extra [peers]")
     exported = learned / "ctranslate2"
     command = ["export", "--model", str(learned / "run"), "--format", "ctranslate2"]
-    assert run([*command, "--output", str(exported)]) == 0
+    assert run([*command, "--output", str(exported), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["output"] == str(exported)
     (code,) = re.findall(r"```python\n(.*?)```", (exported / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(exported)

@@ -159,6 +159,26 @@ BAD_INPUTS = {
         TRAIN,
         "new: the output must be a folder",
     ),
+    "options of sampling without it": (
+        nothing,
+        [*TRANSLATE, "--top-k", "1"],
+        "`--top-k` needs `--sampling`: a search does not sample. Received: --top-k 1.",
+    ),
+    "a folder of other files": (
+        nothing,
+        ["train", "recipe.yaml", "--output", "corpus"],
+        "corpus: exists already and is not a run. Give another --output",
+    ),
+    "no validation set": (
+        nothing,
+        [*TRAIN, "--set", "data.validation={}"],
+        "or set `data.hold_out_every: 50`",
+    ),
+    "a run to serve": (
+        nothing,
+        ["serve", "--model", "run"],
+        "Export it first: keras-transformer export --model run --format saved_model --output DIR",
+    ),
     "nothing to resume": (
         nothing,
         ["train", "recipe.yaml", "--output", "run", "--resume"],
@@ -188,16 +208,16 @@ BAD_INPUTS = {
         "expected one of Transformer, RecurrentTranslator",
     ),
     "Latin-1 on stdin": (nothing, TRANSLATE, "stdin, line 2: expected UTF-8"),
-    "no beam": (nothing, [*TRANSLATE, "--beam-size", "0"], "`beam_size` must be a positive"),
+    "no beam": (nothing, [*TRANSLATE, "--beam-size", "0"], "`--beam-size` must be a positive"),
     "more results than beams": (
         nothing,
         [*TRANSLATE, "--beam-size", "2", "--n-best", "3"],
-        "`n_best` must be at most `beam_size`",
+        "`--n-best` must be at most `--beam-size`. Received: --n-best 3, --beam-size 2.",
     ),
     "an id outside the vocabulary": (
         nothing,
         [*TRANSLATE, "--banned-ids", "5", "120"],
-        "`banned_ids` must name ids of the vocabulary, from 0 to 119. Received: 120.",
+        "`--banned-ids` must name ids of the vocabulary, from 0 to 119. Received: 120.",
     ),
     "a stream of several hypotheses": (
         nothing,
@@ -270,7 +290,7 @@ def test_the_installed_command_says_one_line_and_no_traceback(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("keras-transformer: `replicas` must be a positive integer, or auto.")
+    assert line.startswith("keras-transformer: `--replicas` must be a positive integer, or auto.")
 
 
 def new_process(code, folder, stdin="", **environment):
@@ -308,9 +328,14 @@ AS_COMMAND = """
         ('"serve", "--help"', 0),
         ('"translate", "--modle", "run"', 2),
         ('"nonsense"', 2),
+        ('"train", "wrong.yaml", "--output", "new"', 2),
+        ('"evaluate", "--model", "no", "--source", "a", "--reference", "b"', 2),
+        ('"export", "--model", "no", "--format", "litert", "--output", "new"', 2),
+        ('"inspect", "--model", "no", "--source", "a", "--output", "new"', 2),
+        ('"import", "no", "--output", "new"', 2),
     ],
 )
-def test_help_and_a_usage_error_load_no_slow_library(arguments, code, tmp_path):
+def test_help_and_mistakes_load_no_slow_library(arguments, code, tmp_path):
     done = new_process(AS_COMMAND.format(arguments=arguments), tmp_path)
     assert done.returncode == code
     assert done.stdout.splitlines()[-1] == "loaded []"
@@ -321,7 +346,8 @@ IMPORT_TENSORFLOW = """
     from keras_transformer.cli import main as cli
     from keras_transformer.cli import train
     def load(*arguments, **options):
-        import tensorflow
+        from keras_transformer.quiet import import_tensorflow
+        tensorflow = import_tensorflow()
         {then}
     train._demo = load
     sys.argv = ["keras-transformer", {arguments}]

@@ -30,7 +30,7 @@ def test_options_reach_the_server_and_mistakes_end_with_2(monkeypatch, tmp_path,
         (ServerOptions(model="m", max_batch_size=7, batch_wait_ms=1.5), LocalOptions())
     ]
     assert run(["serve", "--model", "m", "--replicas", "0"]) == 2
-    assert "`replicas` must be a positive integer, or auto" in capsys.readouterr().err
+    assert "`--replicas` must be a positive integer, or auto" in capsys.readouterr().err
 
 
 def test_serve_run_may_give_every_option_as_text():

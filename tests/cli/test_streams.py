@@ -19,7 +19,9 @@ from keras_transformer import Translation, Translator
 from keras_transformer.cli import main as cli
 
 class Engine:
-    engine = labels = None
+    labels = turns = None
+    reads_sources, long_inputs = True, ("refuse", "split")
+    engine = property(lambda self: self)
 
     def translate(self, texts, **options):
         opened = open("opened", "w")

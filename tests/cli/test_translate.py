@@ -6,19 +6,22 @@ import sys
 import pytest
 
 from keras_transformer.cli.main import run
+from keras_transformer.text.dialog import Turns
+
+SPLIT = {"long_input": "split"}  # what commands do with a long line
 
 
 def test_lines_and_options_reach_the_translator_and_nothing_else_does(call):
     code, out, err, asked = call("translate", "--top-k", "5", "--sampling", "--batch-size", "2")
     assert (code, out, err) == (0, "A B\nC\n", "")
-    assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2}] * 2
+    assert asked == [{"top_k": 5, "sampling": True, "batch_size": 2, **SPLIT}] * 2
 
 
 def test_tag_markup_and_glossary_reach_the_translator(call):
     given = ["--tag", "2de", "--markup", "html", "--glossary", "terms.tsv"]
     _, _, _, asked = call("translate", *given, "--glossary-by", "constraints")
     expected = {"tag": "2de", "markup": "html", "glossary": "terms.tsv"}
-    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None}
+    assert asked[-1] == {**expected, "glossary_by": "constraints", "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--stream", "--glossary", "terms.tsv")
     assert (code, err) == (2, "keras-transformer: --glossary does not go with --stream.\n")
 
@@ -39,20 +42,20 @@ def test_json_is_an_object_a_line(call):
     first, second = map(json.loads, out.splitlines())
     assert (first["line"], first["translation"]) == (1, "A B")
     assert second["alternatives"][0]["translation"] == "other"
-    assert asked[-1] == {"n_best": 2, "alignment": True, "batch_size": None}
+    assert asked[-1] == {"n_best": 2, "alignment": True, "batch_size": None, **SPLIT}
 
 
 def test_stream_asks_for_one_line_after_the_other(call):
     _, out, _, asked = call("translate", "--stream", "--sampling", "--seed", "3")
     assert out == "A\nC\n"
-    assert asked == [{"sampling": True, "seed": 3}] * 3
+    assert asked == [{"sampling": True, "seed": 3, **SPLIT}] * 3
 
 
 def test_prefixes_come_from_their_file(call, tmp_path):
     (tmp_path / "prefixes").write_text("Ein\n\n")
     code, _, _, asked = call("translate", "--target-prefixes", str(tmp_path / "prefixes"))
     assert code == 0
-    assert asked[-1] == {"target_prefixes": ["Ein", ""], "batch_size": None}
+    assert asked[-1] == {"target_prefixes": ["Ein", ""], "batch_size": None, **SPLIT}
     code, _, err, _ = call("translate", "--target-prefixes", "nowhere")
     assert (code, err) == (
         2,
@@ -73,6 +76,21 @@ def test_prefixes_come_from_their_file(call, tmp_path):
 def test_options_that_do_not_go_together(call, arguments, message):
     code, out, err, asked = call("translate", *arguments)
     assert (code, out, err, asked) == (2, "", f"keras-transformer: {message}\n", [])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("turns", Turns("</s>"), "truncate"),
+        ("labels", ["a"], "truncate"),
+        ("reads_sources", False, "refuse"),
+    ],
+)
+def test_a_long_line_is_split_where_a_text_can_be(call, recorder, field, value, expected):
+    assert call("translate")[3][-1]["long_input"] == "split"
+    setattr(recorder, field, value)
+    assert call("translate")[3][-1]["long_input"] == expected
+    assert call("translate", "--long-input", "refuse")[3][-1]["long_input"] == "refuse"
 
 
 def test_progress_shows_a_bar(call):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -46,8 +47,19 @@ def test_a_value_out_of_range_is_an_error_that_names_it(options):
 
 
 def test_the_ends_of_the_ranges_are_allowed():
-    DecodingOptions(top_p=1.0, seed=-(2**31), max_length_ratio=math.inf)
+    DecodingOptions(top_p=1.0, seed=-(2**31), sampling=True, max_length_ratio=math.inf)
     DecodingOptions(n_best=7, beam_size=1, sampling=True)  # seven samples
+
+
+@pytest.mark.parametrize(
+    "options", [{"top_k": 1}, {"temperature": 5.0}, {"top_p": 0.5}, {"seed": 3}, {"seed": (0, 1)}]
+)
+def test_an_option_of_sampling_without_sampling_is_an_error(options):
+    ((name, value),) = options.items()
+    message = f"`{name}` needs `sampling=True`.* Received: {name}={re.escape(repr(value))}"
+    with pytest.raises(InputError, match=message):
+        DecodingOptions(**options)
+    DecodingOptions(**options, sampling=True)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +91,7 @@ def test_numpy_numbers_are_numbers():
         length_penalty=np.float32(0.5),
         banned_ids=np.array([5, 7]),
         logit_bias={np.int32(3): np.float32(2)},
+        sampling=True,
         seed=[np.uint8(1)],
     )
     options.check_ids(11)

@@ -218,8 +218,8 @@ def test_no_text_is_lost_and_every_piece_fits(text, limit):
     try:
         pieces = split_text(text, at_most(limit))
     except InputError:
-        # Only a sentence can be too long, and no sentence is longer than the text.
-        assert len(text.strip()) > limit
+        # Only a word can be too long.
+        assert max(map(len, text.split())) > limit
         return
     assert visible("".join(pieces)) == visible(text)
     assert all(piece and piece == piece.strip() and len(piece) <= limit for piece in pieces)
@@ -283,9 +283,20 @@ def test_a_page_of_any_language_is_split_into_its_sentences(language):
     assert split_text(space.join(sentences), sentences.__contains__) == sentences
 
 
-@pytest.mark.parametrize("text", ["Short. {} End.", "{}", "Short. {}", "{}\nEnd."])
-def test_a_sentence_that_does_not_fit_is_an_error_of_one_line(text):
-    long = "This one, which has 3.14 commas, goes on and on."
+def test_a_sentence_that_does_not_fit_is_split_between_its_words():
+    text = "Short. This one goes  on and on. End. Fin."
+    expected = ["Short.", "This one", "goes  on", "and on.", "End. Fin."]
+    assert split_text(text, at_most(9)) == expected
+    assert split_text("Yes. A very long one. No.", at_most(12)) == [
+        "Yes.",
+        "A very long",
+        "one. No.",
+    ]
+
+
+@pytest.mark.parametrize("text", ["Short. {} End.", "{}", "Short. {}", "{}\nEnd.", "Well, {}"])
+def test_a_word_that_does_not_fit_is_an_error_of_one_line(text):
+    long = "Rindfleischetikettierungsüberwachungs-aufgabe!!!"
     with pytest.raises(InputError) as error:
         split_text(text.format(long), at_most(47))
     message = str(error.value)

@@ -23,6 +23,14 @@ def test_the_best_of_a_split_text_are_the_best_sums_of_its_parts():
     assert whole.parts == (first, second)
 
 
+def test_a_printed_translation_is_one_short_line():
+    alternatives = (Translation("two", -2.0), Translation("three", -3.0))
+    ids, alignment = tuple(range(99)), np.zeros((99, 99))
+    best = Translation("one", -1.25, ids=ids, alternatives=alternatives, alignment=alignment)
+    assert str(best) == "Translation('one', score=-1.2500, alternatives: 2)"
+    assert repr([alternatives[0]]) == "[Translation('two', score=-2.0000)]"
+
+
 def test_samples_of_a_split_text_are_joined_one_by_one():
     first = dataclasses.replace(hypothesis("a", -9), alternatives=(hypothesis("b", -1),))
     second = dataclasses.replace(hypothesis("c", -9), alternatives=(hypothesis("d", -1),))

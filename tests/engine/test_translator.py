@@ -27,6 +27,25 @@ def test_none_means_that_an_option_was_not_given():
     assert engine.options == {"beam_size": 5}
 
 
+def test_a_translator_and_its_engine_are_printed_as_what_they_can_do():
+    class Recurrent(Engine):
+        capabilities = frozenset({"translate", "score"})
+        max_source_length = 17
+
+        def translate(self, texts, **options):
+            return []
+
+    expected = "<Recurrent: score, translate, at most 17 tokens per source>"
+    assert repr(Translator(Recurrent(), {"beam_size": 3})) == (
+        f"Translator({expected}, defaults={{'beam_size': 3}})"
+    )
+
+
+def test_a_glossarys_option_without_a_glossary_is_an_error():
+    with pytest.raises(InputError, match="`glossary_by` needs a `glossary`.*'constraints'"):
+        Translator(FakeEngine()).translate(["a"], glossary_by="constraints")
+
+
 def test_a_folder_that_is_neither_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such run or export folder"):
         Translator.load(tmp_path / "nowhere")

@@ -1,8 +1,13 @@
 """The comparison of an export with its model refuses every kind of difference by its tolerance."""
 
+import ctypes
 import dataclasses
 import json
 import math
+import os
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from keras_transformer.export.verification import (
     NUM_TEXTS,
     TOLERANCES,
     Tolerance,
+    _interruptible,
     chosen_texts,
     compare,
 )
@@ -166,3 +172,18 @@ def test_tolerances_are_wider_with_fewer_bits():
         values = [getattr(each, name) for each in (none, half, int8)]
         assert values == sorted(values) and values[-1] < 0.2
     assert all(isinstance(each, Tolerance) and each.advice for each in EVERY_TOLERANCE.values())
+
+
+def test_ctrl_c_ends_a_call_that_no_signal_ends():
+    assert _interruptible(lambda text, end="": text + end, "a", end="b") == "ab"
+    with pytest.raises(ZeroDivisionError):
+        _interruptible(lambda: 1 / 0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):  # The C library sleeps, and Python cannot wake it.
+            _interruptible(ctypes.CDLL(None).sleep, 20)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - start < 10

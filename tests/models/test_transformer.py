@@ -105,6 +105,15 @@ def test_equals_the_numpy_oracle(randomize, variant, policy):
     close(logits, expected, 2 * TOLERANCE[policy])
 
 
+def test_a_model_without_its_configuration_says_which_calls_make_it():
+    calls = r"Transformer\(TransformerConfig\(vocabulary_size=8000\)\)"
+    calls += r' or Transformer.from_preset\("transformer_tiny", vocabulary_size=8000\)'
+    with pytest.raises(ValueError, match=calls + ". Received: vocabulary_size=100."):
+        Transformer(vocabulary_size=100)
+    with pytest.raises(ValueError, match=calls + r". Received: config=\{'vocabulary_size': 100\}."):
+        Transformer({"vocabulary_size": 100})
+
+
 def with_dropout_of(state, model, inputs):
     """A training pass whose dropout is drawn from a given state of the seed generators."""
     for variable, value in zip(model.variables, state, strict=True):

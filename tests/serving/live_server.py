@@ -1,6 +1,7 @@
 """A small SavedModel with a translator's signatures, and a server of it."""
 
 import contextlib
+import ctypes
 import hashlib
 import http.client
 import json
@@ -13,6 +14,7 @@ import sys
 import time
 import types
 
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 LIMITS = {
     "max-body-bytes": 200_000,
     "max-sentences": 50,
@@ -129,6 +131,12 @@ def save_model(folder, mark="", busy_steps=200_000, endless_text="endless"):
     (pathlib.Path(folder) / "export.json").write_text(json.dumps(manifest))
 
 
+def end_with_parent():
+    """Lets Linux send a server SIGTERM when the tests that started it end, however they end."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def free_port():
     """A port of this machine that nothing listens on."""
     with socket.socket() as probe:
@@ -205,6 +213,7 @@ class Server(Client):
                 stderr=file,
                 env={**os.environ, "PYTHONPATH": str(package)},
                 process_group=0,
+                preexec_fn=end_with_parent,
             )
         super().__init__(self._started())
         # Processes of Ray, by which a test sees that none is left.

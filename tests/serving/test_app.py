@@ -18,7 +18,14 @@ import time
 import urllib.request
 
 import pytest
-from live_server import Client, Server, free_port, processes_below, save_model
+from live_server import (
+    Client,
+    Server,
+    end_with_parent,
+    free_port,
+    processes_below,
+    save_model,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -322,7 +329,12 @@ def start(model, log):
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     with open(log, "wb") as file:
         return subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=file, env=environment, process_group=0
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env=environment,
+            process_group=0,
+            preexec_fn=end_with_parent,
         )
 
 
@@ -336,14 +348,20 @@ def test_an_export_that_does_not_load_is_one_line_and_exit_code_2(toy, tmp_path)
     assert "damaged is not served" in line and "not the file that was exported" in line
 
 
-def test_a_model_that_is_never_warm_does_not_hold_the_end_up(tmp_path):
+def test_a_model_that_is_never_warm_is_503_and_does_not_hold_the_end_up(tmp_path):
     save_model(tmp_path / "endless", endless_text=".*")
     process = start(tmp_path / "endless", tmp_path / "log")
     deadline = time.monotonic() + 300
-    while "is being loaded" not in (tmp_path / "log").read_text():
-        assert time.monotonic() < deadline
+    while "compiling" not in (log := (tmp_path / "log").read_text()):
+        assert time.monotonic() < deadline, log
         time.sleep(0.1)
-    time.sleep(1)
+    assert re.search(r"endless: compiling \d+ shapes of batches after \d+ s\n", log)
+    # Until it is ready, all that waits is told to come again.
+    client = Client(int(re.search(r"http://127.0.0.1:(\d+)/", log)[1]), "/v1/models/endless")
+    for answer in (client.get("/readyz"), client.get("/"), client.predict({"inputs": ["a"]})):
+        assert int(answer.headers["retry-after"]) > 0
+        assert "is being loaded" in error_of(answer, 503)
+    assert client.get("/healthz").status == 200
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0
 
@@ -352,6 +370,7 @@ def test_hung_batches_are_504_and_their_process_is_replaced(toy, tmp_path):
     limits = {"batch-timeout": 2, "request-timeout": 60}
     running = Server(toy, tmp_path / "log", **limits)
     try:
+        running.wait(lambda: len(running.replicas()) == 1)  # That of the start has gone.
         (replica,) = running.replicas()
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             held = hold(running, pool, "endless")
@@ -488,3 +507,32 @@ def test_a_server_that_is_told_to_stop_finishes_its_accepted_requests(server):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
     assert server.log.count("Traceback") == 0
     assert not list(pathlib.Path(tempfile.gettempdir()).glob(f"kt-ray-{pid}-*"))
+
+
+_INTERRUPTED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import live_server
+from test_app import start
+print(start(*sys.argv[2:]).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupted_test_run_leaves_no_server_and_no_process_of_ray(toy, tmp_path):
+    here = str(pathlib.Path(__file__).parent)
+    command = [sys.executable, "-c", _INTERRUPTED, here, str(toy), str(tmp_path / "log")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as tests:
+        pid = int(tests.stdout.readline())
+        deadline = time.monotonic() + 300
+        while "http://" not in (tmp_path / "log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        known = [pid, *processes_below(pid, b"")]
+        assert len(known) > 3
+        tests.kill()
+    while left := [each for each in known if pathlib.Path("/proc", str(each)).exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)

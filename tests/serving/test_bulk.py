@@ -139,14 +139,19 @@ def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tm
     assert "b.txt, line 2: expected UTF-8 text" in run.stderr.splitlines()[-1]
 
 
+TEXT_ENGINE = types.SimpleNamespace(
+    labels=None, turns=None, reads_sources=True, long_inputs=("refuse", "split")
+)
+
+
 def test_a_glossary_that_was_edited_is_another_job(tmp_path, source, monkeypatch):
     glossary, output, seen = tmp_path / "terms.tsv", tmp_path / "out", []
 
-    def translate(texts, glossary):
+    def translate(texts, glossary, long_input):
         seen.append(pathlib.Path(glossary).read_text())
         return [Translation(text, 0.0) for text in texts]
 
-    loaded = types.SimpleNamespace(translate=translate)
+    loaded = types.SimpleNamespace(translate=translate, engine=TEXT_ENGINE)
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
     write(tmp_path / "model", "export.json", "{}")
 
@@ -163,13 +168,14 @@ def test_a_glossary_that_was_edited_is_another_job(tmp_path, source, monkeypatch
 
 
 def test_a_worker_says_which_lines_were_cut_and_which_text_is_at_fault(monkeypatch):
-    def translate(texts, **options):
+    def translate(texts, long_input):
+        assert long_input == "split"
         if "bad" in texts:
             raise InputError("text 2 is bad.")
         warnings.warn("1 text was cut.", stacklevel=2)
         return [Translation(text.upper(), 0.0) for text in texts]
 
-    loaded = types.SimpleNamespace(translate=translate)
+    loaded = types.SimpleNamespace(translate=translate, engine=TEXT_ENGINE)
     monkeypatch.setattr(Translator, "load", lambda model, threads: loaded)
     worker = _Worker("model", 1, {})
     row = {"name": "a", "first": 1, "where": "a, lines 1-2", "lines": ["x", "y"], "error": ""}

@@ -144,7 +144,8 @@ def test_an_infinite_temperature_is_one_that_sampling_takes(load):
     engine = Engine()
     load(engine).run("sample", [{"text": "a", **SAMPLING, "temperature": math.inf}])
     ((_, options),) = engine.calls
-    assert DecodingOptions(temperature=options["temperature"]).temperature > 1e37
+    sampling = {name: options[name] for name in ("sampling", "temperature")}
+    assert DecodingOptions(**sampling).temperature > 1e37
 
 
 def test_a_classifier_is_refused(load):

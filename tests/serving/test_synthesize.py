@@ -23,6 +23,8 @@ class Upper:
 
     def __init__(self):
         self.seen, self.interrupted_at = [], None
+        self.labels, self.turns, self.reads_sources, self.engine = None, None, True, self
+        self.long_inputs = ("refuse", "split")
 
     def translate(self, texts, n_best=1, **options):
         if self.interrupted_at in texts:

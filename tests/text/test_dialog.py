@@ -32,7 +32,7 @@ class Echo(Engine):
 
 def said(engine, *messages):
     """The texts that the engine is asked for, message after message."""
-    conversation = Conversation(Translator(engine))
+    conversation = Conversation(Translator(engine), sampling=True)
     for message in messages:
         *_, _ = conversation.reply(message)
     return [text for text, _ in engine.asked]
@@ -92,7 +92,7 @@ def test_each_turn_is_tokenized_once(tokenizer, monkeypatch):
     count = lambda text, **options: [asked.append(text), tokenize(text, **options)][1]  # noqa: E731
     monkeypatch.setattr(tokenizer, "tokenize", count)
     engine = Echo(tokenizer)
-    conversation = Conversation(Translator(engine))
+    conversation = Conversation(Translator(engine), sampling=True)
     conversation.history = [f"hello{' you' * (i % 7)}" for i in range(2000)]
     for message in ("what a day", "well", "good day"):
         *_, _ = conversation.reply(message)
@@ -106,7 +106,7 @@ def test_each_turn_is_tokenized_once(tokenizer, monkeypatch):
 )
 def test_a_message_cannot_forge_a_turn(tokenizer, message):
     for engine in (Echo(tokenizer), Echo()):
-        conversation = Conversation(Translator(engine))
+        conversation = Conversation(Translator(engine), sampling=True)
         with pytest.raises(InputError, match="A message is one turn, without '</s>'"):
             next(conversation.reply(message))
         assert conversation.history == [] and engine.asked == []

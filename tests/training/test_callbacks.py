@@ -221,6 +221,82 @@ def test_the_lines_of_a_batch_without_a_finite_loss_are_written_down(make_run):
     assert found == {"epoch": 4, "step": 2, "lines": [3, 7], "lines_of_the_step_before": [2, 5]}
 
 
+SHAPES = [(3, 2), (2, 5)]
+
+
+class Dataset:
+    """A dataset of five steps in two shapes, the second of which comes in the third step."""
+
+    shapes = SHAPES
+
+    def step_shapes(self, epoch, start=0):
+        return [SHAPES[step == 2] for step in range(start, 5)]
+
+
+@pytest.fixture
+def compiling(make_run):
+    """`compiling(**options)`: the callback of a run whose batches have two shapes, and its run."""
+
+    def compiling(bar=None, jit_compile=True):
+        run = make_run()
+        run.datasets = {"train": Dataset(), "validation": Dataset()}
+        model = types.SimpleNamespace(jit_compile=jit_compile)
+        return attach(callbacks.Compilation(run, bar), model), run
+
+    return compiling
+
+
+def steps_of(callback, epoch, count=5):
+    callback.on_epoch_begin(epoch)
+    for batch in range(count):
+        callback.on_train_batch_begin(batch)
+        callback.on_train_batch_end(batch)
+
+
+def test_each_compilation_is_announced_once_by_its_bucket(compiling, capsys):
+    callback, _ = compiling()
+    steps_of(callback, 0)
+    assert capsys.readouterr().err.splitlines() == [
+        "compiling bucket 1 of 2: 3 sentences of up to 2 tokens",
+        "compiling bucket 2 of 2: 2 sentences of up to 5 tokens",
+    ]
+    callback.on_test_begin()
+    callback.on_test_batch_begin(2)
+    told = capsys.readouterr().err
+    assert told == "compiling validation bucket 1 of 2: 2 sentences of up to 5 tokens\n"
+    steps_of(callback, 1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_part_of_an_epoch_begins_at_its_own_step_and_without_xla_nothing_is_compiled(
+    compiling, capsys
+):
+    callback, run = compiling()
+    run.start = MidEpochState(epoch=3, step=2)
+    steps_of(callback, 3, count=1)
+    assert "1 of 2: 2 sentences of up to 5 tokens" in capsys.readouterr().err
+    callback, _ = compiling(jit_compile=False)
+    steps_of(callback, 0)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_estimate_of_the_bar_leaves_compilations_out(compiling, monkeypatch, capsys):
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(callbacks.time, "time", lambda: clock.now)
+    bar = callbacks.ProgressBar()
+    bar.set_params({"verbose": 1, "epochs": 1, "steps": 5})
+    callback, _ = compiling(bar)
+    callback.on_epoch_begin(0)
+    bar.on_epoch_begin(0)
+    for batch, seconds in enumerate([60.0, 1.0, 30.0, 1.0, 1.0]):
+        callback.on_train_batch_begin(batch)
+        clock.now += seconds
+        for each in (callback, bar):
+            each.on_train_batch_end(batch, {"loss": 1.0})
+    assert bar.progbar._estimate_step_duration(5, clock.now) == pytest.approx(3 / 4)
+    assert "\ncompiling bucket 2 of 2" in capsys.readouterr().err
+
+
 def test_tokens_per_second_counts_training_alone(monkeypatch, make_run):
     # Ten seconds of training, then five of validation.
     clock = iter([100.0, 110.0, 115.0])

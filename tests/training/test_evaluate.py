@@ -159,7 +159,7 @@ def test_translations_are_saved_and_scored(tmp_path, monkeypatch):
 
     class Echo(Engine):
         def translate(self, texts, **options):
-            assert options == {"beam_size": 3}
+            assert options == {"beam_size": 3, "long_input": "split"}
             known = dict(PAIRS)
             return [type("T", (), {"text": known[text]}) for text in texts]
 

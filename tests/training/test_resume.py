@@ -191,8 +191,12 @@ def test_a_run_of_more_than_9999_epochs_goes_on_from_the_last_one(trainer, ended
     assert ended.history_file.read_text() == before
 
 
-def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, results):
+def test_a_run_that_is_done_stays_as_it_is(trainer, unbroken, ended, results, capsys):
     assert results(trainer.resume(ended.path)) == results(unbroken[0])
+    count = len(ended.history())
+    expected = rf"{re.escape(str(ended.path))}: nothing was left to train: \d+ of \d+ epochs"
+    (told,) = re.findall(expected, capsys.readouterr().err)
+    assert f"to train: {count} of " in told
     assert results(trainer.resume(ended.path, epochs=2)) == results(unbroken[0])
 
 

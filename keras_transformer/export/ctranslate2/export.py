@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
-from keras_transformer.export.exporter import Exporter, write_tokenizers
+from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
 from keras_transformer.export.verification import TOLERANCES, Tolerance, verify
 from keras_transformer.models.config import check_portable, check_transformer
@@ -50,6 +50,7 @@ class CTranslate2Exporter(Exporter):
         return dict(vars(options))
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+        log_step("converting the weights")
         convert_to_ctranslate2(
             engine.model,
             *(

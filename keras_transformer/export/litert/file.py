@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_transformer.export.child_process import ChildProcess
-from keras_transformer.export.exporter import log_duration
+from keras_transformer.export.exporter import log_step
 from keras_transformer.export.litert.quantization import GraphQuantizer, code_index
 
 IDENTIFIER = b"TFL3"
@@ -51,13 +51,11 @@ def convert(functions: Iterable[tuple]) -> list[Part]:
         VerificationError: TensorFlow's converter failed or took too long.
     """
     parts = []
-    with (
-        log_duration("functions traced and converted"),
-        ChildProcess("conversion") as child,
-    ):
+    with ChildProcess("conversion") as child:
         traced_functions = iter(functions)
         function = next(traced_functions, None)
         while function is not None:
+            log_step(f"converting the signature {function[0]}")
             child.send(**_request(*function))
             converted, function = function, next(traced_functions, None)
             parts.append(_part(*converted, child.receive()))

@@ -21,7 +21,7 @@ from keras_transformer.export.child_process import KERAS, ChildProcess
 from keras_transformer.export.exporter import (
     Exporter,
     check_tensorflow,
-    log_duration,
+    log_step,
     read_template,
     write_tokenizers,
 )
@@ -152,7 +152,8 @@ def _save(engine, folder, signatures, names, rows):
 
     from keras_transformer.export.saved_model.warmup import write_warmup
 
-    with log_duration("signatures traced and saved"), _without_grappler():
+    log_step(f"tracing and saving the signatures {', '.join(names)}")
+    with _without_grappler():
         module = tf.Module()
         module.weights = trackable_variables(engine.model)
         functions = {name: signatures.concrete(name) for name in names}

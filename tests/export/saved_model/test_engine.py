@@ -136,7 +136,7 @@ def test_the_exported_options_may_be_given(exported):
         ({"sampling": True, "seed": (1, 2)}, "one `seed`, or one for each text. Received: 2 for 1"),
         ({"sampling": True, "temperature": 0}, "`temperature` must be a number of at least"),
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0."),
-        ({"top_k": 5}, "`top_k` goes with sampling=True in an export."),
+        ({"top_k": 5}, "`top_k` needs `sampling=True`"),
         (
             {"min_length": 5},
             "`min_length` is not in this export, which does what min_length=0 does; a run folder "

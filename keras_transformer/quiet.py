@@ -1,0 +1,96 @@
+"""Imports of Keras, TensorFlow and LiteRT without the lines that their C++ writes to stderr.
+
+`TF_CPP_MIN_LOG_LEVEL=0` in the environment, or `--verbose` of a command, shows these lines.
+"""
+
+import contextlib
+import glob
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""The environment variable with the lowest level of TensorFlow's messages that are shown."""
+
+_lock = threading.RLock()  # stderr is the whole process's
+
+
+def silence_tensorflow() -> bool:
+    """Silences TensorFlow, and that of child processes, unless the user chose a level of messages.
+
+    Returns:
+        True if TensorFlow is silent.
+    """
+    # Errors of a GPU are shown. On the CPU an error is raised, too, and TensorFlow logs one for
+    # each program that it reads from the compilation cache, which is not in a text format.
+    return os.environ.setdefault(LEVEL, "2" if _has_gpu() else "3") in ("2", "3")
+
+
+def import_keras() -> ModuleType:
+    """Imports Keras with its backend, quietly."""
+    return _import("keras")
+
+
+def import_tensorflow() -> ModuleType:
+    """Imports TensorFlow, quietly."""
+    return _import("tensorflow")
+
+
+def _import(name):
+    """Imports a package that may load TensorFlow; shows what was written if that fails.
+
+    While its C++ libraries are loaded, they write lines before they read the environment variable.
+    """
+    if name in sys.modules or "tensorflow" in sys.modules:
+        return importlib.import_module(name)
+    with stderr_kept_back(is_wrong=_has_unusable_gpu):
+        return importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Keeps back what the process writes to stderr, and shows it after an exception.
+
+    Keeps nothing back where the user chose to see TensorFlow's messages.
+
+    Args:
+        is_wrong: Called at the end; True shows the lines, too.
+    """
+    with _lock, contextlib.ExitStack() as stack:
+        try:
+            stderr = os.dup(2) if silence_tensorflow() else None
+        except OSError:  # It is closed.
+            stderr = None
+        if stderr is None:
+            yield
+            return
+        stack.callback(os.close, stderr)
+        lines = stack.enter_context(tempfile.TemporaryFile())
+        os.dup2(lines.fileno(), 2)
+        shown = True
+        try:
+            yield
+            shown = is_wrong()
+        finally:
+            os.dup2(stderr, 2)
+            if shown:
+                lines.seek(0)
+                os.write(2, lines.read())
+
+
+def _has_gpu():
+    return bool(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _has_unusable_gpu():
+    """Returns whether there is a GPU that TensorFlow, where it is loaded, cannot use."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not _has_gpu():
+        return False
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and not tensorflow.config.list_physical_devices("GPU")

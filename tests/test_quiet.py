@@ -1,0 +1,64 @@
+"""What the package imports is quiet, and says why it fails."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer.quiet import LEVEL, stderr_kept_back
+
+
+def write(text):
+    os.write(2, text.encode())
+
+
+def test_what_is_written_meanwhile_is_dropped_and_shown_after_an_exception(capfd, monkeypatch):
+    monkeypatch.delenv(LEVEL, raising=False)
+    with stderr_kept_back():
+        write("a delegate")
+    with pytest.raises(ImportError), stderr_kept_back():
+        write("a reason")
+        raise ImportError
+    with stderr_kept_back(is_wrong=lambda: True):
+        write(", a GPU")
+    write(", after it")
+    assert capfd.readouterr().err == "a reason, a GPU, after it"
+
+
+def test_a_user_who_wants_tensorflows_messages_gets_these_too(capfd, monkeypatch):
+    monkeypatch.setenv(LEVEL, "0")
+    with stderr_kept_back():
+        write("a delegate")
+    assert capfd.readouterr().err == "a delegate"
+
+
+USES = {
+    "a layer": "from keras_transformer.layers import FeedForward as used",
+    "a model": "from keras_transformer import Transformer as used",
+    "training": "from keras_transformer.training import train as used",
+}
+PROGRAM = """
+import os, sys
+{use}
+import keras
+loaded = "tensorflow" in sys.modules
+keras.ops.zeros((2,))
+os.write(2, b"ours")
+print(loaded)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("level", [None, "0"])
+def test_the_first_use_of_keras_through_the_package_is_quiet(use, level):
+    environment = {key: value for key, value in os.environ.items() if key != LEVEL}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(use=USES[use])],
+        env={**environment, **({LEVEL: level} if level else {})},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert (done.stderr == "ours") == (level is None)
