@@ -297,3 +297,25 @@ def sequence_probabilities(scorer, row, limit, rules=ANYTHING, **filters):
         results |= {ids: share for ids, share in following.items() if ids[-1] == EOS}
         level = {ids: share for ids, share in following.items() if ids[-1] != EOS}
     return results | level
+
+
+def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty):
+    """The hypotheses of a sentence, best first: every prefix scored from scratch."""
+    alive, ended = [((), 0.0)], []
+    for _ in range(limit):
+        extended = [
+            ((*ids, token), total + gain)
+            for ids, total in alive
+            for token, gain in enumerate(scorer([row], [ids])[0])
+            if token not in FORBIDDEN
+        ]
+        extended.sort(key=lambda each: -each[1])
+        # What has ended takes its place along.
+        best = extended[: beam_size - len(ended)]
+        ended += [each for each in best if each[0][-1] == EOS]
+        alive = [each for each in best if each[0][-1] != EOS]
+    found = [
+        Hypothesis(ids, total, (total - word_penalty * len(ids)) / len(ids) ** exponent)
+        for ids, total in ended + alive
+    ]
+    return sorted(found, key=lambda each: -each.score)

@@ -94,7 +94,16 @@ def _bias(text):
         ) from None
 
 
-_OF_RUN = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
+OF_RUN = (
+    "beam_size",
+    "length_penalty",
+    "length_normalization",
+    "word_penalty",
+    "early_stopping",
+    "max_length_ratio",
+)
+"""Options whose defaults are a run's own."""
+_OF_RUN = dict.fromkeys(OF_RUN, "the run's")
 _KINDS: dict[str, tuple[Kind, str]] = {
     "max_length_ratio": (_ratio, "X|none"),
     "banned_ids": ([int], "ID"),

@@ -8,6 +8,7 @@ import signal
 import sys
 
 from keras_transformer.cli.arguments import (
+    OF_RUN,
     add_declared,
     add_model,
     add_options,
@@ -53,7 +54,7 @@ def _add_options(command):
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
     }
-    of_run = dict.fromkeys(("beam_size", "length_penalty", "early_stopping"), "the run's")
+    of_run = dict.fromkeys(OF_RUN, "the run's")
     for having, names in groups.items():
         title = ", ".join(name for name in having if name != "litert")
         group = command.add_argument_group(title)

@@ -37,20 +37,25 @@ def early_stopping() -> Any:
 _UNUSED = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 0}
 
 
+def max_length_ratio() -> Any:
+    """Declares the option of runs and exports."""
+    return option(
+        None,
+        "Most tokens of a translation, as a multiple of the source's, and without "
+        "`length_normalization: marian` 10 more; null: twice.",
+        ge=0,
+        lt=FLOAT32,
+    )
+
+
 @declared
 class SearchDefaults:
-    """Options of a search that a run has defaults of its own for."""
+    """Options of a search that a run has defaults of its own for, and that exports have fixed."""
 
     beam_size: int = _count(4, "Hypotheses that stay alive; 1 is greedy search.", 1)
     length_penalty: float = _number(
         0.6, "Exponent of the GNMT length penalty ((5 + length) / 6)^x."
     )
-
-
-@declared
-class RunDefaults(SearchDefaults):
-    """Options of a search that a run has defaults of its own for, and its exports do not have."""
-
     length_normalization: Literal["gnmt", "length", "marian"] = option(
         "gnmt",
         "Score of a hypothesis: gnmt, log-probability / GNMT's length penalty; length, "
@@ -63,7 +68,7 @@ class RunDefaults(SearchDefaults):
 
 
 @declared
-class DecodingOptions(RunDefaults):
+class DecodingOptions(SearchDefaults):
     """Options of a search; NumPy's numbers and any collections are taken.
 
     Raises:
@@ -99,7 +104,8 @@ class DecodingOptions(RunDefaults):
     min_length_ratio: float = _number(0.0, "Fewest tokens, as a multiple of the source's.")
     max_length_ratio: float = option(
         2.0,
-        "Most tokens, as a multiple of the source's, and 10 more; infinity for any.",
+        "Most tokens, as a multiple of the source's, and without `length_normalization: marian` "
+        "10 more; infinity for any.",
         "a number of at least 0 and below 2**127, or infinity",
         ge=0,
         allow_inf_nan=True,
@@ -153,6 +159,11 @@ class DecodingOptions(RunDefaults):
         return self.n_best if self.sampling else self.beam_size
 
     @property
+    def length_margin(self) -> int:
+        """Tokens that a translation may have more than `max_length_ratio` gives."""
+        return 0 if self.length_normalization == "marian" else LENGTH_MARGIN
+
+    @property
     def stops_early(self) -> bool:
         """The stop rule of the search: a beam of one is greedy search, which has the one rule."""
         return self.early_stopping or self.beam_size == 1 or self.sampling
@@ -185,3 +196,19 @@ def length_penalty(length: Any, exponent: float) -> Any:
     Reference: Wu et al. 2016, equation 14 (arXiv:1609.08144).
     """
     return ((5.0 + length) / 6.0) ** exponent
+
+
+def hypothesis_score(
+    log_probability: Any,
+    length: Any,
+    exponent: float,
+    normalization: str = "gnmt",
+    word_penalty: Any = 0.0,
+) -> Any:
+    """Score of a hypothesis by `length_normalization` of `DecodingOptions`.
+
+    Takes numbers or arrays of floats; the length is at least 1 except with `"gnmt"`.
+    """
+    if normalization == "gnmt":
+        return log_probability / length_penalty(length, exponent)
+    return (log_probability - word_penalty * length) / length**exponent

@@ -69,8 +69,8 @@ def score_of(
         lengths: Integers, numbers of tokens, the end counted.
         exponent: `length_penalty` of `DecodingOptions`, whose fields the others are.
     """
-    if normalization == "gnmt":
-        return totals / length_penalty(lengths, exponent)
-    # A hypothesis without tokens has the score of its total.
-    lengths = ops.maximum(ops.cast(lengths, "float32"), 1.0)
-    return (totals - word_penalty * lengths) / lengths**exponent
+    lengths = ops.cast(lengths, "float32")
+    if normalization != "gnmt":
+        # A hypothesis without tokens has the score of its total.
+        lengths = ops.maximum(lengths, 1.0)
+    return options.hypothesis_score(totals, lengths, exponent, normalization, word_penalty)

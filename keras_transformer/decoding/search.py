@@ -62,9 +62,7 @@ def search_arguments(
 
     `max_length` holds where the options name none.
     """
-    # Marian's limit is a multiple of the source alone.
-    ratio = options.max_length_ratio
-    margin = 0 if options.length_normalization == "marian" else LENGTH_MARGIN
+    ratio, margin = options.max_length_ratio, options.length_margin
     if ratio == math.inf:
         ratio, margin = 0.0, 2**24  # more than `max_length` ever is, and exact in float32
     if options.sampling and seeds is None:

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
-from keras_transformer.decoding.options import length_penalty as penalty_of
+from keras_transformer.decoding.options import DecodingOptions, hypothesis_score
 from keras_transformer.engine import inputs
-from keras_transformer.engine.engine import Engine, built_in, check_fixed_options, with_alternatives
+from keras_transformer.engine.engine import (
+    Engine,
+    built_in,
+    check_fixed_options,
+    search_of,
+    with_alternatives,
+)
 from keras_transformer.engine.manifest import load_tokenizers, open_export
 from keras_transformer.engine.translation import Translation, translation_of
 from keras_transformer.errors import InputError, first_line, require
@@ -29,6 +34,8 @@ _TAKEN = (
     "temperature",
     "top_k",
     "top_p",
+    "length_normalization",
+    "word_penalty",
     "min_length",
     "max_length",
     "max_length_ratio",
@@ -56,8 +63,8 @@ class CTranslate2Engine(Engine):
     """Translates with a folder that `export_ctranslate2` wrote; the fastest engine on a CPU.
 
     CTranslate2 searches without a length penalty and returns all hypotheses of the beam, which are
-    ranked here by `log-probability / ((5 + length) / 6)^length_penalty`, as the live model's are.
-    Calls from several threads are safe.
+    ranked here as the live model's are, by `length_normalization`. Its beam keeps its size where
+    Marian's shrinks. Calls from several threads are safe.
 
     Args:
         folder: Path of the export.
@@ -112,9 +119,10 @@ class CTranslate2Engine(Engine):
             beam_size: Hypotheses that stay alive, the run's by default.
             length_penalty: Exponent of the length penalty, the run's by default.
             batch_size: Most sentences of a batch; by default batches have `BATCH_TOKENS` tokens.
-            **options: `sampling`, `temperature`, `top_k`, `top_p`, `min_length`, `max_length`,
-                `max_length_ratio`, `banned_ids`, `allow_unknown`, `no_repeat_ngram_size`. Samples
-                are drawn by generators of CTranslate2, which a `seed` does not reach.
+            **options: `sampling`, `temperature`, `top_k`, `top_p`, `length_normalization`,
+                `word_penalty`, `min_length`, `max_length`, `max_length_ratio`, `banned_ids`,
+                `allow_unknown`, `no_repeat_ngram_size`. Samples are drawn by generators of
+                CTranslate2, which a `seed` does not reach.
 
         Returns:
             A list of `Translation`, with tokens and without the log-probability of each.
@@ -185,8 +193,7 @@ class CTranslate2Engine(Engine):
             # CTranslate2 adds EOS, which ids may lack.
             by_token = each.log_probs[: len(ids)]
             result = translation_of(text, 0.0, by_token, ids, source, self._tokenizers)
-            penalty = penalty_of(len(ids), asked.length_penalty)
-            score = result.log_probability / penalty
+            score = _score(result.log_probability, len(ids), asked)
             results.append(dataclasses.replace(result, score=score))
         return results
 
@@ -194,18 +201,16 @@ class CTranslate2Engine(Engine):
         """`DecodingOptions`, checked, with the export's defaults."""
         fixed = {name: value for name, value in others.items() if name not in _TAKEN}
         check_fixed_options(fixed, built_in())
-        values = {"beam_size": beam_size, "length_penalty": length_penalty}
-        values = {
-            name: self.manifest[name] if value is None else value for name, value in values.items()
-        }
-        asked = DecodingOptions(**values, n_best=n_best, **others)
+        values = {"beam_size": beam_size, "length_penalty": length_penalty, **others}
+        values = {name: value for name, value in values.items() if value is not None}
+        asked = DecodingOptions(**{**search_of(self.manifest), **values, "n_best": n_best})
         asked.check_ids(self.target_tokenizer.vocabulary_size)
         return asked
 
     def _search(self, sources, prefixes, asked, longest, batch_size):
         """CTranslate2's result for each source."""
         limits = [
-            int(min(longest, _length_limit(len(source), asked.max_length_ratio) + len(prefix)))
+            int(min(longest, _length_limit(len(source), asked) + len(prefix)))
             for source, prefix in zip(sources, prefixes, strict=True)
         ]
         pieces = [self._pieces(0, source) for source in sources]
@@ -304,7 +309,7 @@ class CTranslate2Engine(Engine):
             hypotheses.append(
                 Translation(
                     self.target_tokenizer.detokenize(ids),
-                    following / penalty_of(length, asked.length_penalty),
+                    _score(following, length, asked),
                     total,
                     tokens=tuple(tokens),
                     ids=ids,
@@ -314,8 +319,11 @@ class CTranslate2Engine(Engine):
                 )
             )
         if not asked.sampling:
-            # A hypothesis that the limit cut comes after those that end.
-            hypotheses.sort(key=lambda each: (each.ids[-1:] != (EOS_ID,), -each.score))
+            # A hypothesis that the limit cut comes after those that end, but not in Marian.
+            is_marian = asked.length_normalization == "marian"
+            hypotheses.sort(
+                key=lambda each: (not is_marian and each.ids[-1:] != (EOS_ID,), -each.score)
+            )
         return with_alternatives(hypotheses[: asked.n_best])
 
     def _aligned(self, translations, sources, batch_size):
@@ -357,9 +365,16 @@ class CTranslate2Engine(Engine):
         return [self._tokens[side][id] for id in ids if id != EOS_ID]
 
 
-def _length_limit(source_length, ratio):
+def _length_limit(source_length, options):
     """Most tokens of a translation, EOS included; see `DecodingOptions.max_length_ratio`."""
-    return math.inf if ratio == math.inf else int(ratio * source_length) + LENGTH_MARGIN
+    ratio = options.max_length_ratio
+    return math.inf if ratio == math.inf else int(ratio * source_length) + options.length_margin
+
+
+def _score(log_probability, length, options):
+    names = "length_penalty", "length_normalization", "word_penalty"
+    ranking = (getattr(options, name) for name in names)
+    return hypothesis_score(log_probability, max(length, 1), *ranking)
 
 
 def _batches(batch_size):

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -98,10 +98,18 @@ def long_input_of_commands(engine: Engine) -> str:
     return way if way in engine.long_inputs else engine.long_inputs[0]
 
 
-def built_in() -> dict[str, Any]:
+def built_in(manifest: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Returns the values of the options that an export does not take."""
-    not_taken = {"alignment": False, "target_prefixes": None, "phrases": None}
-    return {**vars(DecodingOptions()), **not_taken}
+    own = {"alignment": False, "target_prefixes": None, "phrases": None}
+    return {**vars(DecodingOptions()), **own, **search_of(manifest or {})}
+
+
+def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of the search that an export was made with."""
+    names = "beam_size", "length_penalty", "length_normalization", "word_penalty"
+    names += "early_stopping", "max_length_ratio"
+    # Exports of version 0.2 lack some; null is the default.
+    return {name: manifest[name] for name in names if manifest.get(name) is not None}
 
 
 def check_fixed_options(options: dict, built_in: dict) -> None:

@@ -118,8 +118,8 @@ class LiteRTEngine(Engine):
             raise self.lacks("align", "alignment")
         if others:
             # Exports of version 0.2 know the one rule.
-            stops_early = self.manifest.get("early_stopping", False)
-            check_fixed_options(others, {**built_in(), "early_stopping": stops_early})
+            fixed = built_in({"early_stopping": False, **self.manifest})
+            check_fixed_options(others, fixed)
         encoded("texts", texts)  # Checks them.
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from keras_transformer.decoding.options import RunDefaults, early_stopping
+from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
 from keras_transformer.errors import InputError, first_line
 from keras_transformer.files import (
     escape_field,
@@ -63,16 +63,11 @@ PARTIAL = re.compile(r"(^|/)\.([^/]*)\.partial(\.[^/]*)$")
 
 
 @declared
-class DecodingSection(RunDefaults):
+class DecodingSection(SearchDefaults):
     """Defaults of `translate`, `evaluate` and `export`."""
 
     early_stopping: bool = early_stopping()
-    max_length_ratio: float | None = option(
-        None,
-        "Most tokens of a translation, as a multiple of the source's, and with "
-        "`length_normalization: gnmt` 10 more; null: twice.",
-        ge=0,
-    )
+    max_length_ratio: float | None = max_length_ratio()
     max_source_length: int = option(
         512, "Most tokens of a source; longer ones are refused, split or cut.", ge=2
     )

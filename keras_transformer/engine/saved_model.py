@@ -56,7 +56,6 @@ INPUTS = {
 """The type and the number of axes of each signature's inputs; the first axis is the batch."""
 
 
-_BUILT_IN = {**built_in(), "long_input": "truncate"}  # A longer text is cut.
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
 _FIELDS = {
     "kind": str,
@@ -139,8 +138,8 @@ class SavedModelEngine(Engine):
         check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
         # Exports of version 0.2 know the one rule.
-        stops_early = self.manifest.get("early_stopping", False)
-        check_fixed_options(others, {**_BUILT_IN, "early_stopping": stops_early})
+        fixed = built_in({"early_stopping": False, **self.manifest})
+        check_fixed_options(others, {**fixed, "long_input": "truncate"})  # A longer text is cut.
         inputs = {"text": encoded("texts", texts)}
         if sampling:
             inputs["seed"] = one_for_each("seed", checked.seed, len(texts))

@@ -85,18 +85,6 @@ def export_run(
     engine = folder.engine()
     search = {}  # A classifier makes none.
     if engine.labels is None:
-        _check_exported_search(decoding, options)
         names = {field.name for field in dataclasses.fields(FORMATS[format])}
         search = {name: value for name, value in decoding.search.items() if name in names}
     return exporter.export(engine, output, texts, overwrite, **{**search, **options})
-
-
-def _check_exported_search(decoding, options):
-    """Raises `InputError` for a beam search by a rule that exports do not have."""
-    beam_size = options.get("beam_size", decoding.beam_size)
-    rule = decoding.length_normalization
-    if rule != "gnmt" and beam_size > 1:
-        raise InputError(
-            "An export ranks hypotheses with `length_normalization: gnmt`, or searches greedily: "
-            f"give --beam-size 1. Received: length_normalization={rule}, beam_size={beam_size}."
-        )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from keras_transformer.decoding.options import SearchDefaults, early_stopping
+from keras_transformer.decoding.options import SearchDefaults, early_stopping, max_length_ratio
 from keras_transformer.options import INT32, declared, inherited, option
 
 QUANTIZATIONS = ("none", "float16", "int8")
@@ -18,6 +18,8 @@ _Length = Annotated[int, pydantic.Field(strict=True, ge=2, lt=INT32)]
 
 @inherited
 class _Search(SearchDefaults):
+    max_length_ratio: float | None = max_length_ratio()
+
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:

@@ -463,11 +463,6 @@ def check_portable(config: BlockFields, what: str) -> None:
             f"{what} has sinusoidal, learned or no positions, added. Received: "
             f"model.positions={config.positions!r}, combine_positions={config.combine_positions!r}."
         )
-    if isinstance(config, TransformerConfig) and config.decoder == "ssru":
-        raise InputError(
-            f"{what} has self-attention in the decoder; a SavedModel may have SSRU. "
-            "Received: model.decoder='ssru'."
-        )
     if isinstance(config, TransformerConfig) and config.turn_id is not None:
         raise InputError(
             f"{what} does not read conversations; a SavedModel does. "

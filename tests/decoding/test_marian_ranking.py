@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, check_equal
 from keras import ops
-from naive_search import EOS, FORBIDDEN, Hypothesis
+from naive_search import marian_beam
 
 from keras_transformer.decoding import Beam, Constraints, DecodingOptions, decode
 from keras_transformer.errors import InputError
@@ -12,28 +12,6 @@ from keras_transformer.errors import InputError
 pytestmark = pytest.mark.tensorflow
 
 SENTENCES, VOCABULARY, CAPACITY = 23, 7, 11
-
-
-def marian_beam(scorer, row, limit, beam_size, exponent, word_penalty):
-    """The hypotheses of a sentence, best first: every prefix scored from scratch."""
-    alive, ended = [((), 0.0)], []
-    for _ in range(limit):
-        extended = [
-            ((*ids, token), total + gain)
-            for ids, total in alive
-            for token, gain in enumerate(scorer([row], [ids])[0])
-            if token not in FORBIDDEN
-        ]
-        extended.sort(key=lambda each: -each[1])
-        # What has ended takes its place along.
-        best = extended[: beam_size - len(ended)]
-        ended += [each for each in best if each[0][-1] == EOS]
-        alive = [each for each in best if each[0][-1] != EOS]
-    found = [
-        Hypothesis(ids, total, (total - word_penalty * len(ids)) / len(ids) ** exponent)
-        for ids, total in ended + alive
-    ]
-    return sorted(found, key=lambda each: -each.score)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_transformer.errors import InputError, require
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.engine.engine import search_of
+from keras_transformer.errors import InputError, require, show
 from keras_transformer.export.child_process import engine_process
 from keras_transformer.export.exporter import Exporter, log_step, write_tokenizers
 from keras_transformer.export.options import CTranslate2Options
@@ -47,6 +49,12 @@ class CTranslate2Exporter(Exporter):
 
     def resolve_export_options(self, engine: Any, options: CTranslate2Options) -> dict[str, Any]:
         check_convertible(engine.model.config)
+        DecodingOptions(**search_of(vars(options)))  # Checks them.
+        if options.length_normalization == "marian" and options.beam_size > 1:
+            show(
+                "CTranslate2's beam does not shrink as Marian's does: texts may differ where two "
+                "are nearly as probable."
+            )
         return dict(vars(options))
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -66,8 +74,7 @@ class CTranslate2Exporter(Exporter):
     def verify(
         self, engine: Any, folder: Path, manifest: dict, texts: Sequence[str] | None
     ) -> dict[str, Any]:
-        names = "beam_size", "length_penalty"
-        options = {name: manifest[name] for name in names}
+        options = search_of(manifest)
         with engine_process(folder) as child:
             tolerance = _TOLERANCES[manifest["quantize"]]
             return verify(child, engine, texts, tolerance, alignment=True, **options)
@@ -128,6 +135,11 @@ def check_convertible(config: Any) -> None:
                 f"A conversion to CTranslate2 has no `{name}`. "
                 f"Received: {name}={getattr(config, name)!r}."
             )
+    if config.decoder == "ssru":
+        raise InputError(
+            "A conversion to CTranslate2 has self-attention in the decoder. SSRU goes into a "
+            "SavedModel, a LiteRT file or a page. Received: model.decoder='ssru'."
+        )
     require("ctranslate2", "CTranslate2", "ctranslate2")
     if config.activation not in _ACTIVATIONS:
         raise InputError(

@@ -1,12 +1,13 @@
 """Export for LiteRT: one file from ids to ids, with the tokenizers beside it."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_transformer.decoding.options import DecodingOptions
-from keras_transformer.engine.engine import Engine
+from keras_transformer.engine.engine import Engine, search_of
 from keras_transformer.engine.litert import MODEL_FILE
 from keras_transformer.errors import InputError, require
 from keras_transformer.export.child_process import engine_process
@@ -85,16 +86,14 @@ def resolve_search_options(
     if lengths[-1] > most:
         rule = f"`source_lengths` must be integers from 2 to {most}."
         raise InputError(f"{rule} Received: source_lengths={lengths}.")
-    beam_size, penalty = options.beam_size, options.length_penalty
-    n_best = beam_size if n_best is None else n_best
-    DecodingOptions(beam_size, penalty, n_best=n_best)  # Checks `n_best`.
+    search = search_of(vars(options))
+    n_best = options.beam_size if n_best is None else n_best
+    DecodingOptions(**search, n_best=n_best)  # Checks them.
     return {
         "quantize": options.quantize,
-        "searches": ["greedy", "beam"] if beam_size > 1 else ["greedy"],
-        "beam_size": beam_size,
+        "searches": ["greedy", "beam"] if options.beam_size > 1 else ["greedy"],
+        **search,
         "n_best": n_best,
-        "length_penalty": penalty,
-        "early_stopping": options.early_stopping,
         "source_lengths": lengths,
     }
 
@@ -127,13 +126,16 @@ def _searches(engine, options):
     """`(name, LiteRTSearch)` for any source that the engine takes."""
     from keras_transformer.export.litert.search import LiteRTSearch
 
-    common = {name: options[name] for name in ("length_penalty", "early_stopping")}
-    common["max_length"] = engine.max_target_length
-    sizes = {"greedy": (1, 1), "beam": (options["beam_size"], options["n_best"])}
+    beam = search_options(engine, options)
+    searches = {"greedy": dataclasses.replace(beam, beam_size=1, n_best=1), "beam": beam}
     for name in options["searches"]:
-        beam_size, n_best = sizes[name]
-        found = DecodingOptions(beam_size=beam_size, n_best=n_best, **common)
-        yield name, LiteRTSearch(engine.model, found, engine.max_source_length)
+        yield name, LiteRTSearch(engine.model, searches[name], engine.max_source_length)
+
+
+def search_options(engine: Engine, options: dict[str, Any]) -> DecodingOptions:
+    """Returns the options of the largest search of an export."""
+    limits = {"n_best": options["n_best"], "max_length": engine.max_target_length}
+    return DecodingOptions(**search_of(options), **limits)
 
 
 def ids_to_ids(
@@ -172,8 +174,7 @@ def verify_litert(
     folder: Path, engine: Any, manifest: dict, texts: Sequence[str] | None
 ) -> dict[str, Any]:
     """Translates in a process without Keras and TensorFlow; see `verification.verify`."""
-    names = "beam_size", "length_penalty", "early_stopping"
-    options = {name: manifest[name] for name in names}
+    options = search_of(manifest)
     if "align_lengths" in manifest:
         options["alignment"] = True
     with engine_process(folder) as child:

@@ -20,6 +20,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.ids import BOS_ID, PAD_ID
+from keras_transformer.layers.ssru import scan
 
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
@@ -36,7 +37,7 @@ def project(rows, *projections, scale: float = 1.0):
 
     A projection is a `Dense`, or one into heads or out of them.
     """
-    biases = [array(each.bias).reshape(-1) for each in projections]
+    biases = [_bias(each) for each in projections]
     kernels = [
         array(each.kernel).reshape(-1, bias.size)
         for each, bias in zip(projections, biases, strict=True)
@@ -44,6 +45,12 @@ def project(rows, *projections, scale: float = 1.0):
     matrix = np.ascontiguousarray(np.concatenate(kernels, axis=1).T) * np.float32(scale)
     bias = np.concatenate(biases) * np.float32(scale)
     return tf.matmul(rows, tf.constant(matrix), transpose_b=True) + bias
+
+
+def _bias(projection):
+    if projection.bias is None:
+        return np.zeros(projection.kernel.shape[-1], "float32")
+    return array(projection.bias).reshape(-1)
 
 
 def keys_and_values(layer, rows, count):
@@ -193,7 +200,8 @@ def decoder_block(block, rows, beams, store, bias, source, source_bias):
     """One step of a decoder block over rows of `beams` hypotheses of each sentence.
 
     `store` gives for the step's own keys and values all parts that are attended to, and `bias`
-    belongs to these; `source` are the keys and values of the source.
+    belongs to these; of an SSRU it gives the cells, as `recur`. `source` are the keys and values
+    of the source.
     """
 
     def cross_attention(x):
@@ -214,12 +222,22 @@ def _fed(block, rows):
 
 def self_attend(block, rows, beams, store, bias):
     """The first part of `decoder_block`, and of a block of the encoder."""
+    if block.self_attention is None:
+        return residual(block, block.ssru_norm, rows, lambda x: recur(block.ssru, x, store))
 
     def self_attention(x):
         parts = store(keys_and_values(block.self_attention, x, beams))
         return attend(block.self_attention, x, beams, parts, bias)
 
     return residual(block, block.self_attention_norm, rows, self_attention)
+
+
+def recur(layer, rows, advance):
+    """An `SSRU` over rows; `advance` gives the cells of forget gates and of what is added."""
+    forget = tf.sigmoid(project(rows, layer.forget_dense))
+    added = (1.0 - forget) * project(rows, layer.input_dense)
+    cells = tf.nn.relu(advance(forget, added))
+    return cells if layer.output_dense is None else project(cells, layer.output_dense)
 
 
 class LiteRTAlignment:
@@ -251,13 +269,23 @@ class LiteRTAlignment:
         after = tf.expand_dims(places, 0) - tf.expand_dims(places, 1)  # --> [query, key]
         later = tf.cast(tf.minimum(tf.maximum(after, 0), 1), tf.float32) * HIDDEN
         later = within_window(model.config, tf.reshape(later, (1, 1, steps, steps)), places, places)
+        store = self._scanned(steps) if model.config.decoder == "ssru" else lambda own: [own]
         *blocks, last = zip(model.decoder.blocks, source, strict=True)
         for block, crossed in blocks:
-            rows = decoder_block(
-                block, rows, steps, lambda own: [own], [later], crossed, source_bias
-            )
+            rows = decoder_block(block, rows, steps, store, [later], crossed, source_bias)
         block, (keys, _) = last
-        rows = self_attend(block, rows, steps, lambda own: [own], [later])
+        rows = self_attend(block, rows, steps, store, [later])
         rows = normalize(block.cross_attention_norm, rows) if block.normalize_first else rows
         (scores,) = attention_scores(block.cross_attention, rows, steps, [keys], [source_bias])
         return {"alignment": tf.reduce_mean(tf.nn.softmax(scores), axis=1)}
+
+    @staticmethod
+    def _scanned(steps):
+        """`store` of an SSRU: the cells of all steps."""
+
+        def advance(forget, added):
+            width = forget.shape[1]
+            parts = (tf.reshape(each, (-1, steps, width)) for each in (forget, added))
+            return tf.reshape(scan(*parts), (-1, width))
+
+        return advance

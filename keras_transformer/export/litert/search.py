@@ -18,8 +18,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from keras_transformer.decoding.constraints import length_limits
-from keras_transformer.decoding.options import LENGTH_MARGIN, DecodingOptions
-from keras_transformer.decoding.results import NEG_INF, length_penalty
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.results import NEG_INF, score_of
 from keras_transformer.decoding.selection import block_size
 from keras_transformer.export.litert.model import (
     HIDDEN,
@@ -41,9 +41,9 @@ class LiteRTSearch:
 
     Args:
         model: `Transformer` with float32 weights.
-        options: `beam_size`, `n_best`, `length_penalty`, `early_stopping`, `max_length`,
-            `max_length_ratio`, `banned_ids` and `allow_unknown` are what is searched with; the
-            others are not in this search.
+        options: `beam_size`, `n_best`, `length_penalty`, `length_normalization`, `word_penalty`,
+            `early_stopping`, `max_length`, `max_length_ratio`, `banned_ids` and `allow_unknown`
+            are what is searched with; the others are not in this search.
         source_length: The most columns that the source ids of any search in the file have.
     """
 
@@ -65,7 +65,7 @@ class LiteRTSearch:
         source = encode(self.model, source_ids, self.source_positions)
         lengths = tf.reduce_sum(tf.cast(source_ids != PAD_ID, tf.int32), axis=1)
         options = self.options
-        bounds = options.max_length_ratio, LENGTH_MARGIN, options.max_length
+        bounds = options.max_length_ratio, options.length_margin, options.max_length
         limits = tf.expand_dims(length_limits(lengths, *bounds), 1)
         strategy = (LiteRTGreedy if options.beam_size == 1 else LiteRTBeam)(options, limits)
         return strategy.result(self._loop(strategy, source))
@@ -77,7 +77,8 @@ class LiteRTSearch:
         # The past begins with a step that nothing sees: XNNPACK takes no tensor of size 0.
         beams = self.options.beam_size
         past = [(each[:, :, :beams], each[:, :, :beams]) for each in empty]
-        state = (tf.zeros((), tf.int32), strategy.begin(zero), past, hidden[:, :, :beams])
+        chosen = {**strategy.begin(zero), "cells": self._cells(zero)}
+        state = (tf.zeros((), tf.int32), chosen, past, hidden[:, :, :beams])
 
         def unfinished(position, chosen, *_):
             return tf.reduce_any(chosen["running"]) & (position < self.options.max_length)
@@ -107,6 +108,16 @@ class LiteRTSearch:
         return tf.while_loop(
             unfinished, block, state, shape_invariants=shapes, parallel_iterations=1
         )[1]
+
+    def _cells(self, zero):
+        """Each SSRU's state before the first step, `(batch, beams, width)`."""
+        config = self.model.config
+        if config.decoder != "ssru":
+            return []
+        cell = tf.reshape(zero, (-1, 1, 1)) + tf.zeros(
+            (1, self.options.beam_size, config.model_dim)
+        )
+        return [cell] * config.num_decoder_layers
 
     def _cached_heads(self):
         config = self.model.config
@@ -146,7 +157,7 @@ class LiteRTSearch:
             tf.expand_dims(within_window(self.model.config, each, now, own), 1)
             for each, own in zip((new_bias, past_bias), steps, strict=True)
         ]
-        (source, source_bias), written = source, []
+        (source, source_bias), written, cells = source, [], []
 
         def store(old, recent):
             def store(fresh):
@@ -156,14 +167,25 @@ class LiteRTSearch:
 
             return store
 
-        blocks = self.model.decoder.blocks
-        for block, *parts, crossed in zip(blocks, past, new, source, strict=True):
-            rows = decoder_block(block, rows, beams, store(*parts), bias, crossed, source_bias)
+        def advance(cell):
+            def advance(forget, added):
+                cells.append(forget * tf.reshape(cell, (-1, cell.shape[2])) + added)
+                return cells[-1]
+
+            return advance
+
+        # A decoder has attention in all blocks, or SSRU in all.
+        pasts = [store(*parts) for parts in zip(past, new, strict=True)]
+        pasts += map(advance, chosen["cells"])
+        for block, own, crossed in zip(self.model.decoder.blocks, pasts, source, strict=True):
+            rows = decoder_block(block, rows, beams, own, bias, crossed, source_bias)
         chosen, parents = strategy.choose(position, chosen, *self._logits(rows))
+        cells = [tf.reshape(each, (-1, beams, each.shape[1])) for each in cells]
         if parents is not None:
-            new_bias, past_bias = (
-                tf.gather(each, parents, batch_dims=1) for each in (new_bias, past_bias)
+            new_bias, past_bias, *cells = (
+                tf.gather(each, parents, batch_dims=1) for each in (new_bias, past_bias, *cells)
             )
+        chosen["cells"] = cells
         return position + 1, place + 1, chosen, written, new_bias, past_bias
 
     def _logits(self, rows):
@@ -217,19 +239,23 @@ class LiteRTGreedy:
         }, None
 
     def result(self, state):
-        penalty = length_penalty(state["length"], self.options.length_penalty)
+        score = _score(state["total"], state["length"], self.options)
         return {
             "ids": state["ids"][:, 0],
-            "score": (state["total"] / penalty)[:, 0],
+            "score": score[:, 0],
             "log_probability": state["total"][:, 0],
         }
 
 
 class LiteRTBeam:
-    """Beam search: a list of finished hypotheses beside the running ones."""
+    """Beam search: a list of finished hypotheses beside the running ones.
+
+    With Marian's normalization the beam shrinks, as that of `decoding.beam.Beam`.
+    """
 
     def __init__(self, options, limits):
         self.options, self.limits = options, limits
+        self.shrinks = options.length_normalization == "marian"
 
     def begin(self, zero):
         beams = self.options.beam_size
@@ -247,17 +273,23 @@ class LiteRTBeam:
         }
 
     def choose(self, position, state, logits, others):
-        beams, exponent = self.options.beam_size, self.options.length_penalty
+        beams = self.options.beam_size
         running, length = state["running"], position + 1
         # --> [batch, 2 * beams] each
         tokens, parents, totals = self._extensions(logits, others, state["totals"])
+        if self.shrinks:
+            ended = tf.cast(state["finished_scores"] > NEG_INF / 2, tf.int32)
+            places = beams - tf.reduce_sum(ended, axis=1, keepdims=True)
+            has_place = np.arange(2 * beams, dtype="int32")[None] < places
+            totals = tf.where(has_place, totals, NEG_INF)
         exists = totals > NEG_INF / 2
         is_end = tokens == EOS_ID
 
         # An end counts if it is among the best `beams`.
         ended = (running & exists & is_end)[:, :beams]
         ids = _extended(state["ids"], parents[:, :beams], tokens[:, :beams], position)
-        scores = tf.where(ended, totals[:, :beams] / length_penalty(length, exponent), NEG_INF)
+        scores = _score(totals[:, :beams], length, self.options)
+        scores = tf.where(ended, scores, NEG_INF)
         finished_scores, finished_ids, finished_totals = _best_of(
             tf.concat([state["finished_scores"], scores], axis=1),
             beams,
@@ -270,7 +302,11 @@ class LiteRTBeam:
         _, kept = tf.math.top_k(rank, beams)  # --> [batch, beams]
         alive = tf.where(_pick(going_on, kept), _pick(totals, kept), NEG_INF)
         best = tf.reduce_max(alive, axis=1)
-        possible = best / length_penalty(self.limits[:, 0], exponent)
+        rule, limits = (self.options.length_penalty, self.options.length_normalization), self.limits
+        possible = score_of(best, limits[:, 0], *rule)
+        if self.shrinks:  # The price of all words is a monotonous function of their number.
+            prices = [_score(0.0, number, self.options) for number in (length + 1, limits[:, 0])]
+            possible += tf.maximum(*prices)
         possible = tf.where(best > NEG_INF / 2, possible, NEG_INF)
         can_win = possible > finished_scores[:, self.options.n_best - 1]
         if self.options.early_stopping:  # The last place of those that ended is empty.
@@ -312,11 +348,15 @@ class LiteRTBeam:
     def result(self, state):
         beams, count = self.options.beam_size, self.options.n_best
         lengths = tf.reduce_sum(tf.cast(state["ids"] != PAD_ID, tf.int32), axis=2)
-        scores = state["totals"] / length_penalty(lengths, self.options.length_penalty)
+        scores = _score(state["totals"], lengths, self.options)
         scores = tf.where(state["totals"] > NEG_INF / 2, scores, NEG_INF)
-        scores, ids, totals = _best_of(scores, beams, state["ids"], state["totals"])
+        scores, ids, totals, lengths = _best_of(
+            scores, beams, state["ids"], state["totals"], lengths
+        )
         # Finished hypotheses first, then unfinished ones, then empty places.
         behind = tf.zeros_like(scores) + NEG_INF / 2
+        if self.shrinks:  # At the limit both are ranked together.
+            behind = tf.where(lengths >= self.limits, scores, behind)
         _, order = tf.math.top_k(tf.concat([state["finished_scores"], behind], axis=1), count)
         scores = _pick(tf.concat([state["finished_scores"], scores], axis=1), order)
         exists = scores > NEG_INF / 2
@@ -327,6 +367,11 @@ class LiteRTBeam:
             "score": tf.where(exists, scores, -np.inf),
             "log_probability": tf.where(exists, totals, 0.0),
         }
+
+
+def _score(totals, lengths, options):
+    names = "length_penalty", "length_normalization", "word_penalty"
+    return score_of(totals, lengths, *(getattr(options, name) for name in names))
 
 
 def _blocks(logits, rows):

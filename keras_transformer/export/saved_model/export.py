@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_transformer.engine.engine import search_of
 from keras_transformer.engine.inputs import BATCH_ROWS, length_buckets
 from keras_transformer.engine.saved_model import (
     IDS,
@@ -74,7 +75,7 @@ class SavedModelExporter(Exporter):
 
         search = {name: value for name, value in options.items() if name != "signatures"}
         if engine.labels is None:
-            signatures = Signatures(engine, **search)
+            signatures = Signatures(engine, search)
         else:
             from keras_transformer.export.saved_model.signatures import LabelSignature
 
@@ -101,8 +102,7 @@ class SavedModelExporter(Exporter):
         tolerance = TOLERANCES["none" if dtype == "float32" else "bfloat16"]
         options = {}  # of a classifier
         if engine.labels is None:
-            names = "beam_size", "length_penalty", "early_stopping"
-            options = {name: manifest[name] for name in names}
+            options = search_of(manifest)
             options["alignment"] = "align" in manifest["signatures"]
         with ChildProcess(
             "saved_model", hidden, folder=os.fspath(folder), library=operations_library()

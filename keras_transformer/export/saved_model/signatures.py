@@ -2,13 +2,16 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.decoding.results import NEG_INF, length_penalty
+from keras_transformer.decoding.options import DecodingOptions
+from keras_transformer.decoding.results import NEG_INF, score_of
 from keras_transformer.decoding.search import score_targets, search
+from keras_transformer.engine.engine import search_of
 from keras_transformer.engine.inputs import BATCH_ROWS, length_buckets
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
 from keras_transformer.engine.saved_model import INPUTS
@@ -38,10 +41,12 @@ class CompiledSearches:
     log-probabilities and lengths of what follows the text that was given.
     """
 
-    def __init__(self, engine, beam_size, length_penalty, early_stopping=True):
+    def __init__(self, engine, search):
         self._engine, self._model = engine, engine.model
-        self._beam_size, self._length_penalty = beam_size, length_penalty
-        self._early_stopping = early_stopping
+        self._beam_size = search.get("beam_size", 1)
+        # Of an engine whose translations may have any length the options say nothing of it.
+        ratio = {"max_length_ratio": engine.max_length_ratio}
+        self._options = {**ratio, **search_of(search), "max_length": engine.max_target_length}
         self._reads_sources = engine.reads_sources
 
     def _search(self, source_ids, **options):
@@ -50,13 +55,9 @@ class CompiledSearches:
         found = search(
             self._model,
             source_ids,
-            length_penalty=self._length_penalty,
-            early_stopping=self._early_stopping,
-            max_length=self._engine.max_target_length,
-            max_length_ratio=self._engine.max_length_ratio,
             # A search has a loop for each capacity: the graph holds their body once.
             wrap_body=functools.partial(tf.function, autograph=False),
-            **options,
+            **{**self._options, **options},
         )
         results = found.ids, found.scores, found.log_probabilities
         following = found.continuation_log_probabilities, found.continuation_lengths
@@ -92,6 +93,7 @@ class CompiledSearches:
 
         A language model's target begins with its source, which is not counted.
         """
+        options = DecodingOptions(**self._options)
 
         def score(source_ids, target_ids):
             by_token, _ = score_targets(self._model, source_ids, target_ids)
@@ -102,7 +104,9 @@ class CompiledSearches:
                 real = real & (ops.arange(ops.shape(target_ids)[1], dtype="int32") >= begun)
             log_probability = ops.sum(ops.where(real, by_token, 0.0), axis=1)
             lengths = ops.sum(ops.cast(real, "int32"), axis=1)
-            return log_probability, log_probability / length_penalty(lengths, self._length_penalty)
+            names = "length_penalty", "length_normalization", "word_penalty"
+            ranking = (getattr(options, name) for name in names)
+            return log_probability, score_of(log_probability, lengths, *ranking)
 
         return with_xla(score, ("int32", 2), ("int32", 2))
 
@@ -138,17 +142,15 @@ class Signatures:
     gives "" and 0. What has too many tokens is cut; a conversation loses its oldest turns.
     """
 
-    def __init__(
-        self, engine: Any, beam_size: int, length_penalty: float, early_stopping: bool = True
-    ):
-        self._engine, self._beam_size = engine, beam_size
+    def __init__(self, engine: Any, search: Mapping[str, Any]):
+        self._engine, self._beam_size = engine, search.get("beam_size", 1)
         self._width = engine.max_target_length
         self._reads_sources = engine.reads_sources
         # The numbers of a hypothesis, in the order in which compiled searches give them.
         following = () if self._reads_sources else CONTINUATION
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
-        self._compiled = CompiledSearches(engine, beam_size, length_penalty, early_stopping)
+        self._compiled = CompiledSearches(engine, search)
         self._chunk_size = BATCH_ROWS
         self._rows = chunk_rows(self._chunk_size)
         self._source_lengths = length_buckets(engine.max_source_length)
@@ -342,7 +344,7 @@ class LabelSignature(Signatures):
     """The signature of a SavedModel, with the tokenizer and the compiled model in it."""
 
     def __init__(self, engine: ClassifierEngine):
-        super().__init__(engine, beam_size=1, length_penalty=0.0)  # No search is made.
+        super().__init__(engine, {})  # No search is made.
         self._run = with_xla(lambda ids: label_probabilities(engine.model, ids), ("int32", 2))
 
     def _serving_default(self, text):

@@ -16,6 +16,7 @@ from keras_transformer.export.litert.export import (
     described_files,
     ids_to_ids,
     resolve_search_options,
+    search_options,
     verify_litert,
     with_limits,
 )
@@ -135,8 +136,12 @@ def _model(engine, options):
     from keras_transformer.export.litert.model import LiteRTAlignment
 
     most, lengths = engine.max_target_length, options["source_lengths"]
-    # Beside each length of a source as many tokens as a search may find.
-    steps = {length: min(2 * length + 10, most) for length in lengths}
+    search = search_options(engine, options)
+
+    def limit(length):  # As many tokens as a search may find.
+        return min(int(search.max_length_ratio * length) + search.length_margin, most)
+
+    steps = {length: limit(length) for length in lengths}
     align = LiteRTAlignment(engine.model, max(lengths[-1], most))
 
     def alignments():

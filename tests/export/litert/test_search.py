@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from decoding_oracles import HistoryModel, as_lists, check_equal, check_varied
-from naive_search import BOS, EOS, PAD, UNK, naive_beam, naive_greedy, penalty
+from naive_search import BOS, EOS, PAD, UNK, marian_beam, naive_beam, naive_greedy, penalty
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding import DecodingOptions
-from keras_transformer.decoding.search import search
-from keras_transformer.export.litert.model import HIDDEN
+from keras_transformer.decoding.search import score_targets, search
+from keras_transformer.export.litert.model import HIDDEN, LiteRTAlignment
 from keras_transformer.export.litert.search import LiteRTBeam, LiteRTGreedy, LiteRTSearch
 
 pytestmark = pytest.mark.tensorflow
@@ -21,11 +21,11 @@ def options_of(beam_size, length_penalty, n_best, max_length, **others):
     return DecodingOptions(length_penalty=length_penalty, **sizes, **others)
 
 
-def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True):
+def run(model, limits, beam_size, alpha=0.6, n_best=1, early_stopping=True, **ranking):
     """What a strategy finds, step by step."""
     import tensorflow as tf
 
-    options = options_of(beam_size, alpha, n_best, ROOM, early_stopping=early_stopping)
+    options = options_of(beam_size, alpha, n_best, ROOM, early_stopping=early_stopping, **ranking)
     strategy = (LiteRTGreedy if beam_size == 1 else LiteRTBeam)(
         options, np.array(limits, "int32")[:, None]
     )
@@ -82,6 +82,24 @@ def test_beam_equals_a_search_that_scores_every_prefix_anew(
     expected = naive_beam(model, limits, beam_size, alpha, n_best, early_stopping=early_stopping)
     assert len({len(each[0].ids) for each in expected}) >= 3
     check_equal(as_lists(run(model, limits, beam_size, alpha, n_best, early_stopping)), expected)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+@pytest.mark.parametrize(("exponent", "word_penalty"), [(0.0, 0.0), (1.0, 0.3), (1.4, 0.2)])
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_a_beam_shrinks_as_marians(rng, beam_size, exponent, word_penalty, early_stopping):
+    model = HistoryModel.random(rng, SENTENCES, VOCABULARY, end=0.5)
+    limits = [1 + row % ROOM for row in range(SENTENCES)]
+    rule = {"length_normalization": "marian", "word_penalty": word_penalty}
+    rows = (
+        marian_beam(model, row, limit, beam_size, exponent, word_penalty)
+        for row, limit in enumerate(limits)
+    )
+    expected = [hypotheses[:1] for hypotheses in rows]
+    check_varied(expected)
+    check_equal(
+        as_lists(run(model, limits, beam_size, exponent, 1, early_stopping, **rule)), expected
+    )
 
 
 def test_two_beams_find_what_one_passes_by():
@@ -156,13 +174,21 @@ MODELS = [
         "num_decoder_layers": 1,
     },
 ]
+SSRU = {"decoder": "ssru", "position_layout": "halves", "output_bias": True}
 NEAR = {"positions": "none", "num_kv_heads": 1, "sliding_window": 3}
 PRUNED = {**MODELS[0], "encoder_heads": [2], "decoder_heads": [3, 1], "cross_heads": [1, 2]}
 
 
 @pytest.mark.parametrize(
     ("fields", "beam_size", "n_best", "length_penalty"),
-    [(MODELS[0], 1, 1, 0.6), (PRUNED, 3, 3, 0.9), (MODELS[1], 4, 2, 0.0), (NEAR, 3, 1, 0.6)],
+    [
+        (MODELS[0], 1, 1, 0.6),
+        (PRUNED, 3, 3, 0.9),
+        (MODELS[1], 4, 2, 0.0),
+        (NEAR, 3, 1, 0.6),
+        (SSRU, 1, 1, 0.6),
+        ({**SSRU, "ssru_projection": True}, 3, 2, 0.6),
+    ],
 )
 def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_best, length_penalty):
     model, ids = make_model(rng, **fields), source_ids(rng)
@@ -183,6 +209,14 @@ def test_it_finds_what_the_models_own_search_finds(rng, fields, beam_size, n_bes
     np.testing.assert_allclose(scores, np.asarray(live.scores), rtol=1e-4, atol=1e-4)
     sums = np.reshape(found["log_probability"], shape[:2])
     np.testing.assert_allclose(sums, np.asarray(live.log_probabilities), rtol=1e-4, atol=1e-4)
+
+
+def test_the_alignment_of_a_model_with_ssru_is_the_models_own(rng):
+    model, ids = make_model(rng, **SSRU), source_ids(rng)[:2]
+    targets = rng.integers(4, 41, (2, 17)).astype("int32")  # More than a block of the scan.
+    found = LiteRTAlignment(model, 29)(ids, targets)["alignment"]
+    _, expected = score_targets(model, ids, targets)
+    np.testing.assert_allclose(found, np.asarray(expected), atol=1e-5)
 
 
 def test_batch_mates_and_padding_change_nothing(rng):

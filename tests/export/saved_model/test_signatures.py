@@ -180,7 +180,7 @@ def continuing(tokenizer):
 
 def test_searches_of_a_language_model_say_what_follows_the_text(continuing, texts):
     chosen = [texts[7], " ", texts[3]]
-    beam = Signatures(continuing, 2, 0.8).concrete("beam")
+    beam = Signatures(continuing, {"beam_size": 2, "length_penalty": 0.8}).concrete("beam")
     found = {name: each.numpy() for name, each in beam(tf.constant(chosen)).items()}
     expected = continuing.translate(chosen, beam_size=2, n_best=2, length_penalty=0.8)
     names = ("score", "log_probability", "continuation_log_probability", "continuation_length")
@@ -196,7 +196,7 @@ def test_searches_of_a_language_model_say_what_follows_the_text(continuing, text
 
 def test_a_language_models_target_is_scored_after_its_source_and_cut_with_it(continuing, texts):
     sources, targets = [texts[7], "", texts[3], TOO_LONG], [texts[2], texts[6], "", TOO_LONG]
-    score = Signatures(continuing, 1, 0.8).concrete("score")
+    score = Signatures(continuing, {"length_penalty": 0.8}).concrete("score")
     found = score(tf.constant(sources), tf.constant(targets))
     tokenize = continuing.source_tokenizer.tokenize
     ids = [tokenize(each, add_eos=True) for each in (sources, targets)]

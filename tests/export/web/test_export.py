@@ -31,6 +31,25 @@ def test_the_folder_translates_and_aligns_as_the_trained_model(
         np.testing.assert_allclose(theirs.alignment, ours.alignment, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*tokens and were cut")
+def test_a_page_has_ssru_and_marians_search(make_engine, npm, texts, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    engine = make_engine(decoder="ssru", output_bias=True)
+    search = {"length_normalization": "marian", "word_penalty": 0.2, "max_length_ratio": 1.5}
+    search |= {"beam_size": 3, "length_penalty": 0.7}
+    options = {"npm": npm, "source_lengths": [13], **search}
+    report = export_web(engine, tmp_path / "page", texts[:20], **options)
+    shared = {"alignment": True, "long_input": "truncate"}
+    assert report.manifest["align_lengths"] == {13: 17}
+    found = Translator.load(tmp_path / "page").translate(texts[:20], **shared)
+    expected = engine.translate(texts[:20], **shared, **search)
+    for ours, theirs in zip(expected, found, strict=True):
+        assert theirs.ids == ours.ids
+        assert theirs.score == pytest.approx(ours.score, rel=1e-4)
+        np.testing.assert_allclose(theirs.alignment, ours.alignment, atol=1e-4)
+
+
 def test_every_file_is_listed_and_no_operation_is_foreign(web_report):
     folder, files = web_report.folder, web_report.manifest["files"]
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

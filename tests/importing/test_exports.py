@@ -1,0 +1,58 @@
+"""Exports of imported models: made without an option, they have Marian's search and its texts."""
+
+import pathlib
+
+import pytest
+
+from keras_transformer import Translator
+from keras_transformer.cli import run
+from keras_transformer.errors import InputError
+from keras_transformer.cli.runs import export_run, import_run
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+TOYS = pathlib.Path(__file__).parents[1] / "data" / "marian"
+SOURCES = ["the old child sees a small house", "a cat", "yes, the river moves", "", "the tree"]
+SOURCES += ["a happy cat likes the red stone and the tree", "the cats find 1 tree", "the the the"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of the toys by name; `opus` has a beam of 3 and a word penalty."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: import_run(TOYS / name, folder / name) for name in ("opus", "student")}
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert"])
+@pytest.mark.parametrize("name", ["opus", "student"])
+def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format):
+    if format == "litert":
+        pytest.importorskip("ai_edge_litert", reason="comes with the extra [litert]")
+    report = export_run(runs[name], tmp_path / "export", format)
+    assert report.manifest["length_normalization"] == "marian"
+    ours, theirs = (Translator.load(path) for path in (runs[name], tmp_path / "export"))
+    expected, found = (each.translate(SOURCES) for each in (ours, theirs))
+    assert [each.text for each in found] == [each.text for each in expected]
+    assert [each.score for each in found] == pytest.approx([each.score for each in expected], 1e-3)
+    if format == "saved_model":
+        texts = [each.text for each in expected]
+        scores = [[each.score for each in one.score(SOURCES, texts)] for one in (ours, theirs)]
+        assert scores[1] == pytest.approx(scores[0], 1e-3)
+    with pytest.raises(InputError, match="`length_normalization` is not in this export"):
+        theirs.translate(SOURCES, length_normalization="gnmt")
+
+
+def test_ctranslate2_ranks_as_marian_in_a_beam_of_its_own(runs, tmp_path, capsys):
+    pytest.importorskip("ctranslate2", reason="comes with the extra [ctranslate2]")
+    command = ["export", "--model", runs["opus"], "--format", "ctranslate2"]
+    assert run([*command, "--output", str(tmp_path / "export")]) == 0
+    assert "CTranslate2's beam does not shrink as Marian's does" in capsys.readouterr().err
+    ours, theirs = (Translator.load(path) for path in (runs["opus"], tmp_path / "export"))
+    greedy = [each.translate(SOURCES, beam_size=1) for each in (ours, theirs)]
+    assert [each.text for each in greedy[1]] == [each.text for each in greedy[0]]
+    scores = [[each.score for each in one] for one in greedy]
+    assert scores[1] == pytest.approx(scores[0], 1e-3)
+    best = theirs.translate(SOURCES, n_best=3)[0]
+    for each in (best, *best.alternatives):
+        length = len(each.ids)
+        assert each.score == pytest.approx((each.log_probability - 0.2 * length) / length**0.7)
