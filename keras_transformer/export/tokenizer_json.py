@@ -43,15 +43,15 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     spaces around, such as `" </s> "`, so that nothing in a text is taken for them; leave them out
     of what is decoded. The library in Python and Rust applies rules of normalization to whole
     graphemes: a text with one of several characters, such as a letter with a mark of its own, may
-    get other ids there.
+    get other ids there. Pieces that an imported vocabulary lacks take part in the segmentation:
+    their ids, from `vocabulary_size` on, stand for the unknown token.
 
     Returns:
         A dict, for `json.dump` into `tokenizer.json`.
     """
-    if tokenizer.kind != "unigram" or tokenizer.has_unknown_pieces:
+    if tokenizer.kind != "unigram":
         rule = "`tokenizer.json`, which the page for browsers has too, is for unigram vocabularies"
-        lacking = " that lack pieces of the segmentation" if tokenizer.has_unknown_pieces else ""
-        raise InputError(f"{rule}. Received: a vocabulary of the kind {tokenizer.kind}{lacking}.")
+        raise InputError(f"{rule}. Received: a vocabulary of the kind {tokenizer.kind}.")
     model = parsed(tokenizer.model_bytes)
     specification, fallback = model.normalizer_spec, model.trainer_spec.byte_fallback
     steps: list[dict] = []
@@ -64,7 +64,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     if specification.add_dummy_prefix:
         # Not by `Metaspace`, which leaves a text alone that begins with the character itself.
         steps.append(_replaced(r"\A(?!\z)", SPACE))
-    pieces = [[_NAMES.get(id, each.piece), each.score] for id, each in enumerate(model.pieces)]
+    pieces = [[_name(id, each), each.score] for id, each in enumerate(model.pieces)]
     # Not `Metaspace`, which also takes away the other spaces of a first token that has several.
     back = [_replaced(SPACE, " "), *[{"type": "ByteFallback"}] * fallback, {"type": "Fuse"}]
     back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
@@ -93,6 +93,12 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "decoder": {"type": "Sequence", "decoders": back},
         "model": algorithm,
     }
+
+
+def _name(id, piece):
+    """A piece's text; a name that no text can spell for a control piece."""
+    spelled = f" {piece.piece} " if piece.type == piece.CONTROL else piece.piece
+    return _NAMES.get(id, spelled)
 
 
 def _replaced(pattern, content):

@@ -33,7 +33,8 @@ class Tolerance:
     Attributes:
         equal: Smallest share of equal translations.
         score: Largest mean difference of scores, and of log-probabilities of equal translations, as
-            a share of the trained model's mean; in nats where that mean is below 1.
+            a share of the trained model's mean, which counts as at least 1 nat of scores, and as
+            3 of log-probabilities: they are sums over tokens, and int8 moves each one a little.
         alignment: Largest mean difference of a token's weights in the alignments of equal
             translations, summed over the source tokens: from 0 to 2.
         advice: What a user can do about an export that is refused.
@@ -180,7 +181,8 @@ def compare(
             continue  # The format does not give it.
         limit = tolerance.alignment
         if name != "alignment":
-            limit = tolerance.score * max(1.0, statistics.fmean(abs(ours) for _, ours, _ in values))
+            trained = statistics.fmean(abs(ours) for _, ours, _ in values)
+            limit = tolerance.score * max(1.0 if name == "score" else 3.0, trained)
         mean = statistics.fmean(differences)
         if not mean <= limit:  # NaN is above every limit, too.
             problem = f"`{name}` differs by {mean:.4f} on average, expected at most {limit:.4f},"

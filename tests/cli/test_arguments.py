@@ -89,4 +89,4 @@ def test_help_says_what_the_library_declares(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for name, declared in properties(schema_of(DecodingOptions)).items():
         assert declared["description"].rstrip(".") in text or name == "n_best"
-    assert "; default: 2.0 " in text and "; default: the run's " in text
+    assert "; default: 1.0 " in text and "; default: the run's " in text

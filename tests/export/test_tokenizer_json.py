@@ -1,6 +1,7 @@
 """`tokenizer.json` for Hugging Face's `tokenizers`, an independent implementation of unigram."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -59,6 +60,21 @@ def test_unknown_characters_are_spelled_out_as_bytes():
     tokenizer = Tokenizer.train_from_texts(TEXTS, 400, byte_fallback=True)
     same(tokenizer, HOSTILE + TEXTS)
     assert tokenizer.detokenize(tokenizer.tokenize("😀")) == "😀"
+
+
+@pytest.mark.tensorflow
+def test_an_imported_vocabulary_keeps_its_segmentation():
+    importing = pytest.importorskip("keras_transformer.importing", reason="needs Keras")
+    folder = pathlib.Path(__file__).parents[1] / "data" / "marian" / "opus"
+    _, source, _, _ = importing.import_model(folder)
+    tokenizers = pytest.importorskip("tokenizers", reason="comes with the extra [test]")
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(source)))
+    texts = ["the old child sees a small house", "la kato movas", "kaj 1 domon", *HOSTILE]
+    found = [row.ids for row in theirs.encode_batch(texts)]
+    size = source.vocabulary_size
+    assert any(id >= size for row in found for id in row)
+    known = [[id if id < size else 3 for id in row] for row in found]
+    assert known == source.tokenize(texts)
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,14 @@ def test_a_confident_model_has_a_limit_in_nats():
         compared(far, expected=expected)
 
 
+def test_a_confident_models_sums_over_tokens_have_a_wider_limit():
+    expected = translations(-0.1, log_probability=-1.1)
+    near, far = (translations(-0.1, log_probability=each) for each in (-1.23, -1.27))
+    compared(near, TOLERANCES["int8"], expected)
+    with pytest.raises(VerificationError, match=r"expected at most 0\.1500"):
+        compared(far, TOLERANCES["int8"], expected)
+
+
 def test_single_odd_texts_of_an_unsure_model_refuse_nothing():
     odd = replaced(3, text="other", score=-12.0)
     report = compared(odd, TOLERANCES["int8"])

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from keras_transformer import Translator
-from keras_transformer.cli import run
+from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 from keras_transformer.cli.runs import export_run, import_run
 

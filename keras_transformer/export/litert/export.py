@@ -132,7 +132,7 @@ def _searches(engine, options):
         yield name, LiteRTSearch(engine.model, searches[name], engine.max_source_length)
 
 
-def search_options(engine: Engine, options: dict[str, Any]) -> DecodingOptions:
+def search_options(engine: Any, options: dict[str, Any]) -> DecodingOptions:
     """Returns the options of the largest search of an export."""
     limits = {"n_best": options["n_best"], "max_length": engine.max_target_length}
     return DecodingOptions(**search_of(options), **limits)

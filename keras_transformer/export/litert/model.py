@@ -19,7 +19,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.ids import BOS_ID, PAD_ID
+from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
+from keras_transformer.layers.ssru import scan
 from keras_transformer.layers.ssru import scan
 
 HIDDEN = -1e9
@@ -143,6 +144,8 @@ def encoded_rows(model, source_ids, positions):
     `positions` has as many rows as any search of the file needs.
     """
     config, length = model.config, _length(source_ids)
+    # Pieces that an imported vocabulary lacks have larger ids.
+    source_ids = tf.where(source_ids < config.vocabulary_size, source_ids, UNK_ID)
     rows = embed_sequences(model.source_embedding, source_ids, positions)
     bias = tf.cast(source_ids == PAD_ID, tf.float32) * HIDDEN
     bias = tf.reshape(bias, (-1, 1, 1, length))

@@ -241,6 +241,15 @@ def test_a_forbidden_id_counts_in_the_sum_and_is_never_chosen(rng):
     assert float(other["log_probability"][0]) == pytest.approx(logits.max() - total, abs=1e-4)
 
 
+def test_an_id_beyond_the_vocabulary_is_the_unknown_token(rng):
+    model, ids = make_model(rng, normalize_first=True), source_ids(rng)
+    run = LiteRTSearch(model, options_of(1, 0.0, 1, 5), LENGTH)
+    unknown, beyond = ids.copy(), ids.copy()
+    unknown[:2, 3], beyond[:2, 3] = UNK, [41, 57]
+    for name, values in run(beyond).items():
+        np.testing.assert_array_equal(values, run(unknown)[name])
+
+
 def test_the_unknown_token_is_forbidden_unless_it_is_allowed(rng):
     model = make_model(rng, normalize_first=True)
     default, allowed = (

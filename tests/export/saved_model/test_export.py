@@ -79,7 +79,7 @@ def test_the_export_says_what_is_in_it(report, engine):
     readme = (folder / "README.md").read_text()
     for text in (
         "| beam size | 3 |",
-        "| length penalty | 0.8 |",
+        "| length penalty | 0.8, by `length_normalization: gnmt` |",
         "| 13, its end",
         "SentencepieceOp",
         "| `beam` | `text` string [·] | `log_probability` float32 [·, 3], `score` float32 [·, 3], "
