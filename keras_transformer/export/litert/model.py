@@ -21,7 +21,6 @@ from keras import ops
 
 from keras_transformer.ids import BOS_ID, PAD_ID, UNK_ID
 from keras_transformer.layers.ssru import scan
-from keras_transformer.layers.ssru import scan
 
 HIDDEN = -1e9
 """Added to the score of a key or token that may not be attended to or chosen."""
