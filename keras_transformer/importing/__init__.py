@@ -20,6 +20,7 @@ from keras_transformer.importing.weights import fill
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import checked
+from keras_transformer.owned_folder import locked_folder
 from keras_transformer.text import Tokenizer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]
@@ -93,28 +94,30 @@ def import_run(
         `output`.
 
     Raises:
-        InputError: The folder holds no model that can be imported, or the output cannot be made.
+        InputError: The folder holds no model that can be imported, or the output cannot be made, or
+            another process writes to it.
     """
     run = RunFiles(output)
-    run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
-    texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
-    model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
-    fields = model.config.to_dict()
-    is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
-    with checked(DecodingSection, f"{folder}: "):
-        defaults = DecodingSection(**decoding)
-    of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
-    sections = {
-        "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
-        "model": {name: value for name, value in fields.items() if name not in of_tokenizer},
-        "decoding": dataclasses.asdict(defaults),
-    }
-    show(f"{run.path}: writing the run")
-    run.owned().clear()
-    run.path.mkdir(parents=True, exist_ok=True)
-    save_model(model, run.model_file)
-    run.write_sample_pairs((text, "") for text in texts)
-    run.write_start(sections, (source_tokenizer, target_tokenizer), {})
+    with locked_folder(run.path):
+        run.check_replaceable(overwrite, {"the model": folder, "--samples": samples})
+        texts = SENTENCES if samples is None else read_lines(samples)[:SAMPLE_PAIRS]
+        model, source_tokenizer, target_tokenizer, decoding = import_model(folder)
+        fields = model.config.to_dict()
+        is_joint = source_tokenizer == target_tokenizer or fields["tie_embeddings"] == "all"
+        with checked(DecodingSection, f"{folder}: "):
+            defaults = DecodingSection(**decoding)
+        of_tokenizer = ("vocabulary_size", "target_vocabulary_size", "turn_id")
+        sections = {
+            "text": {"vocabulary_size": source_tokenizer.vocabulary_size, "joint": is_joint},
+            "model": {name: value for name, value in fields.items() if name not in of_tokenizer},
+            "decoding": dataclasses.asdict(defaults),
+        }
+        show(f"{run.path}: writing the run")
+        run.owned().clear()
+        run.path.mkdir(parents=True, exist_ok=True)
+        save_model(model, run.model_file)
+        run.write_sample_pairs((text, "") for text in texts)
+        run.write_start(sections, (source_tokenizer, target_tokenizer), {})
     return str(output)
 
 

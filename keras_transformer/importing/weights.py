@@ -12,7 +12,7 @@ from keras_transformer.models import Transformer
 
 
 class Tensors:
-    """Tensors of a file by name, each of which has to be used.
+    """Tensors of a file by name, each of which has to be taken once.
 
     Args:
         arrays: Arrays by their names in Marian; matrices `(inputs, outputs)`.
@@ -21,18 +21,16 @@ class Tensors:
 
     def __init__(self, arrays: Mapping[str, np.ndarray], file: Any):
         self.arrays, self.file = dict(arrays), file
-        self._unused = set(self.arrays)
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays
 
     def get(self, name: str, default: np.ndarray | None = None) -> np.ndarray:
-        """Returns a tensor as float32; raises `InputError` for one that is missing."""
-        self._unused.discard(name)
-        found = self.arrays.get(name, default)
-        if found is None:
+        """Takes a tensor out as float32; raises `InputError` for one that is missing."""
+        array = self.arrays.pop(name, default)
+        if array is None:
             raise InputError(f"{self.file}: the model has no tensor {name}.")
-        return np.asarray(found, "float32")
+        return np.asarray(array, "float32")
 
     @property
     def tied_embeddings(self) -> str:
@@ -43,13 +41,12 @@ class Tensors:
 
     def check_all_used(self) -> None:
         """Raises `InputError` for a tensor that is part of no layer of ours."""
-        for name in sorted(self._unused):
+        for name in sorted(self.arrays):
             raise InputError(f"{self.file}: the tensor {name} has no place in a model here.")
 
 
 def fill(model: Transformer, tensors: Tensors, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
     """Gives a model the weights of a file."""
-    _fill_tables(model, tensors, *vocabularies)
     suffix = "_pre" if model.config.normalize_first else ""
     for number, block in enumerate(model.encoder.blocks, 1):
         name = f"encoder_l{number}"
@@ -71,16 +68,16 @@ def fill(model: Transformer, tensors: Tensors, vocabularies: tuple[Vocabulary, V
     if suffix:
         _fill_norm(model.encoder.final_norm, tensors, "encoder_top")
         _fill_norm(model.decoder.final_norm, tensors, "decoder_top")
+    _fill_tables(model, tensors, *vocabularies)  # Last: their copies need the most memory.
     tensors.check_all_used()
 
 
 def _fill_tables(model, tensors, source, target):
-    def embeddings(side):
-        return tensors.get("Wemb" if "Wemb" in tensors else f"{side}_Wemb")
-
+    shared = tensors.get("Wemb") if "Wemb" in tensors else None
     if model.source_embedding is not model.target_embedding:
-        _assign(model.source_embedding.embeddings, source.table(embeddings("encoder")))
-    table = embeddings("decoder")
+        table = tensors.get("encoder_Wemb") if shared is None else shared
+        _assign(model.source_embedding.embeddings, source.table(table))
+    table = tensors.get("decoder_Wemb") if shared is None else shared
     _assign(model.target_embedding.embeddings, target.table(table))
     if model.output_projection is not None:
         if "decoder_ff_logit_out_W" in tensors:

@@ -21,6 +21,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, import_run, marian
+from keras_transformer.owned_folder import locked_folder
 
 pytestmark = pytest.mark.tensorflow
 
@@ -288,6 +289,13 @@ def test_the_command_makes_a_run_that_translates_as_the_model_does(tmp_path, cap
     assert [each.text for each in translator.translate(SOURCES)] == expected
     assert run(["import", str(TOYS / name), "--output", str(output)]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_one_process_at_a_time_writes_the_run(tmp_path):
+    output = tmp_path / "run"
+    with locked_folder(output), pytest.raises(InputError, match="writes to this folder"):
+        import_run(TOYS / "student", output)
+    assert not output.exists()
 
 
 @pytest.mark.slow
