@@ -49,8 +49,8 @@ SENTENCES = tuple(map(" ".join, itertools.product(_WHO, _DOES, _WHERE)))
 
 FILES = re.compile(
     r"(recipe\.yaml|(source_|target_)?tokenizer\.model|labels\.json|data\.json|model\.keras|history\.csv"
-    r"|samples\.(tsv|txt)|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.keras"
-    r"|checkpoints/step-\d+-\d+\.(keras|json)"
+    r"|samples\.(tsv|txt)|bad_batch\.json|metrics\.json|checkpoints/(epoch|best)-\d+\.(keras|npz)"
+    r"|checkpoints/base\.keras|checkpoints/step-\d+-\d+\.(keras|npz|json)"
     r"|tensorboard/(train|validation|attention)/events\.out\.tfevents\.[^/]*)"
 )
 """Paths of a run's files."""

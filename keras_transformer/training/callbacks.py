@@ -12,7 +12,12 @@ from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
-from keras_transformer.training.run_folder import averaged_epochs, best_row, save_without_optimizer
+from keras_transformer.training.run_folder import (
+    averaged_epochs,
+    best_row,
+    save_checkpoint,
+    save_without_optimizer,
+)
 from keras_transformer.training.state import MidEpochState, RunState
 
 _STEP_CHECKPOINTS = 2  # the last one, and the one before in case that is damaged
@@ -269,7 +274,7 @@ class StepCheckpoints(RunCallback):
         folder = self.run.folder
         file = folder.step_file(self._epoch, step)
         write_whole(file.with_suffix(".json"), json.dumps(state._asdict()))
-        save_model(self.model, file)
+        save_checkpoint(self.model, file)
         folder.remove_step_files(keep=folder.step_files()[-_STEP_CHECKPOINTS:])
 
     def _sync(self):
@@ -295,7 +300,7 @@ class CommitEpoch(RunCallback):
             with averaged_weights(self.model):
                 save_without_optimizer(self.model, run.folder.candidate_file(number))
         self.model.stop_training = run.has_stopped()
-        save_model(self.model, run.folder.checkpoint_file(number))
+        save_checkpoint(self.model, run.folder.checkpoint_file(number))
         run.folder.settle(number, training)
 
 

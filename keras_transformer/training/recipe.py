@@ -194,6 +194,13 @@ class TrainingSection:
         "Run folder to start from: its vocabularies and best model are trained further, and its "
         "`text` and `model` hold, but for dropout. null: a new model.",
     )
+    lora_rank: int | None = option(
+        None,
+        "Rank of the two matrices per projection of attention and feed-forward that LoRA trains; "
+        "all weights of `start_from` stay, and the saved model has both merged. null: all weights "
+        "are trained.",
+        ge=1,
+    )
     epochs: int = option(30, "Passes over the training pairs.", ge=1)
     batch_tokens: int = option(4096, "Positions of a batch on each side, padding included.", ge=1)
     accumulation_steps: int = option(
@@ -296,6 +303,9 @@ class TrainingSection:
 
     @pydantic.model_validator(mode="after")
     def _check(self):
+        if self.lora_rank is not None and self.start_from is None:
+            rule = "`training.lora_rank` needs `training.start_from`, the run whose weights stay."
+            raise InputError(f"{rule} Received: lora_rank={self.lora_rank}, start_from=null.")
         if self.r_drop is not None and self.simcut is not None:
             rule = "`training.simcut` excludes `training.r_drop`: set one of them to null."
             raise InputError(f"{rule} Received: {self.simcut} and {self.r_drop}.")
@@ -379,10 +389,11 @@ class Recipe:
         for override in overrides:
             _override(values, override)
         origin = (values.get("training") or {}).get("start_from")
-        if isinstance(origin, str) and not {"text", "model"} & set(values):
-            # Both have to be those of the run that training starts from.
+        if isinstance(origin, str) and "text" not in values:
+            # Both have to be those of the run that training starts from, but for dropout.
             earlier = read_sections(pathlib.Path(origin) / "recipe.yaml")
-            values |= {name: earlier[name] for name in ("text", "model") if name in earlier}
+            values["text"] = earlier.get("text", {})
+            values["model"] = {**earlier.get("model", {}), **(values.get("model") or {})}
         return cls.from_dict(values, where=str(path))
 
     @pydantic.model_validator(mode="after")

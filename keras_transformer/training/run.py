@@ -20,6 +20,7 @@ from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.evaluate import bleu_and_chrf, check_tokenizer, tokenizer_of
 from keras_transformer.training.hosts import SINGLE_HOST, Host
+from keras_transformer.training.lora import enable_lora, set_merged_weights
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import (
@@ -175,7 +176,9 @@ class Run(RunState):
     def begin(self) -> None:
         """Makes the model, or reads the last checkpoint, and makes the folder ready for epochs."""
         self.model, self.start = self._model_and_start()
-        show(f"{self.model.count_params():,} parameters")
+        trained = sum(math.prod(each.shape) for each in self.model.trainable_variables)
+        part = "" if trained == self.model.count_params() else f", {trained:,} of them trained"
+        show(f"{self.model.count_params():,} parameters{part}")
         if self._is_resumed:
             self.folder.remove_partial_files()
             self.folder.write_recipe(self.recipe)
@@ -185,6 +188,8 @@ class Run(RunState):
             self._check_replaceable()
             self.folder.owned().clear()
             self.folder.create(self.recipe, self.tokenizers, self.digests)
+        if self.recipe.training.lora_rank is not None and not self.folder.base_file.exists():
+            save_without_optimizer(self.model, self.folder.base_file)
         if not self.folder.sample_pairs_file.exists():
             self.folder.write_sample_pairs(self.validation[:SAMPLE_PAIRS])
         self.history = self.folder.history()
@@ -192,7 +197,7 @@ class Run(RunState):
         self.engine = self.host.engine(self.model, *self.tokenizers, **options)
 
     def _model_and_start(self):
-        checkpoint = last_checkpoint(self.folder) if self._is_resumed else None
+        checkpoint = last_checkpoint(self.folder, self._new_model) if self._is_resumed else None
         return checkpoint or (self._new_model(), MidEpochState())
 
     def _new_model(self):
@@ -202,7 +207,11 @@ class Run(RunState):
         config = recipe.model_config(source.vocabulary_size, target_size, source.turn_id)
         model = model_of(config, dtype=recipe.training.dtype_policy)
         compile_model(model, recipe.training)
-        if (origin := _origin(recipe)) is not None:
+        # What LoRA's checkpoints belong to is a copy: the origin may change.
+        file = self.folder.base_file if self._is_resumed else None
+        if file is not None and file.exists():
+            model.set_weights(load_model(file, compile=False).get_weights())
+        elif (origin := _origin(recipe)) is not None:
             begun = origin.model()
             one, other = (
                 {name: value for name, value in fields.to_dict().items() if "dropout" not in name}
@@ -211,6 +220,8 @@ class Run(RunState):
             if one != other:
                 raise InputError(f"{origin.path}: its model is not the one of the recipe.")
             model.set_weights(begun.get_weights())
+        if recipe.training.lora_rank is not None:
+            enable_lora(model, recipe.training.lora_rank)
         return model
 
     def fit(self) -> None:
@@ -297,11 +308,13 @@ class Run(RunState):
         epochs = averaged_epochs(self.history, training)
         if len(epochs) < 2:
             return
-        total = [np.zeros(weight.shape) for weight in model.weights]  # float64
-        for epoch in epochs:
-            weights = load_model(self.folder.candidate_file(epoch), compile=False).get_weights()
-            total = [so_far + weight for so_far, weight in zip(total, weights, strict=True)]
-        model.set_weights([sums / len(epochs) for sums in total])
+        files = map(self.folder.candidate_file, epochs)
+        total: list[np.ndarray] = []
+        for file in files:
+            saved = load_model(file, compile=False).get_weights()
+            weights = [np.asarray(weight, "float64") for weight in saved]
+            total = [sum(pair) for pair in zip(total, weights, strict=True)] if total else weights
+        set_merged_weights(model, [weight / len(epochs) for weight in total])
         row = {"epoch": 0.0}
         logs = model.evaluate(for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
         row |= {f"val_{key}": float(value) for key, value in logs.items()}

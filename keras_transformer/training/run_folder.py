@@ -30,6 +30,7 @@ from keras_transformer.files import (
     write_whole,
 )
 from keras_transformer.text import Labels, Tokenizer
+from keras_transformer.training.lora import merged_weights, save_small
 from keras_transformer.training.recipe import Recipe, TrainingSection
 
 # Options that runs of version 0.2 have and no recipe has any more, with the values that a run goes
@@ -46,6 +47,8 @@ class RunFolder(RunFiles):
 
     def __init__(self, path: str | os.PathLike):
         super().__init__(path)
+        self.base_file = self.checkpoints / "base.keras"
+        self.checkpoint_suffix = ".keras"
         self.history_file = self.path / "history.csv"
         self.samples_file = self.path / "samples.txt"
         self.metrics_file = self.path / "metrics.json"
@@ -90,22 +93,24 @@ class RunFolder(RunFiles):
 
     def checkpoint_file(self, epoch: int) -> pathlib.Path:
         """The checkpoint after `epoch` epochs."""
-        return self.checkpoints / f"epoch-{epoch:04d}.keras"
+        return self.checkpoints / f"epoch-{epoch:04d}{self.checkpoint_suffix}"
 
     def checkpoint_epochs(self) -> list[int]:
         """Epochs that have a checkpoint, in order."""
         matches = (
-            re.fullmatch(r"epoch-(\d{4,})\.keras", file.name) for file in self.checkpoints.glob("*")
+            re.fullmatch(rf"epoch-(\d{{4,}})\{self.checkpoint_suffix}", file.name)
+            for file in self.checkpoints.glob("*")
         )
         return sorted(int(match.group(1)) for match in matches if match)
 
     def step_file(self, epoch: int, step: int) -> pathlib.Path:
         """The checkpoint after `epoch` epochs and so many steps of the next one."""
-        return self.checkpoints / f"step-{epoch:04d}-{step:08d}.keras"
+        return self.checkpoints / f"step-{epoch:04d}-{step:08d}{self.checkpoint_suffix}"
 
     def step_files(self) -> list[pathlib.Path]:
         """The checkpoints within an epoch, in order."""
-        return sorted(self.checkpoints.glob("step-*.keras"), key=epoch_and_step)
+        files = self.checkpoints.glob(f"step-*{self.checkpoint_suffix}")
+        return sorted(files, key=epoch_and_step)
 
     def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
         """Removes all checkpoints within an epoch but these, with what lies beside them."""
@@ -148,7 +153,8 @@ class RunFolder(RunFiles):
         for file in self.checkpoints.glob("best-*.keras"):
             if file not in averaged and not (averaged and file == best):
                 file.unlink()
-        self.remove_step_files(keep=self.checkpoints.glob(f"step-{epoch:04d}-*.keras"))
+        kept = self.checkpoints.glob(f"step-{epoch:04d}-*{self.checkpoint_suffix}")
+        self.remove_step_files(keep=kept)
         if len(written) > epoch:
             self.write_history(rows)
         samples = self.samples()
@@ -233,8 +239,16 @@ def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, f
     return sorted(rows, key=lambda row: (sign * row[column], row["val_loss"]))
 
 
+def save_checkpoint(model: keras.Model, path: pathlib.Path) -> None:
+    """Saves a model with its optimizer's state; with LoRA (`.npz`) the small matrices alone."""
+    (save_small if path.suffix == ".npz" else save_model)(model, path)
+
+
 def save_without_optimizer(model: keras.Model, path: str | os.PathLike) -> None:
-    """Saves a copy of a model: the optimizer's state is three times as large as the weights."""
+    """Saves a copy of a model: the optimizer's state is three times as large as the weights.
+
+    LoRA's matrices are merged into the weights.
+    """
     copy = type(model).from_config(model.get_config())
-    copy.set_weights(model.get_weights())
+    copy.set_weights(merged_weights(model))
     save_model(copy, path)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -12,6 +13,7 @@ from keras_transformer.errors import InputError, show
 from keras_transformer.training.corpus import Tokenizers
 from keras_transformer.training.evaluate import bleu_and_chrf, doubt
 from keras_transformer.training.hosts import Host
+from keras_transformer.training.lora import load_small
 from keras_transformer.training.optimizer import inner_optimizer
 from keras_transformer.training.recipe import Recipe
 from keras_transformer.training.run_folder import (
@@ -92,8 +94,14 @@ def _without_files(value):
     return list(map(_without_files, value)) if isinstance(value, (list, tuple)) else value
 
 
-def last_checkpoint(folder: RunFolder) -> tuple[keras.Model, MidEpochState] | None:
+def last_checkpoint(
+    folder: RunFolder, make_model: Callable[[], keras.Model]
+) -> tuple[keras.Model, MidEpochState] | None:
     """Reads the newest checkpoint that is whole, with a line on stderr for each damaged one.
+
+    Args:
+        folder: Folder of the run.
+        make_model: Makes the compiled model that the matrices of LoRA belong to.
 
     Returns:
         The compiled model and its state, or None before the first checkpoint.
@@ -108,7 +116,11 @@ def last_checkpoint(folder: RunFolder) -> tuple[keras.Model, MidEpochState] | No
         try:
             is_whole = file in epochs
             state = MidEpochState(epochs[file]) if is_whole else MidEpochState.load(file)
-            model = load_model(file, compile=True)
+            if file.suffix == ".npz":
+                model = make_model()
+                load_small(model, file)
+            else:
+                model = load_model(file, compile=True)
             # A checkpoint of version 0.2 has another momentum, for averages after each batch.
             if (momentum := folder.recipe().training.ema_momentum) is not None:
                 inner_optimizer(model).ema_momentum = momentum
@@ -146,6 +158,8 @@ class RunState:
 
     def __init__(self, recipe: Recipe, folder: RunFolder, host: Host):
         self.recipe, self.folder, self.host = recipe, folder, host
+        if recipe.training.lora_rank is not None:
+            folder.checkpoint_suffix = ".npz"
         self.start, self.history, self.metrics = MidEpochState(), [], {}
         self.datasets, self._validation_names = {}, []
         self.compiled_shapes: dict[str, set] = {"train": set(), "validation": set()}

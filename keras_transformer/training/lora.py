@@ -1,0 +1,93 @@
+"""LoRA: training small matrices beside frozen projections, and checkpoints of these alone.
+
+Reference: Hu et al. 2021 (arXiv:2106.09685).
+"""
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.errors import InputError
+from keras_transformer.files import replaced_file
+
+_SMALL = ("lora_kernel_a", "lora_kernel_b")
+
+
+def enable_lora(model: keras.Model, rank: int) -> None:
+    """Freezes all weights, and adds trainable matrices of a rank to the projections.
+
+    The projections are those of attention, of SSRU and of the feed-forward layers.
+
+    Raises:
+        InputError: The model has no such layers.
+    """
+    layers = projections_of(model)
+    if not layers:
+        rule = "`training.lora_rank` needs a model with attention."
+        raise InputError(f"{rule} Received: model.kind={model.config.kind!r}.")
+    for variable in model.trainable_variables:
+        variable.trainable = False
+    for layer in layers:
+        layer.enable_lora(rank)
+
+
+def projections_of(model: keras.Model) -> list[Any]:
+    """Returns the dense layers in a model's blocks."""
+    stacks = (getattr(model, side, None) for side in ("encoder", "decoder"))
+    kinds = keras.layers.Dense, keras.layers.EinsumDense
+    return [
+        layer
+        for stack in stacks
+        for block in getattr(stack, "blocks", ())
+        for layer in block._flatten_layers()
+        if isinstance(layer, kinds)
+    ]
+
+
+def merged_weights(model: keras.Model) -> list[np.ndarray]:
+    """Returns the weights of a model without LoRA that computes what this one does."""
+    merged = {id(layer._kernel): layer.kernel for layer in projections_of(model)}
+    return [ops.convert_to_numpy(merged.get(id(v), v)) for v in _without_small(model)]
+
+
+def set_merged_weights(model: keras.Model, weights: list[np.ndarray]) -> None:
+    """Sets all weights of a model; LoRA's matrices add nothing afterwards."""
+    for variable, value in zip(_without_small(model), weights, strict=True):
+        variable.assign(value)
+    for layer in projections_of(model):
+        if layer.lora_enabled:
+            layer.lora_kernel_b.assign(ops.zeros_like(layer.lora_kernel_b))
+
+
+def _without_small(model):
+    return [each for each in model.weights if not each.path.endswith(_SMALL)]
+
+
+def save_small(model: keras.Model, path: str | os.PathLike) -> None:
+    """Saves the trainable variables and the optimizer's state, so that `path` is never half."""
+    variables = [*model.trainable_variables, *model.optimizer.variables]
+    arrays = {f"{place:05d}": ops.convert_to_numpy(each) for place, each in enumerate(variables)}
+    with replaced_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def load_small(model: keras.Model, path: Path) -> None:
+    """Restores what `save_small` saved in a model with equal base weights.
+
+    Raises:
+        InputError: The file is damaged, or of another model.
+    """
+    model.optimizer.build(model.trainable_variables)
+    variables = [*model.trainable_variables, *model.optimizer.variables]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = [file[name] for name in sorted(file.files)]
+        for variable, array in zip(variables, arrays, strict=True):
+            variable.assign(array)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: cannot be read as a checkpoint of LoRA: {error}.") from None

@@ -1,0 +1,130 @@
+"""LoRA: what is trained, what checkpoints hold, and that the saved model is the merged one."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from small_corpus import recipe_values, write_corpus
+
+from keras_transformer import Transformer, TransformerConfig
+from keras_transformer.errors import InputError
+from keras_transformer.training import Recipe, RunFolder, train
+from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
+
+pytestmark = pytest.mark.tensorflow
+
+RANK = 3
+
+
+def small_model(**fields):
+    sizes = {"model_dim": 12, "num_heads": 3, "intermediate_dim": 17}
+    sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 2}
+    return Transformer(TransformerConfig(41, **sizes, **fields))
+
+
+@pytest.mark.parametrize("decoder", ["attention", "ssru"])
+def test_only_small_matrices_of_the_projections_are_trained(rng, decoder):
+    model = small_model(decoder=decoder)
+    ids = rng.integers(4, 41, (2, 5)), rng.integers(4, 41, (2, 7))
+    before = keras.ops.convert_to_numpy(model(ids))
+    enable_lora(model, RANK)
+    np.testing.assert_array_equal(model(ids), before)
+    # Encoder: 4 of attention and 2; decoder: 4 or 2, 4 of cross-attention and 2.
+    count = 6 + 2 * (10 if decoder == "attention" else 8)
+    assert len(projections_of(model)) == count
+    assert len(model.trainable_variables) == 2 * count
+    assert all(RANK in each.shape for each in model.trainable_variables)
+
+
+def test_merged_weights_compute_what_the_matrices_add(rng):
+    model, other = small_model(decoder="ssru"), small_model(decoder="ssru")
+    enable_lora(model, RANK)
+    base = {id(layer): np.asarray(layer._kernel) for layer in projections_of(model)}
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    other.set_weights(merged_weights(model))
+    for layer, merged in zip(projections_of(model), projections_of(other), strict=True):
+        small = [np.asarray(each, "float64") for each in (layer.lora_kernel_a, layer.lora_kernel_b)]
+        expected = base[id(layer)] + np.tensordot(*small, axes=1)
+        np.testing.assert_allclose(merged.kernel, expected, atol=1e-5)
+    ids = rng.integers(4, 41, (2, 5)), rng.integers(4, 41, (2, 7))
+    np.testing.assert_allclose(other(ids), model(ids), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory):
+    """A run of one epoch, and a function that trains further from it."""
+    base = tmp_path_factory.mktemp("lora")
+    corpus = write_corpus(base / "corpus")
+
+    def train_run(name, resume=False, **training):
+        options = {"jit_compile": False, "epochs": 1, "warmup_steps": 4, **training}
+        values = recipe_values(corpus, **options)
+        values["model"].update(dropout=0.2, model_dim=16, intermediate_dim=16)
+        return train(Recipe.from_dict(values), base / name, resume=resume)
+
+    return train_run("origin"), train_run
+
+
+def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin):
+    begun, train_run = origin
+    folder = train_run("tuned", start_from=str(begun.path), lora_rank=RANK, epochs=3)
+    losses = [row["val_loss"] for row in folder.history()]
+    assert losses[2] < losses[0]
+    before, after = begun.model(), folder.model()
+    names = [layer.path for layer in projections_of(after)]
+    for old, new in zip(before.weights, after.weights, strict=True):
+        is_kernel = new.path.endswith("/kernel") and new.path.rpartition("/")[0] in names
+        assert np.array_equal(old, new) != is_kernel, new.path
+    assert not any("lora" in each.path for each in after.weights)
+    assert [file.name for file in sorted(folder.checkpoints.iterdir())] == [
+        "base.keras",
+        "epoch-0002.npz",
+        "epoch-0003.npz",
+    ]
+    with np.load(folder.checkpoint_file(3).with_suffix(".npz")) as arrays:
+        # Adam has two moments of each matrix.
+        trained = 2 * len(names)
+        assert sum(RANK in array.shape for array in arrays.values()) == 3 * trained
+        assert all(array.size <= 16 * 16 for array in arrays.values())
+
+
+@pytest.mark.parametrize("ema_momentum", [None, 0.6])
+def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, ema_momentum):
+    begun, train_run = origin
+    copy = begun.path.with_name(f"copy-{ema_momentum}")
+    shutil.copytree(begun.path, copy)
+    options = {"start_from": str(copy), "lora_rank": RANK, "ema_momentum": ema_momentum}
+    options |= {"average_epochs": 2}
+    whole = train_run(f"whole-{ema_momentum}", epochs=3, **options)
+    train_run(f"parts-{ema_momentum}", epochs=2, **options)
+    shutil.rmtree(copy)
+    parts = train_run(f"parts-{ema_momentum}", resume=True, epochs=3, **options)
+    for ours, theirs in zip(whole.model().weights, parts.model().weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    names = "loss", "val_loss", "gradient_norm"
+    rows = [[[row[name] for name in names] for row in run.history()] for run in (whole, parts)]
+    assert rows[0] == rows[1]
+    arrays = [dict(np.load(run.checkpoints / "epoch-0003.npz")) for run in (whole, parts)]
+    assert arrays[0].keys() == arrays[1].keys()
+    for name, array in arrays[0].items():
+        np.testing.assert_array_equal(array, arrays[1][name])
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(origin, capsys):
+    begun, train_run = origin
+    options = {"start_from": str(begun.path), "lora_rank": RANK}
+    folder = train_run("damaged", epochs=2, **options)
+    (folder.checkpoints / "epoch-0002.npz").write_bytes(b"PK\x03\x04 no zip")
+    folder = train_run("damaged", resume=True, epochs=3, **options)
+    assert "epoch-0002.npz: cannot be read as a checkpoint of LoRA" in capsys.readouterr().err
+    assert [row["epoch"] for row in RunFolder(folder.path).history()] == [1, 2, 3]
+
+
+def test_lora_needs_a_run_to_start_from_and_a_model_with_attention(origin):
+    _, train_run = origin
+    with pytest.raises(InputError, match="`training.lora_rank` needs `training.start_from`"):
+        train_run("new", lora_rank=2)
+    with pytest.raises(InputError, match="needs a model with attention"):
+        enable_lora(type("Model", (), {"config": type("C", (), {"kind": "recurrent"})}), 2)
