@@ -1,4 +1,6 @@
 import itertools
+import pathlib
+import re
 
 import pytest
 
@@ -33,7 +35,7 @@ def small(monkeypatch):
     )
 
 
-def test_the_demo_goes_the_whole_way(small, tmp_path):
+def test_the_demo_goes_the_whole_way(small, tmp_path, monkeypatch, capsys):
     table = demo.run_demo(tmp_path / "demo")
     assert "26 locales" in table
     assert "of 20 (" in table
@@ -45,6 +47,14 @@ def test_the_demo_goes_the_whole_way(small, tmp_path):
         assert str(tmp_path / "demo" / name) in table
     with pytest.raises(InputError, match="exists already"):
         demo.run_demo(tmp_path / "demo")
+    # README's Python translates with the demo's run.
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    (program,) = [block for block in blocks if '"demo/run"' in block]
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    exec(program, {})
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_the_data_of_the_demo_is_held_out(small, tmp_path):
