@@ -1,4 +1,4 @@
-"""BLEU against heads left: prunes a run's heads by importance, and writes the smaller run.
+"""Prunes a run's attention heads by importance, plots BLEU, and writes a smaller run.
 
     pip install ".[plots]"
     python training/pruning.py --model RUN --source FILE --reference FILE \
@@ -6,13 +6,12 @@
     python training/pruning.py … --order pruning.json --keep 24 --epochs 5 --output PRUNED
     python training/pruning.py … --pruned PRUNED
 
-Importance is measured on the run's validation text, in rounds: after each removal anew. Without
-`--output` heads are switched off one round after the other and the text is translated each time.
-With it, half of the heads or `--keep` of them stay, the smaller model is trained for `--epochs` on
-the run's training text and gets a run folder of its own. The rate of that training grows for a
-tenth of its steps to where the run's own ended, and falls to zero. `--pruned` names such a folder
-of before. Both runs then translate the text in turns, `--batch-sizes` at a time: BLEU and seconds.
-Figures are JSON on stdout.
+Importance is measured on the run's validation text, again after each round of removals. Without
+`--output` the text is translated after each round. With `--output` half of the heads, or `--keep`,
+remain. The smaller model is trained for `--epochs` on the run's training text and written as a run.
+Its learning rate rises for a tenth of the steps to where the first training ended, and falls to
+zero. `--pruned` names an earlier output: both runs translate the text interleaved, with
+`--batch-sizes`, and BLEU and seconds are compared. The result is JSON on stdout.
 """
 
 import argparse
@@ -144,7 +143,7 @@ def write_pruned(folder, model, names, epochs, output):
 
 
 def compare(paths, sources, references, search, rounds, batch_sizes):
-    """BLEU of runs, and the seconds in which they translate in turns, a list each."""
+    """BLEU of runs, and lists of the seconds of their interleaved translations."""
     translators = [Translator.load(path) for path in paths]
     texts = [each.translate(sources, **search) for each in translators]
     bleu = [evaluate([each.text for each in found], references)["bleu"] for found in texts]
@@ -175,16 +174,38 @@ def main():
     parser.add_argument("--model", required=True, metavar="RUN")
     parser.add_argument("--source", required=True, metavar="FILE")
     parser.add_argument("--reference", required=True, metavar="FILE")
-    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="heads of a round")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=4,
+        metavar="N",
+        help="heads removed per round; default: %(default)s",
+    )
     parser.add_argument("--beam-size", type=int, metavar="N", help="default: the run's")
-    parser.add_argument("--order", metavar="FILE.json", help="of an earlier --json, not measured")
-    parser.add_argument("--json", metavar="FILE.json", help="the figures")
+    parser.add_argument(
+        "--order", metavar="FILE.json", help="an earlier --json whose order of heads is used"
+    )
+    parser.add_argument("--json", metavar="FILE.json", help="write the result there, too")
     parser.add_argument("--plot", metavar="FILE.png")
     parser.add_argument("--output", metavar="DIR", help="the smaller run to make")
-    parser.add_argument("--keep", type=int, metavar="N", help="heads of it; default: half")
-    parser.add_argument("--epochs", type=int, default=0, metavar="N", help="of training after it")
-    parser.add_argument("--pruned", metavar="DIR", help="an earlier --output, to compare alone")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of the comparison")
+    parser.add_argument(
+        "--keep", type=int, metavar="N", help="number of heads that remain; default: half"
+    )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="epochs of training after pruning; default: %(default)s",
+    )
+    parser.add_argument("--pruned", metavar="DIR", help="only compare with this earlier --output")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="rounds of the comparison; default: %(default)s",
+    )
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 1], metavar="N")
     options = parser.parse_args()
     folder = RunFolder.existing(options.model)

@@ -1,4 +1,4 @@
-"""Translates stdin with an exported LiteRT folder without our package; "\\n" alone ends a line.
+"""Translates stdin with a LiteRT export, without our package; only "\\n" ends a line.
 
 pip install ai-edge-litert sentencepiece
 python translate.py FOLDER [--search beam] [--batch-size 32] [--threads 2] < in.txt > out.txt

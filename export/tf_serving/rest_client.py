@@ -2,7 +2,8 @@
 
     python rest_client.py --url http://localhost:8501/v1/models/translator < in.txt > out.txt
 
-A line in, a line out: line breaks inside a translation become spaces. The standard library alone.
+One line in, one line out: line breaks inside a translation become spaces. It needs only the
+standard library.
 """
 
 import argparse
