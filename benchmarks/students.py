@@ -19,9 +19,10 @@ from typing import Any
 
 from benchmarks.measure import in_turns, machine, run
 from keras_transformer import Translator
-from keras_transformer.cli.runs import export_run, import_run
 from keras_transformer.data import read_lines
 from keras_transformer.errors import InputError, require
+from keras_transformer.export import export_run
+from keras_transformer.importing import import_run
 
 _FORMATS = {"saved_model": {}, "litert": {"quantize": "int8", "source_lengths": [64]}}
 

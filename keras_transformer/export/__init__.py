@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.engine.run_folder import RunFiles
-from keras_transformer.errors import InputError, VerificationError
+from keras_transformer.errors import VerificationError
 from keras_transformer.export.options import FORMATS
 from keras_transformer.files import read_lines
 

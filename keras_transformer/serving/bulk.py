@@ -58,8 +58,8 @@ def translate_corpus(
         records: `"text"` writes the best translation of each line; `"pairs"` makes TSVs of all
             hypotheses, after the line, and `"back"` before it, with their scores in `NAME.scores`.
         with_ray: False translates in this process, with all its cores by default.
-        **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`. By
-            default a line of too many tokens is split at sentence ends.
+        **options: Fields of `serving.options.BulkOptions`, and options of `Translator.translate`.
+            By default a line of too many tokens is split at sentence ends.
 
     Returns:
         A dict fit for JSON: files, lines that were translated now, seconds.

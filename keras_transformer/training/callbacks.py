@@ -8,7 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.engine.run_folder import save_model
 from keras_transformer.errors import TrainingError, show
 from keras_transformer.files import write_whole
 from keras_transformer.training.optimizer import averaged_weights, inner_optimizer
@@ -110,7 +109,7 @@ class Compilation(RunCallback):
 
     async_safe = True  # as `FiniteLoss`
 
-    def __init__(self, run: "Run", bar: keras.callbacks.ProgbarLogger | None = None):
+    def __init__(self, run: RunState, bar: keras.callbacks.ProgbarLogger | None = None):
         super().__init__(run)
         self._bar, self._starts = bar, {}
 

@@ -6,8 +6,9 @@ import pytest
 
 from keras_transformer import Translator
 from keras_transformer.cli.main import run
-from keras_transformer.cli.runs import export_run, import_run
 from keras_transformer.errors import InputError
+from keras_transformer.export import export_run
+from keras_transformer.importing import import_run
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
