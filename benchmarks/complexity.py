@@ -61,7 +61,8 @@ def measured(
     def forward(values, sequence):
         return layer.stateless_call(values, others, **arguments_of(sequence))[0]
 
-    compiled = jax.jit(forward).lower(values, sequence).compile(compiler_options=COMPILER_OPTIONS)
+    lowered = jax.jit(forward).lower(values, sequence)
+    compiled: Any = lowered.compile(compiler_options=dict(COMPILER_OPTIONS))
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()
@@ -88,7 +89,8 @@ def crossover(rows: Sequence[dict], width: int) -> int | None:
     }
     lengths = sorted(times["recurrent"])
     gaps = [np.log(times["self-attention"][n] / times["recurrent"][n]) for n in lengths]
-    slower = next((i for i in range(len(gaps)) if all(gap > 0 for gap in gaps[i:])), None)
+    places = range(len(gaps))
+    slower = next((place for place in places if min(gaps[place:]) > 0), None)
     if not slower:
         return lengths[0] if slower == 0 else None
     share = gaps[slower - 1] / (gaps[slower - 1] - gaps[slower])
@@ -98,7 +100,7 @@ def crossover(rows: Sequence[dict], width: int) -> int | None:
 
 def layers(
     widths: Sequence[int] = (64, 128, 256, 512),
-    lengths: Sequence[int] = tuple(2**i for i in range(4, 12)),
+    lengths: Sequence[int] = (16, 32, 64, 128, 256, 512, 1024, 2048),
     rounds: int = 7,
     causal: bool = False,
     plot: str | None = None,

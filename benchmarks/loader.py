@@ -114,10 +114,10 @@ def read(lines: int, folder: pathlib.Path, batches: int = 2000, corpora: int = 1
     note("ids")
     for epoch in range(2):
         pairs = 0
-        for number, ((source_ids, _), _) in enumerate(dataset.batches(epoch)):
+        for number, ((source_ids, _), *_) in enumerate(dataset.batches(epoch)):
             if not number:  # The plan of the epoch is made.
                 first = time.perf_counter()
-            pairs += np.count_nonzero(source_ids[:, 0])
+            pairs += int(np.count_nonzero(source_ids[:, 0]))
             if number >= batches:
                 break
         report["pairs_per_second"] = round(pairs / (time.perf_counter() - first))

@@ -11,12 +11,13 @@ python -m benchmarks.quality runs noise clean --data PATH/TO/multi30k --recipe F
 
 import collections
 import itertools
+import math
 import pathlib
 import random
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import regex
 
@@ -60,7 +61,7 @@ def beam(
     reference_words = sum(len(text.split()) for text in references)
     for beam_size in beam_sizes:
         for penalty in penalties if beam_size > 1 else penalties[:1]:
-            search = {"beam_size": beam_size, "length_penalty": penalty}
+            search: dict[str, Any] = {"beam_size": beam_size, "length_penalty": penalty}
             texts = [result.text for result in translator.translate(sources, **search)]
             words = [len(text.split()) for text in texts]
             scores = {
@@ -138,8 +139,8 @@ def compare(
             row["words/s"] = words / statistics.median(seconds[name])
         row |= {"bleu": scores["bleu"], "chrf": scores["chrf"], "by_length": {}}
         for group, places in groups.items():
-            parts = [[side[i] for i in places] for side in (texts[name], references)]
-            row["by_length"][group] = evaluate(*parts)["bleu"]
+            hypotheses, wanted = ([side[i] for i in places] for side in (texts[name], references))
+            row["by_length"][group] = evaluate(hypotheses, wanted)["bleu"]
     forms = {"parameters": ",", "epochs": "", "minutes": ".1f", "trained tokens/s": ",.0f"}
     forms |= {"words/s": ",.0f", "bleu": ".2f", "chrf": ".2f"}
     table = []
@@ -162,10 +163,11 @@ def _named(models):
 def length_groups(sources: Sequence[str], edges: Sequence[int]) -> dict[str, list[int]]:
     """Places of sources by their number of words: "≤ 8", "9–11", "> 11"; no empty group."""
     groups: dict[str, list[int]] = {}
-    for low, high in itertools.pairwise([0, *edges, None]):
-        name = f"> {low}" if high is None else f"{low + 1}–{high}" if low else f"≤ {high}"
+    limits: list[float] = [0, *edges, math.inf]
+    for low, high in itertools.pairwise(limits):
+        name = f"> {low}" if high == math.inf else f"{low + 1}–{high}" if low else f"≤ {high}"
         lengths = ((place, len(text.split())) for place, text in enumerate(sources))
-        places = [place for place, n in lengths if low < n and (high is None or n <= high)]
+        places = [place for place, n in lengths if low < n <= high]
         groups |= {name: places} if places else {}
     return groups
 
@@ -232,7 +234,7 @@ def noise(models: Sequence[str], /, source: str, reference: str) -> Report:
     pairs = list(zip(*read_pairs(source, reference), strict=True))
     texts = {"as it is": pairs}
     for name, kind in NOISE.items():
-        texts[name] = list(PairNoise(Noise(**{kind: 1.0})).texts(pairs, 1))
+        texts[name] = list(PairNoise(_noise(kind)).texts(pairs, 1))
     scores: dict = {name: {} for name in texts}
     for model, path in _named(models).items():
         translator, limit = Translator.load(path), None
@@ -241,11 +243,17 @@ def noise(models: Sequence[str], /, source: str, reference: str) -> Report:
             results = translator.translate(list(sources), max_length=limit)
             if limit is None:
                 longest = max(len(result.ids) for result in results)
-                limit = min(2 * longest + LENGTH_MARGIN, translator.engine.max_target_length)
-            bleu = evaluate([result.text for result in results], references)["bleu_lowercase"]
+                engine: Any = translator.engine
+                limit = min(2 * longest + LENGTH_MARGIN, engine.max_target_length)
+            bleu = evaluate([result.text for result in results], list(references))["bleu_lowercase"]
             scores[name][model] = round(bleu, 2)
             log(f"{model}, {name}: {bleu:.2f}")
     return Report(scores, markdown([{"text": name, **row} for name, row in scores.items()]))
+
+
+def _noise(kind: str) -> Noise:
+    shares: dict[str, Any] = {kind: 1.0}
+    return Noise(**shares)
 
 
 def glossary(
@@ -273,11 +281,11 @@ def glossary(
         terms: Lines of a term, a tab and its translation, as `keras-transformer glossary` writes.
         by: How the model is told; annotations need --terms and a model that was trained with them.
     """
-    pairs = (side[:sentences] for side in read_pairs(source, reference))
+    sources, references = (side[:sentences] for side in read_pairs(source, reference))
     known = None if terms is None else Glossary.load(terms)
     if known is None and by == "annotations":
         raise InputError("`--by annotations` needs `--terms`. Received: none.")
-    rows = list(glossary_rows(Translator.load(model), *pairs, beam_size, known, by))
+    rows = list(glossary_rows(Translator.load(model), sources, references, beam_size, known, by))
     return Report(rows, markdown(rows))
 
 

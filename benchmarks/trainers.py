@@ -57,7 +57,9 @@ class Bare(Ours):
     def settings(self) -> list[dict[str, Any]]:
         return [{}]
 
-    def steps(self, dataset: ParallelDataset, count: int) -> Callable[[], float]:
+    def steps(
+        self, dataset: ParallelDataset, count: int, jit_compile: bool = True
+    ) -> Callable[[], float]:
         import tensorflow as tf
 
         model = Transformer(self.config)
@@ -65,7 +67,7 @@ class Bare(Ours):
         model.optimizer.build(model.trainable_variables)
         batches = [
             [tf.constant(ids) for ids in (*inputs, labels)]
-            for inputs, labels in itertools.islice(dataset.batches(0), count)
+            for inputs, labels, *_ in itertools.islice(dataset.batches(0), count)
         ]
 
         @tf.function(

@@ -181,9 +181,9 @@ def make(preset: str, tokenizer: str, folder: str) -> dict[str, Any]:
     from keras_transformer.engine import ModelEngine
     from keras_transformer.export import export_web
 
-    tokenizer = Tokenizer.load(tokenizer)
-    model = Transformer.from_preset(preset, vocabulary_size=tokenizer.vocabulary_size)
-    engine = ModelEngine(model, tokenizer, max_target_length=_STEPS)
+    vocabulary = Tokenizer.load(tokenizer)
+    model = Transformer.from_preset(preset, vocabulary_size=vocabulary.vocabulary_size)
+    engine = ModelEngine(model, vocabulary, max_target_length=_STEPS)
     options = {"quantize": "int8", "source_lengths": [32], "overwrite": True}
     return export_web(engine, folder, **options).verification
 

@@ -121,8 +121,8 @@ class Phrases:
         progress = Progress(*(take_rows(array, parents) for array in progress))
         progress = self.extended(progress, tokens)
         chosen = by_bank(totals, self.met_tokens(progress), min(count, totals.shape[1]))
-        extensions = tokens, parents, totals, *progress
-        tokens, parents, totals, *progress = (take_rows(array, chosen) for array in extensions)
+        arrays = tokens, parents, totals, *progress
+        tokens, parents, totals, *progress = (take_rows(array, chosen) for array in arrays)
         return tokens, parents, totals, Progress(*progress)
 
     def extended(self, progress: Progress, tokens: KerasTensor) -> Progress:

@@ -106,8 +106,8 @@ def built_in(manifest: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of the search that an export was made with."""
-    names = "beam_size", "length_penalty", "length_normalization", "word_penalty"
-    names += "early_stopping", "max_length_ratio"
+    names = ["beam_size", "length_penalty", "length_normalization", "word_penalty"]
+    names += ["early_stopping", "max_length_ratio"]
     # Exports of version 0.2 lack some; null is the default.
     return {name: manifest[name] for name in names if manifest.get(name) is not None}
 

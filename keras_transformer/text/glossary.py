@@ -198,10 +198,10 @@ def learn_terms(
     back = _model_1(kind, targets, of_source)
     is_kept = (counts >= min_pairs) & (ahead >= 0.1) & (back >= min_probability)
     is_kept &= (sources > 0) & (targets > 0)
-    words = list(map(list, numbers))
+    by_number: list[list[str]] = [[*side] for side in numbers]
     for place in np.lexsort((-ahead, sources)):
         if is_kept[place]:
-            yield words[0][sources[place]], words[1][targets[place]]
+            yield by_number[0][sources[place]], by_number[1][targets[place]]
 
 
 def _model_1(kind: np.ndarray, given: np.ndarray, token: np.ndarray) -> np.ndarray:

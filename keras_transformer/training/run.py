@@ -313,7 +313,9 @@ class Run(RunState):
         for file in files:
             saved = load_model(file, compile=False).get_weights()
             weights = [np.asarray(weight, "float64") for weight in saved]
-            total = [sum(pair) for pair in zip(total, weights, strict=True)] if total else weights
+            if total:
+                weights = [so_far + weight for so_far, weight in zip(total, weights, strict=True)]
+            total = weights
         set_merged_weights(model, [weight / len(epochs) for weight in total])
         row = {"epoch": 0.0}
         logs = model.evaluate(for_fit(self.datasets["validation"]), verbose=0, return_dict=True)
