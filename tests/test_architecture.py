@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 # The only files of the model's side that others may import.
-ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(OUTCOME, {"masks"})}
+ONLY = {"decoding": {"masks", "kv_cache"}, **dict.fromkeys(sorted(OUTCOME), {"masks"})}
 # Run by Keras alone, on any backend. Decoding has one exception of its own.
 KERAS_ONLY = {"layers", "models", "analysis", *OUTCOME, *GROUND}
 
