@@ -189,14 +189,6 @@ def check_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) 
             )
 
 
-BATCH_ROWS = 8
-"""Rows of a batch of a compiled search that translates fastest on a CPU.
-
-A batch takes steps until its longest translation has ended, and several batches share the cores:
-small batches waste the fewest steps.
-"""
-
-
 def length_buckets(max_length: int) -> list[int]:
     """The lengths that sources are padded to: 16, 32, 48, 64, 96, 128, 192, … up to `max_length`.
 
@@ -211,6 +203,18 @@ def length_buckets(max_length: int) -> list[int]:
 def bucket(length: int, buckets: Sequence[int]) -> int:
     """The smallest of the `buckets` that `length` fits in, or the largest one."""
     return next((size for size in buckets if length <= size), buckets[-1])
+
+
+def batch_rows(count: int, width: int, beam_size: int) -> int:
+    """Returns the rows per batch with which a compiled search translates `count` texts fastest.
+
+    A batch takes steps until its longest translation has ended, and two batches share the cores of
+    a CPU, so small batches waste the fewest steps. Further rows pay only where the products of a
+    step gain from them: in a wide model, and in greedy search of a long text.
+    `docs/results/speed.md` has the seconds of each number of rows.
+    """
+    most = 8 if width <= 256 and beam_size > 1 else 32
+    return max(8, min(most, row_count(count // 4)))
 
 
 def row_count(count: int) -> int:

@@ -107,7 +107,7 @@ class ModelEngine(Engine):
                 from, as zero-width spaces) is translated as the empty string.
             beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
             batch_size: Most sentences in one call of the compiled search; by default as many as
-                are fastest, see `inputs.BATCH_ROWS`.
+                are fastest, see `inputs.batch_rows`.
             target_prefixes: What each translation (of a text that is split, its first part's) must
                 begin with, in whole tokens; "" forces nothing.
             alignment: Whether each translation gets its alignment.
@@ -127,7 +127,7 @@ class ModelEngine(Engine):
         sizes = {"beam_size": beam_size, "n_best": n_best}
         asked = self._options(length_penalty=length_penalty, **sizes, **options)
         inputs.check_texts("texts", texts)
-        batch_size = _check_batch_size(batch_size)
+        batch_size = self._rows(batch_size, len(texts), asked)
         check("alignment", alignment, "True or False", bool)
         reading = self._reading(texts, asked)
         sources, parts = inputs.source_ids(*reading, long_input, self._turn_id)
@@ -250,7 +250,8 @@ class ModelEngine(Engine):
 
         Args:
             lengths: Tokens of the sources to come.
-            batch_size: As `translate` will be called with; also 1, for a sentence by itself.
+            batch_size: As `translate` will be called with; also 1, for a sentence by itself. By
+                default that of a call with few texts.
             **options: As for `translate`; of any number of `target_prefixes` the longest counts.
         """
         before = self.compilations
@@ -259,7 +260,7 @@ class ModelEngine(Engine):
         inputs.source_ids((), self.source_tokenizer, 2, long_input, self._turn_id)  # Checks it.
         prefixes, alignment = options.pop("target_prefixes", None), options.pop("alignment", False)
         asked = self._options(**options)
-        batch_size = _check_batch_size(batch_size)
+        batch_size = self._rows(batch_size, 1, asked)
         check("alignment", alignment, "True or False", bool)
         count = 1 if prefixes is None else len(prefixes)
         prefix = max(self._prefixes(prefixes, count, asked), key=len, default=())
@@ -276,6 +277,13 @@ class ModelEngine(Engine):
                 pairs = [(source, [UNK_ID] * target)] * (batch_size * asked.n_best)
                 self._scheduler.score(pairs, batch_size, alignment=True)
         return self.compilations - before
+
+    def _rows(self, batch_size, count, options):
+        """Returns the rows per batch, by default as many as are fastest for `count` texts."""
+        if batch_size is None:
+            return inputs.batch_rows(count, self.model.config.model_dim, options.beams)
+        check_positive(batch_size=batch_size)
+        return batch_size
 
     def _reading(self, texts, options) -> tuple[Any, Any, int]:
         """Texts, tokenizer and limit for `inputs.source_ids`."""
@@ -351,14 +359,6 @@ class ModelEngine(Engine):
             dataclasses.replace(aligned(best), alternatives=tuple(map(aligned, best.alternatives)))
             for best in translations
         ]
-
-
-def _check_batch_size(batch_size):
-    """Returns the number of sentences of a batch, the fastest number for None."""
-    if batch_size is None:
-        return inputs.BATCH_ROWS
-    check_positive(batch_size=batch_size)
-    return batch_size
 
 
 class ClassifierEngine(LabelEngine):

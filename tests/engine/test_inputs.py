@@ -12,6 +12,7 @@ from test_engine import NumberTokenizer
 
 from keras_transformer import Tokenizer
 from keras_transformer.engine.inputs import (
+    batch_rows,
     bucket,
     ids_and_texts,
     length_buckets,
@@ -351,3 +352,22 @@ def test_each_part_of_a_split_text_has_the_tag_of_the_whole():
     with pytest.warns(UserWarning, match="split"):
         sources, (parts,) = source_ids(["<bt> a dog. a man."], tokenizer, limit, "split")
     assert tokenizer.detokenize([sources[part] for part in parts]) == ["<bt> a dog.", "<bt> a man."]
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "beam_size", "rows"),
+    [
+        (1, 128, 4, 8),  # padded to one row by the scheduler
+        (1000, 128, 4, 8),
+        (32, 128, 1, 8),
+        (64, 256, 1, 16),
+        (1000, 128, 1, 32),
+        (32, 512, 4, 8),
+        (63, 1024, 4, 16),
+        (1000, 512, 4, 32),
+    ],
+)
+def test_rows_per_batch_grow_with_the_width_and_with_the_text_in_greedy_search(
+    count, width, beam_size, rows
+):
+    assert batch_rows(count, width, beam_size) == rows

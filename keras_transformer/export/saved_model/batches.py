@@ -1,12 +1,16 @@
 """Batches of any size inside a TensorFlow graph: sorted, divided, padded to few shapes."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from keras_transformer.engine.inputs import batch_rows
 from keras_transformer.ids import PAD_ID
 
 # Much of a step on a small model keeps a single core busy; each chunk holds a cache of its own.
 # The iterations of one loop follow one another, whatever its `parallel_iterations`.
 _LOOPS = 2
+_TEXTS_PER_CALL = 64  # that the size of chunks is chosen for
 
 # Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
@@ -36,6 +40,11 @@ def longest_first(wanted, lengths):
     places = tf.where(wanted)[:, 0]
     order = tf.argsort(tf.gather(lengths, places), direction="DESCENDING", stable=True)
     return tf.gather(places, order)
+
+
+def largest_chunk(engine: Any, beam_size: int) -> int:
+    """Returns the rows of a graph's chunks, which are the same for calls of any size."""
+    return batch_rows(_TEXTS_PER_CALL, engine.model.config.model_dim, beam_size)
 
 
 def chunk_rows(largest: int) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.engine.engine import search_of
-from keras_transformer.engine.inputs import BATCH_ROWS, length_buckets
+from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.engine.saved_model import (
     IDS,
     operations_in,
@@ -70,7 +70,7 @@ class SavedModelExporter(Exporter):
         return {**vars(options), "signatures": names}
 
     def write(self, engine: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-        from keras_transformer.export.saved_model.batches import chunk_rows
+        from keras_transformer.export.saved_model.batches import chunk_rows, largest_chunk
         from keras_transformer.export.saved_model.signatures import Signatures
 
         search = {name: value for name, value in options.items() if name != "signatures"}
@@ -80,7 +80,8 @@ class SavedModelExporter(Exporter):
             from keras_transformer.export.saved_model.signatures import LabelSignature
 
             signatures = LabelSignature(engine)
-        largest = BATCH_ROWS  # bounds the memory of a large request, and XLA's programs
+        # Bounds the memory of a large request, and the number of XLA's programs.
+        largest = largest_chunk(engine, search.get("beam_size", 1))
         rows = chunk_rows(largest)
         saved = _save(engine, folder, signatures, options["signatures"], rows)
         # XLA compiles a program for each pair of these, when it first occurs.

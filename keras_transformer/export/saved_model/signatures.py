@@ -12,7 +12,7 @@ from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.decoding.results import NEG_INF, score_of
 from keras_transformer.decoding.search import score_targets, search
 from keras_transformer.engine.engine import search_of
-from keras_transformer.engine.inputs import BATCH_ROWS, length_buckets
+from keras_transformer.engine.inputs import length_buckets
 from keras_transformer.engine.model_engine import ClassifierEngine, label_probabilities
 from keras_transformer.engine.saved_model import INPUTS
 from keras_transformer.engine.translation import CONTINUATION
@@ -21,6 +21,7 @@ from keras_transformer.export.saved_model.batches import (
     in_chunks,
     is_blank,
     labelled,
+    largest_chunk,
     last_turns,
     longest_first,
     pad_ids,
@@ -151,7 +152,7 @@ class Signatures:
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
         self._compiled = CompiledSearches(engine, search)
-        self._chunk_size = BATCH_ROWS
+        self._chunk_size = largest_chunk(engine, self._beam_size)
         self._rows = chunk_rows(self._chunk_size)
         self._source_lengths = length_buckets(engine.max_source_length)
         self._target_lengths = length_buckets(engine.max_target_length)
