@@ -146,6 +146,8 @@ def pytest_xdist_make_scheduler(config, log):
             return nodeid.split("::")[0]
 
         def _reschedule(self, node):
+            if node not in self.registered_collections:
+                return  # A new process, which still collects: it is given tests afterwards.
             work = self.assigned_work[node]
             is_done = work and self._pending_of(work) <= 2 and not node.shutting_down
             size = megabytes_of(node.gateway._rinfo().pid)
