@@ -19,7 +19,7 @@ DISTRIBUTION = "keras-transformer-nmt"
 class InputError(ValueError):
     """A user's mistake, in one line: what, where, and what was expected.
 
-    The command line prints the message alone and exits with code 2; Python callers
+    The command line prints only the message and exits with code 2; Python callers
     can catch it as a `ValueError`.
 
     Attributes:
@@ -50,7 +50,7 @@ class VerificationError(RuntimeError):
 class TrainingError(RuntimeError):
     """Training cannot go on: the loss is no longer a number.
 
-    The command line prints the message alone and exits with code 1.
+    The command line prints only the message and exits with code 1.
     """
 
 

@@ -1,7 +1,7 @@
 """Files: read strictly, written whole and durably or not at all.
 
 Reading: a wrong byte is an error with a line number, never a guess. Writing: under a temporary
-name beside the final one, synced to the disk, then renamed, so that neither a crash nor a loss of
+name next to the final one, synced to the disk, then renamed, so that neither a crash nor a loss of
 power leaves half a file under a final name.
 """
 
@@ -24,7 +24,7 @@ from keras_transformer.errors import InputError
 def iterate_lines(path: str | os.PathLike, may_be_empty: bool = False) -> Iterator[str]:
     """Yields the lines of a UTF-8 file, at least one, without their line ends, in constant memory.
 
-    Lines end at `"\\n"` or `"\\r\\n"` alone. Other separators that Unicode knows (U+2028, a form
+    Lines end only at `"\\n"` or `"\\r\\n"`. Other separators that Unicode knows (U+2028, a form
     feed, ...) stay inside their line: splitting there would shift one file of an aligned pair
     against the other. A byte order mark at the start is removed.
 

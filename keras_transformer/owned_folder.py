@@ -75,7 +75,7 @@ class OwnedFolder:
         return lambda path: path in known or path.startswith((self._partial, self._replaced))
 
     def is_left_beside(self, name: str) -> bool:
-        """Returns whether a name beside the folder is one that a killed process left there."""
+        """Returns whether a name next to the folder is one that a killed process left there."""
         return name.startswith((self._partial, self._replaced)) or name == f".{self.path.name}.lock"
 
     def check(self) -> None:
@@ -199,7 +199,7 @@ class OwnedFolder:
 
         Args:
             overwrite: Whether what is there may be replaced, if the command made all of it.
-            others: Options of the command that help beside `--overwrite`, for the message.
+            others: Options of the command that help, other than `--overwrite`, for the message.
         """
         output = self.path
         if not os.path.lexists(output):
@@ -232,9 +232,9 @@ class OwnedFolder:
 def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a folder, which need not exist: one process at a time writes to it.
 
-    The operating system's lock, which ends with the process, on the file `.NAME.lock` beside the
+    The operating system's lock, which ends with the process, on the file `.NAME.lock` next to the
     folder. The file is `.lock` in the folder where something is mounted there, or where nothing
-    can be written beside it. Nothing is held on Windows, and on network file systems without locks.
+    can be written next to it. Windows, and network file systems without locks, hold nothing.
 
     Args:
         path: Path of the folder.

@@ -47,7 +47,7 @@ def attention(
 
     Args:
         model: `Transformer`, or any model that calls this package's layers: an attention inside an
-            `EncoderBlock` or `DecoderBlock` has the block's kind; a `MultiHeadAttention` alone is
+            `EncoderBlock` or `DecoderBlock` has the block's kind; a bare `MultiHeadAttention` is
             `cross` if its query is not its value, else `decoder` if causal, else `encoder`.
         source_ids: Integer `(source,)`, or `(batch, source)` padded with 0.
         target_ids: Tokens that the decoder reads, the beginning of the sentence first, integer

@@ -34,7 +34,7 @@ def frequencies(width: int, max_wavelength: float = 10000) -> np.ndarray:
 
 
 def sinusoids(length: int, width: int, max_wavelength: float = 10000) -> np.ndarray:
-    """The sinusoidal encoding in float64, `(length, width)`: sine and cosine in turns."""
+    """The sinusoidal encoding in float64, `(length, width)`: sines and cosines interleaved."""
     angles = np.arange(length)[:, None] * frequencies(width, max_wavelength)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)[:, :width]
 

@@ -46,7 +46,7 @@ def prune_heads(model: Transformer, names: Sequence[str]) -> Transformer:
     """Makes a smaller model without some heads, equal to `model` with `heads_off`.
 
     Its projections have fewer features, its configuration has the heads of each block. The
-    remaining heads are counted anew. Blocks over turns keep all of their heads.
+    remaining heads are counted again. Blocks over turns keep all of their heads.
 
     Args:
         model: `Transformer`, `LanguageModel` or `Classifier`. It is not changed.

@@ -104,12 +104,12 @@ def position_pictures(
 ) -> dict[str, Any]:
     """Figures of a `Transformer`'s positions by the name of their file.
 
-    Learned vectors stand beside the sinusoids of their width. Models without vectors of positions
+    Learned vectors are next to the sinusoids of their width. Models without vectors of positions
     (rotary, relative or none) have no figures.
 
     Args:
         trained: The longest text of its training, in tokens.
-        other: A `Transformer` with the other kind of positions, to stand beside it.
+        other: A `Transformer` with the other kind of positions, to be shown next to it.
     """
     models = [candidate for candidate in (model, other) if candidate is not None]
     if not any(candidate.config.positions in ("sinusoidal", "learned") for candidate in models):
@@ -239,7 +239,7 @@ def inspect_run(
         source: A sentence.
         output: Path of the folder to make.
         target: Its translation; by default the one that the model finds.
-        without_heads: Heads as `encoder.0.1`: the translation without them is shown beside.
+        without_heads: Heads as `encoder.0.1`: the translation without them is shown as well.
         corpus: Paths of a source and a target text to measure the heads on; by default the run's
             `samples.tsv`.
         other_positions: Path of a run with the other kind of positions.
@@ -349,7 +349,7 @@ def _side(tokens):
 
 @functools.cache
 def _template():
-    """The page without its data; its policy allows the script and the style in it alone."""
+    """The page without its data; its policy allows only the script and the style in it."""
     page = (pathlib.Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     for tag in ("script", "style"):
         (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)

@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 class LineReader:
-    """Reads UTF-8 lines, which end at `"\\n"` or `"\\r\\n"` alone.
+    """Reads UTF-8 lines, which end only at `"\\n"` or `"\\r\\n"`.
 
     It asks the system for what is there, without a thread: no read hangs when the program ends,
     and a file of any length takes the memory of a chunk.
@@ -250,7 +250,7 @@ def translate_incrementally(
     """Translates each line of a stream and writes its text token by token.
 
     Takes the arguments of `translate_lines`, the options of `Translator.stream`, and `rewrite`:
-    `output` is a terminal, where text that changes can be written anew.
+    `output` is a terminal, where text that changes can be written again.
     """
     translator.stream("", **options)
 

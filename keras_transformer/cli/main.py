@@ -1,6 +1,6 @@
 """The `keras-transformer` command line: what holds for all of its commands.
 
-stdout carries the result alone; progress and errors go to stderr. Exit code 0 on success, 2 on a
+stdout carries only the result; progress and errors go to stderr. Exit code 0 on success, 2 on a
 user's mistake (one line), 1 when an export does not do what its model does or when the
 training loss is NaN or infinite, 130 on Ctrl-C, 141 when the reader of the result has gone.
 """

@@ -162,6 +162,6 @@ def _chat(options):
             try:
                 write_growing(conversation.reply(message), sys.stdout, rewrite=shown)
             except InputError as error:
-                say(error.message)  # Of this message alone.
+                say(error.message)  # Of this message only.
         print(prompt, end="", flush=True)
     print("\n" if prompt else "", end="")

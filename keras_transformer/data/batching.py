@@ -85,7 +85,7 @@ def plan_batches(
 
     What does not fill a batch of its shape is promoted to the next longer one, so that only one
     batch, of the longest shape, can be incomplete. How many batches of each shape there are
-    depends on the lengths alone, not on the order: every epoch has the same number of steps.
+    depends only on the lengths, not on the order: every epoch has the same number of steps.
 
     Args:
         lengths: Integers `(examples,)`, the columns that each example needs.

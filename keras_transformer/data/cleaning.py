@@ -155,7 +155,7 @@ def _encoding(options, *sides):
 
 
 def _punctuation(options, *sides):
-    """Mostly signs and digits, or a question on one side alone."""
+    """Mostly signs and digits, or a question on only one side."""
     for side in sides:
         count = len(side) - side.count(" ")
         if len(_LETTER.findall(side)) < options.min_letter_share * count:

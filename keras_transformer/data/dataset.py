@@ -56,7 +56,7 @@ class ParallelDataset:
             `epoch_rates` gives them; by default all pairs once.
         noise: Noise on a share of the pairs, which `seed`, epoch and pair decide. What gets too
             long for its shape stays as it is; the counts below are of the pairs without noise.
-        host: This host; its batches have its rows alone.
+        host: This host; its batches have only its rows.
         hosts: Number of hosts.
         shards: Rows of padding make the number of a batch's rows a multiple of this one, which is
             one of `hosts`.

@@ -141,7 +141,7 @@ def encode_lines(
             pair remain. Two different pairs count as duplicates if a hash of 64 bits is equal.
         key: All that the pairs, their lines and `held_out` depend on, fit for JSON; by default
             the `digests` of what is read, which a `cache` takes another reading for.
-        with_sources: False for a model that reads no sources, whose targets alone are checked.
+        with_sources: False for a model that reads no sources, whose targets are still checked.
         held_out: Pairs that are dropped, wherever an equal one stands.
 
     Raises:

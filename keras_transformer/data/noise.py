@@ -1,4 +1,4 @@
-"""Noise: training pairs as careless people write them, made anew in every epoch."""
+"""Noise: training pairs as careless people write them, made again in every epoch."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -94,7 +94,7 @@ _CHANGES: dict[str, PairChange] = {
 
 
 class PairNoise:
-    """Noise on pairs of texts, or of ids: the texts that they stand for, tokenized anew.
+    """Noise on pairs of texts, or of ids: the texts that they stand for, tokenized again.
 
     Args:
         noise: Shares and options.

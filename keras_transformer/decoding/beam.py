@@ -102,7 +102,7 @@ class Beam:
             has_place = ops.arange(2 * self.beams, dtype="int32") < self.beams - ended
             best = best._replace(totals=ops.where(has_place, best.totals, NEG_INF))
         exist = best.totals > NEG_INF / 2
-        # Forced tokens add nothing to the total: it ranks the continuation alone.
+        # Forced tokens add nothing to the total: it ranks only the continuation.
         free = ops.expand_dims(state.position >= forced, 1) | ~exist
         best = best._replace(totals=ops.where(free, best.totals, 0.0))
         tokens, parents, *_ = best  # --> [batch, 2 * beams]

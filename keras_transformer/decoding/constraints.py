@@ -65,7 +65,7 @@ def length_limits(lengths, ratio, margin, max_length):
 def constrain(logits, ids, position, constraints: Constraints):
     """Takes what a hypothesis may not continue with out of the choice.
 
-    A token forced by a prefix overrides all else: it alone is allowed, with its logit as it is.
+    A token forced by a prefix overrides all else: only it is allowed, with its logit as it is.
     After the prefix the other constraints hold, and its n-grams count as used.
 
     Args:

@@ -8,7 +8,7 @@ import pydantic
 from keras_transformer.errors import InputError
 from keras_transformer.options import FLOAT32, INT32, Int32, declared, option
 
-# sacreBLEU's tokenizers that need no download; `none` takes text apart at spaces alone.
+# sacreBLEU's tokenizers that need no download; `none` splits text only at spaces.
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
 LENGTH_MARGIN = 10  # tokens that a translation may have more than `max_length_ratio` gives
 

@@ -16,7 +16,7 @@ _PARITY = 0x1BD11BDA
 
 
 class Greedy:
-    """Extends each sentence by its most probable token; the penalty changes the score alone."""
+    """Extends each sentence by its most probable token; the penalty changes only the score."""
 
     beams = 1
 
@@ -188,7 +188,7 @@ def uniform(seeds, num_samples: int, position, count: int):
 def threefry_2x32(key, counter):
     """Threefry-2x32 with 20 rounds: for each key (two uint32 tensors) a bijection of the counter.
 
-    Integers alone, so that every backend and every program gives the same bits.
+    Only integers, so that every backend and every program gives the same bits.
     Reference: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
     """
     key = [ops.convert_to_tensor(word, "uint32") for word in key]

@@ -84,7 +84,7 @@ class SearchModel:
 
     Attributes:
         position_limit: Maximum number of target positions; None: any number.
-        forbidden_ids: Ids that no translation contains, beside padding, BOS and `<unk>`.
+        forbidden_ids: Ids that no translation contains, in addition to padding, BOS and `<unk>`.
         is_extendable: Whether a search may begin with a small cache and extend it.
     """
 

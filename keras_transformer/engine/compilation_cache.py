@@ -2,7 +2,7 @@
 
 The commands switch it on, an import never does. The folder holds machine code that is run as it
 stands: it is private to its user, and has a subfolder for each version and processor. Nothing is
-written or deleted but in subfolders that were made and marked here, and hold programs alone.
+written or deleted but in subfolders that were made and marked here, and hold only programs.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ def enable_compilation_cache() -> None:
             reason = f"{error.filename}: {error.strerror}"
         warnings.warn(f"Programs are compiled anew, without a cache: {reason}", stacklevel=2)
         return
-    # On the CPU alone: the key says nothing of a GPU.
+    # Only on the CPU: the key says nothing of a GPU.
     ours = f'{_TENSORFLOW_FLAG}="{folder}" --tf_xla_persistent_cache_device_types=CPU'
     os.environ["TF_XLA_FLAGS"] = f"{flags} {ours}".strip()
     os.environ.setdefault(_JAX_VARIABLE, str(folder / "jax"))
@@ -68,7 +68,7 @@ def _default_folder():
 
 
 def _key():
-    """A name for all that a program depends on beside what XLA checks itself."""
+    """A name for all that a program depends on except what XLA checks itself."""
     versions = []
     for name in ("tensorflow", "jaxlib"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -90,7 +90,7 @@ def _processor():
 
 
 def _make_private(folder):
-    """Makes a folder that its user alone may write to; raises `OSError` for any other."""
+    """Makes a folder that only its user may write to; raises `OSError` for any other."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

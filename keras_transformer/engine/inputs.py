@@ -27,7 +27,7 @@ def source_ids(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Ids of texts to be translated, including EOS, and the places of each text's parts in them.
 
-    A blank text (white space alone, or what the tokenizer takes no token from) has no part, one of
+    A blank text (only white space, or what the tokenizer takes no token from) has no part, one of
     more than `limit` tokens that is split has several. With `turn_id`, the token between two turns,
     a text is a conversation: it is answered whole, and cut by leaving out its oldest turns.
     """

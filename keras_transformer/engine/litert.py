@@ -45,7 +45,7 @@ class LiteRTEngine(Engine):
     Several threads may call it at once: they share the interpreters, batch by batch.
 
     Args:
-        path: `model.tflite`, with the tokenizers beside it, or its directory; also a web export's.
+        path: `model.tflite`, with the tokenizers next to it, or its directory; also a web export's.
         threads: Threads of `translate` by default.
 
     Attributes:
@@ -60,7 +60,7 @@ class LiteRTEngine(Engine):
 
     def __init__(self, path: str | os.PathLike, threads: int = 2):
         path = Path(path)
-        # The file from ids to ids had another name in 0.2, beside one that took text.
+        # The file from ids to ids had another name in 0.2, next to one that took text.
         names = ("model_ids.tflite", MODEL_FILE)
         files = [path / name for name in names if (path / name).is_file()]
         self.path = (files or [path / MODEL_FILE])[0] if path.is_dir() else path

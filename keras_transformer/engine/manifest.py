@@ -13,7 +13,7 @@ from keras_transformer.text import Tokenizer
 
 def load_tokenizers(folder: Path, manifest: dict) -> tuple[Tokenizer, Tokenizer]:
     """Loads the tokenizers that `write_tokenizers` wrote, the source's and the target's."""
-    # The name alone: a manifest must not reach for files elsewhere.
+    # Only the name: a manifest must not reach for files elsewhere.
     names = (Path(manifest[f"{side}_tokenizer"]).name for side in ("source", "target"))
     source, target = (Tokenizer.load(folder / name) for name in names)
     return source, target

@@ -103,7 +103,7 @@ class ModelEngine(Engine):
         """Translates texts, in batches of similar length; the results are in their order.
 
         Args:
-            texts: Strings. A blank one (white space alone, or what the tokenizer takes no token
+            texts: Strings. A blank one (only white space, or what the tokenizer takes no token
                 from, as zero-width spaces) is translated as the empty string.
             beam_size: As in `DecodingOptions`, like `length_penalty` and `n_best`.
             batch_size: Most sentences in one call of the compiled search; by default as many as

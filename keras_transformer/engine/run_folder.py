@@ -2,7 +2,7 @@
 
 recipe.yaml         the recipe with every default written out
 tokenizer.model     or source_tokenizer.model and target_tokenizer.model
-labels.json         a classifier's labels, beside source_tokenizer.model
+labels.json         a classifier's labels, next to source_tokenizer.model
 data.json           digests of the texts
 model.keras         the best model, or the average of some epochs where that is better
 checkpoints/        the last epochs and steps, with the optimizer's state; models to be averaged

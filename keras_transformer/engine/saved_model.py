@@ -155,7 +155,7 @@ class SavedModelEngine(Engine):
         length_penalty: float | None = None,
         batch_size: int = 32,
     ) -> list[Translation]:
-        """Scores given translations as `ModelEngine.score`, of texts alone, and cuts long ones.
+        """Scores given translations as `ModelEngine.score`, only of texts, and truncates long ones.
 
         Raises:
             InputError: There are not as many targets as sources, `length_penalty` is not what the

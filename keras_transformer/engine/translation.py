@@ -12,7 +12,7 @@ CONTINUATION = ("continuation_log_probability", "continuation_length")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Translation:
-    """A translation and how probable the model holds it.
+    """A translation with the probabilities that the model gives it.
 
     Attributes:
         text: The translation.

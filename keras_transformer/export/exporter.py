@@ -113,7 +113,7 @@ class Exporter(abc.ABC):
         """
 
     def readme_fields(self, manifest: dict) -> dict[str, str]:
-        """Returns what the template names beside the manifest's fields."""
+        """Returns what the template names in addition to the manifest's fields."""
         return {}
 
     def readme(self, manifest: dict) -> str:

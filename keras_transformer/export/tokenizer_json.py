@@ -24,7 +24,7 @@ _NAMES = {PAD_ID: " <pad> ", BOS_ID: " <s> ", EOS_ID: " </s> ", UNK_ID: " \u2047
 
 
 def write_all_tokenizers(engine: Engine, folder: Path) -> dict[str, str]:
-    """Writes the SentencePiece models, and beside each the same tokenizer for `tokenizers`.
+    """Writes the SentencePiece models, and next to each the same tokenizer for `tokenizers`.
 
     Returns the manifest's keys, as `write_tokenizers`.
     """

@@ -1,4 +1,4 @@
-"""Verification of an export: its translations in a new process beside the trained model's."""
+"""Verification of an export: translations of a new process against the trained model's."""
 
 import collections
 import dataclasses
@@ -135,7 +135,7 @@ def _trained_translations(engine, texts, alignment=False, **options):
 
 
 def chosen_texts(texts: Sequence[str], engine: Engine) -> list[str]:
-    """Returns at most `NUM_TEXTS` texts of one padded length, each of which XLA compiles anew."""
+    """Returns at most `NUM_TEXTS` texts of one padded length, since XLA compiles each length."""
     longest, by_length = engine.max_source_length, collections.defaultdict(list)
     buckets = length_buckets(longest)
     texts = [text for text in dict.fromkeys([*texts, *SENTENCES]) if text.strip()]

@@ -193,7 +193,7 @@ def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]
 
 
 def tensors_of(arrays: Mapping[str, np.ndarray], path: Path) -> Tensors:
-    """Tensors without what is no weight, and with float32 ones alone."""
+    """Returns only the weights, and only those of float32."""
     if "Wpos" in arrays:
         raise InputError(f"{path}: trained positions (Wpos) are not imported.")
     no_weights = [each for each in arrays if each == OPTIONS or each.endswith("QuantMultA")]

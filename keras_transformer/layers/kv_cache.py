@@ -57,7 +57,7 @@ class KeyValue(NamedTuple):
 
 
 class DecodingCache(NamedTuple):
-    """Everything that a decoding step reads beside its ids. Every shape is fixed.
+    """Everything that a decoding step reads in addition to its ids. Every shape is fixed.
 
     The hypotheses ("beams") of a sentence share one row of keys and values: step `t` writes its
     `beams` entries side by side at `t · beams`, and `lineage` says which entries each beam

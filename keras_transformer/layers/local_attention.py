@@ -1,4 +1,4 @@
-"""Restricted self-attention whose time and memory grow with the length alone."""
+"""Restricted self-attention whose time and memory grow linearly with the length."""
 
 from collections.abc import Callable
 

@@ -36,7 +36,7 @@ class MultiHeadAttention(LayerOfProjections):
             (Ainslie et al. 2023); must divide `num_heads`, its default.
         sliding_window: A query sees the keys within `sliding_window` - 1 tokens of itself, as in
             Keras' layer; `None`: all (restricted self-attention, section 4 of the paper). Time and
-            memory then grow with the length alone, unless weights are returned or
+            memory then grow linearly with the length, unless weights are returned or
             `attention_mask` has a row a query.
         positions: Positions inside attention: `None`; `"rotary"`: queries and keys are rotated,
             `key_dim` even; `"relative"`: each query is also multiplied with a trained vector of

@@ -23,7 +23,7 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
 
     Args:
         max_wavelength: The longest wavelength is 2π times this, in tokens.
-        layout: `"interleaved"`, a sine beside its cosine; or `"halves"`, all sines, then all
+        layout: `"interleaved"`, a sine next to its cosine; or `"halves"`, all sines, then all
             cosines.
         frequencies: `"paper"`, `w^(-2i/d)`; or `"marian"`, `w^(-i/(d/2 - 1))`.
 
@@ -223,7 +223,7 @@ def apply_rotary(
     """Turns the pair of features `i` and `i + d/2` at position `p` by `p / w^(2i/d)`.
 
     `d` is the number of features, `w` the `max_wavelength`. The product of a rotated query and a
-    rotated key depends on the difference of their positions alone.
+    rotated key depends only on the difference of their positions.
 
     Args:
         heads: Float `(batch, length, heads, features)`, an even number of features.

@@ -60,7 +60,7 @@ class ModelConfig:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values alone, fit for JSON and YAML."""
+        """Only plain values, fit for JSON and YAML."""
         return dataclasses.asdict(self)
 
     @classmethod

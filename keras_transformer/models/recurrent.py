@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
 
 class RecurrentCache(NamedTuple):
-    """Everything that a decoding step reads beside its ids.
+    """Everything that a decoding step reads in addition to its ids.
 
     Attributes:
         states: Float `(batch, beams, model_dim)` each: the cells' states, and the last output with

@@ -120,7 +120,7 @@ class SequenceModel(keras.Model):
     def _sequences(self, inputs):
         """Returns the ids of each of `input_names`, from a tuple in this order or a dict by name.
 
-        Ids alone are a model's only sequence.
+        Bare ids are a model's only sequence.
         """
         names = self.input_names
         if isinstance(inputs, dict):

@@ -119,7 +119,7 @@ class Transformer(SourceSide, TargetSide):
 class LanguageModel(TargetSide):
     """Decoder without attention to a source, from ids to logits.
 
-    A search gives it `source_ids` for the number of texts alone: a text to be continued is the
+    A search gives it `source_ids` only for the number of texts: a text to be continued is the
     prefix of its target.
 
     Args:

@@ -132,7 +132,7 @@ class _Api:
         """Raises `Rejection` (404) for another model, or for another version of it."""
         name, number = request.path_params["name"], request.path_params.get("version")
         label = request.path_params.get("label", _STABLE)
-        if ":" in name:  # A method of POST alone.
+        if ":" in name:  # A method of only POST.
             raise HTTPException(404)
         if name != self._name:
             raise Rejection(404, f"Servable not found for request: Latest({shown(name)})")
@@ -285,7 +285,7 @@ def build_waiting() -> serve.Application:
 def build(options: ServerOptions, progress_file: str | None = None) -> serve.Application:
     """Builds the application.
 
-    A later deployment under the same name, by `serve deploy`, starts its replicas beside the old
+    A later deployment under the same name, by `serve deploy`, starts its replicas next to the old
     ones, which answer until the new ones are warm, and go on answering where these do not start.
 
     Args:

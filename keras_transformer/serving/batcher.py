@@ -103,7 +103,7 @@ class Batcher:
                 self._arrived.set()
 
     async def _next_batch(self):
-        """Waits for sentences, and for others beside them; returns a key and its batch."""
+        """Waits for sentences, and for others to join them; returns a key and its batch."""
         while True:
             self._arrived.clear()
             key = min(self._queues, key=lambda each: self._queues[each][0].arrived, default=None)

@@ -51,10 +51,10 @@ def check_ray() -> None:
 def private_ray(
     cpus: int | None = None, store_bytes: int = _OBJECT_STORE_BYTES, metrics_port: int | None = None
 ) -> Iterator[None]:
-    """Starts Ray on this machine for the context, for this user alone.
+    """Starts Ray on this machine for the context, for only this user.
 
     It listens on 127.0.0.1 (its metrics on every address), sends nothing to anybody, has no
-    dashboard, and prints nothing to stdout. Its folder is readable by this user alone and is
+    dashboard, and prints nothing to stdout. Its folder is readable by only this user and is
     removed at the end; a token keeps other users from giving it work.
 
     Args:

@@ -125,7 +125,7 @@ class ServerOptions(_Options):
 
 
 class LocalOptions(_Options):
-    """Options of `keras-transformer serve` beside those of the application.
+    """Options of `keras-transformer serve` in addition to those of the application.
 
     Raises:
         InputError: A value is out of range.

@@ -72,7 +72,7 @@ class Conversation:
         Both are added to the history when the reply is whole.
 
         Raises:
-            InputError: The message alone is too long, or has the separator of turns in it.
+            InputError: The message by itself is too long, or has the separator of turns in it.
         """
         source, options = self.source(message), self._options(len(self.history) // 2)
         texts: Iterator[str]

@@ -13,7 +13,7 @@ class GraphTokenizer(tf.Module):
     """A `Tokenizer` inside a TensorFlow graph, with the same ids and the same text.
 
     The model is a constant of the graph: a SavedModel that holds this module needs no other file,
-    and its loader imports (or links) TensorFlow and tensorflow-text alone. It loads through
+    and its loader imports (or links) only TensorFlow and tensorflow-text. It loads through
     `tf.saved_model.load` and through TensorFlow 1 sessions, which TensorFlow Serving uses too.
 
     Raises:

@@ -200,7 +200,7 @@ def restore(
             the order of the source.
         protected: The source.
         read: Places in `protected.text` of the characters that the model has read, -1 for those
-            of others, spaces not counted; by default it has read the text alone.
+            of others, spaces not counted; by default it has read only the text.
         tag: What the model has read before the text, and before each part of one that was split.
     """
     alternatives = tuple(restore(each, protected, read, tag) for each in translation.alternatives)

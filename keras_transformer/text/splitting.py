@@ -85,7 +85,7 @@ UNSPACED = (
     r"[\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Hangul}\p{scx=Thai}\p{scx=Lao}"
     r"\p{scx=Khmer}\p{scx=Myanmar}\p{scx=Tibetan}]"
 )
-"""A character of a script that writes words side by side, or endings beside them, as Korean."""
+"""A character of a script that writes words side by side, or endings next to them, as Korean."""
 LETTER = rf"[\w--{UNSPACED}]"
 """A letter, a mark or a digit of a script that has spaces between words."""
 # Python takes \x1c to \x1f for spaces, too.

@@ -289,8 +289,8 @@ def _load_processor(model_bytes):
 def has_whole_words(model_bytes: bytes) -> bool:
     """Returns True if the tokens of a serialized SentencePiece model are words.
 
-    SentencePiece alone cuts an unknown word into a known beginning, which is `"▁"` if no other is
-    known, and the unknown token. A token before an unknown one then becomes it.
+    SentencePiece cuts an unknown word into a known beginning, which is `"▁"` if no other is known,
+    and the unknown token. A token before an unknown one then becomes it.
     """
     return OF_WORDS in parsed(model_bytes).trainer_spec.control_symbols
 

@@ -32,7 +32,7 @@ class RunCallback(keras.callbacks.Callback):
 
 
 class EpochSeed(RunCallback):
-    """Makes an epoch depend on its number alone: the order of its batches and its dropout.
+    """Makes an epoch depend only on its number: the order of its batches and its dropout.
 
     A run that was stopped and resumed then gives the weights of an unbroken one.
     """

@@ -42,7 +42,7 @@ class Corpus:
     """Training and validation text of a recipe.
 
     Each file is read once and held in memory while the corpus lives; but the training text is read
-    in a stream, each time anew, where the recipe asks for less memory (`text.sample_sentences`,
+    in a stream, once per use, where the recipe asks for less memory (`text.sample_sentences`,
     `data.cache`).
     """
 

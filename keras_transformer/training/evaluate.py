@@ -184,7 +184,7 @@ def evaluate(
         references: List of strings, as many.
         tokenize: sacreBLEU's tokenizer of BLEU, which the signature names. None: by the script of
             the references, as `bleu.tokenizer_of` says: `"zh"`, `"char"` or `"13a"`. `"none"` takes
-            text apart at spaces alone, for texts that are tokenized already; `"ja-mecab"` and
+            text only at spaces, for texts that are tokenized already; `"ja-mecab"` and
             `"ko-mecab"` need `sacrebleu[ja]` and `sacrebleu[ko]`.
 
     Returns:
@@ -219,7 +219,7 @@ def score_in_windows(
     """Scores texts with a language model, too long ones in windows, with a warning.
 
     A window has `engine.max_target_length` tokens, is read by itself, and overlaps the window
-    before by half. The overlap is context alone: each token of a text is scored once, after at
+    before by half. The overlap is only context: each token of a text is scored once, after at
     least half a window or all tokens before it.
 
     Args:

@@ -1,6 +1,6 @@
 """Training on several hosts at once through `keras.distribution`, each with its rows of a batch.
 
-On Keras' JAX backend alone: TensorFlow's `MultiWorkerMirroredStrategy` does not go with `fit` in
+Only on Keras' JAX backend: TensorFlow's `MultiWorkerMirroredStrategy` does not go with `fit` in
 Keras 3. All hosts compute the same steps on the same global batches. The first one's run folder
 is the run; the others write to temporary folders.
 """
@@ -70,7 +70,7 @@ class Host:
         return int(multihost_utils.broadcast_one_to_all(np.array(number)))
 
     def engine(self, model: keras.Model, *tokenizers: Any, **options: Any) -> Any:
-        """Returns an engine around a model in training that computes on this host alone."""
+        """Returns an engine around a model in training that computes only on this host."""
         is_whole = keras.distribution.distribution() is None
         return (engine_of if is_whole else _OwnEngine)(model, *tokenizers, **options)
 
@@ -115,7 +115,7 @@ SINGLE_HOST = Host()
 
 
 class _OwnEngine:
-    """Searches with a copy of the model, whose weights are on this host's devices alone."""
+    """Searches with a copy of the model, whose weights are only on this host's devices."""
 
     def __init__(self, model, *tokenizers, **options):
         self._trained = model

@@ -1,4 +1,4 @@
-"""LoRA: training small matrices beside frozen projections, and checkpoints of these alone.
+"""LoRA: training small matrices next to frozen projections, and checkpoints of only these.
 
 Reference: Hu et al. 2021 (arXiv:2106.09685).
 """

@@ -145,7 +145,7 @@ class DataSection(PairChecks):
         return self
 
     def corpora(self, part: str) -> tuple[NamedFiles, ...]:
-        """Returns the corpora of `"train"` or `"validation"`; one alone may have no name."""
+        """Returns the corpora of `"train"` or `"validation"`; a single corpus may have no name."""
         files = self.train if part == "train" or self.hold_out_every else self.validation
         return files if isinstance(files, tuple) else (WeightedFiles(files.source, files.target),)
 
@@ -500,7 +500,7 @@ class Recipe:
 
     @property
     def with_sources(self) -> bool:
-        """True for a model that reads sources; a language model reads targets alone."""
+        """True for a model that reads sources; a language model reads only targets."""
         return self.config_class.reads_sources
 
     @property
@@ -525,7 +525,7 @@ class Recipe:
         return self.decoding.engine_options(self.turns)
 
     def to_dict(self) -> dict:
-        """Plain values alone, every default written out."""
+        """Only plain values, every default written out."""
         return dataclasses.asdict(self)
 
     def model_config(

@@ -160,7 +160,7 @@ class Run(RunState):
             self.validation = [(prompt, text) for prompt, (_, text) in prompts]
 
     def _sample_validation(self, corpus):
-        """Takes the first pairs for BLEU and samples, in turns of each validation corpus."""
+        """Takes the first pairs for BLEU and samples, interleaved over the validation corpora."""
         readers = corpus.readers("validation")
         limit = -(-_BLEU_SENTENCES // len(readers))
         rows = itertools.zip_longest(

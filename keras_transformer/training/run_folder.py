@@ -1,4 +1,4 @@
-"""Run folder as training writes it: checkpoints, history, metrics, beside what every reader needs.
+"""Run folder as training writes it: checkpoints, history, metrics, and what every reader needs.
 
 An epoch counts when its checkpoint has its name, and not before: all else that belongs to the epoch
 is written earlier, and may be there without it. `RunFolder.settle` rolls the folder back to the
@@ -113,7 +113,7 @@ class RunFolder(RunFiles):
         return sorted(files, key=epoch_and_step)
 
     def remove_step_files(self, keep: Iterable[pathlib.Path]) -> None:
-        """Removes all checkpoints within an epoch but these, with what lies beside them."""
+        """Removes all checkpoints within an epoch but these, with the files next to them."""
         stems = {file.stem for file in keep}
         for file in self.checkpoints.glob("step-*"):
             if file.stem not in stems:
@@ -240,7 +240,7 @@ def best_first(rows: list[dict[str, float]], select_by: str) -> list[dict[str, f
 
 
 def save_checkpoint(model: keras.Model, path: pathlib.Path) -> None:
-    """Saves a model with its optimizer's state; with LoRA (`.npz`) the small matrices alone."""
+    """Saves a model with its optimizer's state; with LoRA (`.npz`) only the small matrices."""
     (save_small if path.suffix == ".npz" else save_model)(model, path)
 
 

@@ -56,7 +56,7 @@ class MidEpochState(NamedTuple):
 
     @classmethod
     def load(cls, checkpoint: pathlib.Path) -> "MidEpochState":
-        """Reads the state of `step-….keras` from the JSON file beside it.
+        """Reads the state of `step-….keras` from the JSON file next to it.
 
         Raises:
             InputError: The file is missing or damaged.

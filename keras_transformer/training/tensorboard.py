@@ -31,7 +31,7 @@ class TensorBoard(RunCallback):
     at: `train/` and `validation/` curves of loss, accuracy, perplexity and BLEU, learning rate,
     gradient norm, tokens per second, share of padding; the recipe; with
     `training.attention_images` heat maps of all layers and heads on the first validation pair,
-    every so many epochs. A resumed run writes the curves anew from its history, so that an epoch is
+    every so many epochs. A resumed run rewrites the curves from its history, so that an epoch is
     in them once.
     """
 

@@ -1,4 +1,4 @@
-"""Export as a CTranslate2 model with its tokenizers, in a folder that can be used alone."""
+"""Export as a CTranslate2 model with its tokenizers, in a folder that needs no other files."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ _TOLERANCES = {"none": _CLOSE, "float16": _CLOSE, "int8": _INT8}
 
 
 class CTranslate2Exporter(Exporter):
-    """The format `ctranslate2`: a model with the tokenizers beside it, for use alone.
+    """The format `ctranslate2`: a model with its tokenizers, which needs no other files.
 
     `Translator.load` searches by default with `beam_size` and `length_penalty`. In int8
     CTranslate2 also computes. The proof runs in a process without TensorFlow.

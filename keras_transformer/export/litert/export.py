@@ -1,4 +1,4 @@
-"""Export for LiteRT: one file from ids to ids, with the tokenizers beside it."""
+"""Export for LiteRT: one file from ids to ids, with the tokenizers next to it."""
 
 import dataclasses
 import itertools

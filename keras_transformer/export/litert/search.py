@@ -248,7 +248,7 @@ class LiteRTGreedy:
 
 
 class LiteRTBeam:
-    """Beam search: a list of finished hypotheses beside the running ones.
+    """Beam search: a list of finished hypotheses next to the running ones.
 
     With Marian's normalization the beam shrinks, as that of `decoding.beam.Beam`.
     """

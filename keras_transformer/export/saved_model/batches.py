@@ -12,7 +12,7 @@ from keras_transformer.ids import PAD_ID
 _LOOPS = 2
 _TEXTS_PER_CALL = 64  # that the size of chunks is chosen for
 
-# Characters that `str.strip` removes; RE2's `\s` knows ASCII alone.
+# Characters that `str.strip` removes; RE2's `\s` knows only ASCII.
 _BLANK = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
 
 

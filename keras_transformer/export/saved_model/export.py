@@ -46,7 +46,7 @@ class SavedModelExporter(Exporter):
     Its signature `serving_default` takes `text`, string `(batch,)`, and gives `translation`,
     string `(batch,)`, and `score`, float32 `(batch,)`: the results of `engine.translate`. With
     `serving_ids` a second SavedModel lies in the subfolder `ids`, from ids to ids, without
-    tensorflow-text's operations, and the tokenizers' files beside it. Of a classifier it is the
+    tensorflow-text's operations, and the tokenizers' files next to it. Of a classifier it is the
     only signature and gives `label`, string `(batch,)`, and `probabilities`, float32
     `(batch, labels)`, in the order of `labels` in `export.json`.
     """
