@@ -234,7 +234,7 @@ def locked_folder(path: str | os.PathLike, wait: bool = False) -> Iterator[None]
 
     The operating system's lock, which ends with the process, on the file `.NAME.lock` next to the
     folder. The file is `.lock` in the folder where something is mounted there, or where nothing
-    can be written next to it. Windows, and network file systems without locks, hold nothing.
+    can be written next to it. On Windows and on network file systems without locks nothing is held.
 
     Args:
         path: Path of the folder.

@@ -205,7 +205,7 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
 def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
     model, output = ["--model", str(labelling / "run")], ["--output", str(tmp_path / "export")]
     for command, message in (
-        (["translate", *model, "--beam-size", "4"], "A classifier has no `beam_size`"),
+        (["translate", *model, "--beam-size", "4"], "A classifier has no `--beam-size`"),
         (["translate", *model, "--alignment", "--json"], "A classifier has no `alignment`"),
         (
             ["translate", *model, "--n-best", "3"],
@@ -351,7 +351,7 @@ def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_
     assert 1 < values[0]["perplexity_per_token"] < 20
     assert values[0]["perplexity_per_word"] == values[1]["perplexity_per_word"]
     assert run([*command, "--source", str(corpus / "train.en")]) == 2
-    assert "is evaluated on a `reference` alone" in capsys.readouterr().err
+    assert "is evaluated on a `--reference` alone" in capsys.readouterr().err
     with pytest.raises(InputError, match="`target_prefixes` is not for them"):
         translator.translate(["A"], target_prefixes=["A man"])
     with pytest.raises(InputError, match="`alignment` needs attention"):

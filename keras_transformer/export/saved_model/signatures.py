@@ -151,7 +151,8 @@ class Signatures:
         following = () if self._reads_sources else CONTINUATION
         self._numbers = ["score", "log_probability", *following]
         self._found = ["translation", *self._numbers]
-        self._compiled = CompiledSearches(engine, search)
+        # A classifier's signature makes no search.
+        self._compiled = CompiledSearches(engine, search) if engine.labels is None else None
         self._chunk_size = largest_chunk(engine, self._beam_size)
         self._rows = chunk_rows(self._chunk_size)
         self._source_lengths = length_buckets(engine.max_source_length)
