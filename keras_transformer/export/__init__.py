@@ -11,7 +11,6 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from keras_transformer.engine.run_folder import RunFiles
 from keras_transformer.errors import VerificationError
 from keras_transformer.export.options import FORMATS
 from keras_transformer.files import read_lines
@@ -73,6 +72,7 @@ def export_run(
         InputError: The run or an option is wrong, or a package that the format needs is missing.
         VerificationError: The export does not give what the live model does.
     """
+    from keras_transformer.engine.run_folder import RunFiles
     from keras_transformer.export.exporter import log_step
 
     folder, exporter = RunFiles.existing(run), exporter_of(format)

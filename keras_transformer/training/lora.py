@@ -51,6 +51,8 @@ def projections_of(model: keras.Model) -> list[Any]:
 
 def merged_weights(model: keras.Model) -> list[np.ndarray]:
     """Returns the weights of a model without LoRA that computes what this one does."""
+    if not any(layer.lora_enabled for layer in projections_of(model)):
+        return model.get_weights()
     merged = {id(layer._kernel): layer.kernel for layer in projections_of(model)}
     return [ops.convert_to_numpy(merged.get(id(v), v)) for v in _without_small(model)]
 

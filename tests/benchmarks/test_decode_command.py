@@ -43,11 +43,13 @@ def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
     [
         (["--engines", "marian"], "engine='marian'"),
         (["--preset", "small"], "preset='small'"),
-        (["--model", "run"], "--model and --source go together"),
-        (["--source", "text"], "--model and --source go together"),
-        (["--model", "run", "--source", "text", "--steps", "4"], "--steps does not go with"),
-        (["--length-penalty", "1"], "--length-penalty needs --model and --source"),
-        (["--model", "run", "--source", "text", "--beam-sizes", "1", "4"], "one beam size"),
+        (["--model", "run"], "required: --source"),
+        (["--source", "text"], "required: --model"),
+        (
+            ["--model", "run", "--source", "text", "--steps", "4"],
+            "unrecognized arguments: --steps 4",
+        ),
+        (["--length-penalty", "1"], "unrecognized arguments: --length-penalty 1"),
         (["--model", "run", "--source", "text"], "run: no such run folder"),
         (["--output", "no/such/report.json"], "no/such/report.json: cannot be written"),
     ],

@@ -22,19 +22,19 @@ class NoTensorFlow:
             raise ImportError(name)
 sys.meta_path.insert(0, NoTensorFlow())
 from keras_transformer.training import Recipe, RunFolder, callbacks, train
-recipe, save = Recipe.from_dict(json.loads(sys.argv[1])), callbacks.save_model
+recipe, save = Recipe.from_dict(json.loads(sys.argv[1])), callbacks.save_checkpoint
 class Stopped(Exception):
     pass
 def save_and_stop(model, file):
     save(model, file)
     if file.name.startswith("step"):
         raise Stopped
-callbacks.save_model = save_and_stop
+callbacks.save_checkpoint = save_and_stop
 try:
     train(recipe, sys.argv[2], resume=True)
 except Stopped:
     assert len(RunFolder(sys.argv[2]).step_files()) == 1
-callbacks.save_model = save
+callbacks.save_checkpoint = save
 train(recipe, sys.argv[2], resume=True)
 assert "tensorflow" not in sys.modules
 """

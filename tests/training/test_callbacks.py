@@ -321,7 +321,7 @@ def test_hosts_save_at_the_steps_that_the_first_ones_clock_decides(monkeypatch, 
         """The steps of an epoch that have a checkpoint, one a minute."""
         saved, run = [], make_run(checkpoint_every_minutes=1.0)
         run.host = types.SimpleNamespace(**host)
-        monkeypatch.setattr(callbacks, "save_model", lambda model, file: saved.append(step))
+        monkeypatch.setattr(callbacks, "save_checkpoint", lambda model, file: saved.append(step))
         model = types.SimpleNamespace(metrics_variables=[], variables=[])
         callback = attach(callbacks.StepCheckpoints(run), model)
         callback.set_params({"steps": 1000})

@@ -1,6 +1,7 @@
 """Wrong options of several hosts are refused."""
 
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -11,12 +12,14 @@ from keras_transformer.cli.main import run
 from keras_transformer.errors import InputError
 from keras_transformer.training.hosts import Host, join_hosts
 
+RECIPE = pathlib.Path(__file__).parents[2] / "training/recipes/multi30k_en_de.yaml"
+
 pytestmark = pytest.mark.tensorflow
 
 
 def test_several_hosts_on_tensorflow_are_refused_with_the_reason_and_the_way(capsys):
     assert os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow"
-    arguments = ["train", "recipe.yaml", "--output", "run", "--hosts", "a:1,b:1"]
+    arguments = ["train", str(RECIPE), "--output", "run", "--hosts", "a:1,b:1"]
     assert run([*arguments, "--host-index", "0"]) == 2
     said = capsys.readouterr().err
     assert "MultiWorkerMirroredStrategy does not go with `fit`" in said
@@ -51,5 +54,5 @@ def test_the_copy_of_a_host_that_was_killed_is_removed_by_the_next_one(tmp_path,
 
 
 def test_an_index_without_hosts_is_a_users_mistake(capsys):
-    assert run(["train", "recipe.yaml", "--output", "run", "--host-index", "1"]) == 2
+    assert run(["train", str(RECIPE), "--output", "run", "--host-index", "1"]) == 2
     assert "--host-index goes with --hosts alone" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_a_checkpoint_of_version_0_2_goes_on_with_the_momentum_of_its_recipe(tmp
     model = Transformer(TransformerConfig(30, intermediate_dim=24, **sizes))
     compile_model(model, TrainingSection(accumulation_steps=3, ema_momentum=0.75 ** (1 / 3)))
     model.save(folder.checkpoint_file(1))
-    resumed, state = last_checkpoint(folder)
+    resumed, state = last_checkpoint(folder, lambda: model)
     assert state.epoch == 1 and resumed.optimizer.ema_momentum == 0.75
 
 

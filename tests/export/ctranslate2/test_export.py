@@ -138,7 +138,7 @@ def exported(tmp_path, make_engine, tokenizer, other_tokenizer, capsys):
         folder.create(Recipe.from_dict(recipe_values(tmp_path)), tokenizers, {})
         save_model(engine.model, folder.model_file)
         arguments = ["--model", str(folder.path), "--output", str(tmp_path / "new")]
-        code = run(["export", "--format", "ctranslate2", *arguments])
+        code = run(["export", "--json", "--format", "ctranslate2", *arguments])
         captured = capsys.readouterr()
         return code, tmp_path / "new", captured, engine
 
