@@ -305,7 +305,7 @@ def test_each_experiment_gives_commands_that_are_understood(
     if experiment == "synthesize":
         assert (work / "mono.de").read_text().splitlines() == [de for _, de in PAIRS[1::2]]
         assert [c.tag for c in trained[str(work / "half-and-back")].train] == [None, "bt"]
-        assert trained[str(work / "de-en")].train[0].source == str(work / "half.de")
+        assert trained[str(work / "de-en")].corpora("train")[0].source == str(work / "half.de")
     if experiment == "clean":
         sizes = [len((work / f"{n}.en").read_text().splitlines()) for n in ("damaged", "undamaged")]
         assert sizes[0] == len(PAIRS) > sizes[1] > 0
