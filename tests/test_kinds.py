@@ -206,7 +206,7 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
     model, output = ["--model", str(labelling / "run")], ["--output", str(tmp_path / "export")]
     for command, message in (
         (["translate", *model, "--beam-size", "4"], "A classifier has no `--beam-size`"),
-        (["translate", *model, "--alignment", "--json"], "A classifier has no `alignment`"),
+        (["translate", *model, "--alignment", "--json"], "A classifier has no `--alignment`"),
         (
             ["translate", *model, "--n-best", "3"],
             "`n_best` must be at most 2, the number of labels",
