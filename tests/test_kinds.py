@@ -209,14 +209,14 @@ def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
         (["translate", *model, "--alignment", "--json"], "A classifier has no `--alignment`"),
         (
             ["translate", *model, "--n-best", "3"],
-            "`n_best` must be at most 2, the number of labels",
+            "`--n-best` must be at most 2, the number of labels",
         ),
-        (["translate", *model, "--long-input", "split"], "`long_input` must be one of refuse"),
-        (["translate", *model, "--stream"], "`stream` needs a model that writes text"),
+        (["translate", *model, "--long-input", "split"], "`--long-input` must be one of refuse"),
+        (["translate", *model, "--stream"], "`--stream` needs a model that writes text"),
         (["export", *model, *output, "--format", "ctranslate2"], "needs a Transformer"),
         (["export", *model, *output, "--format", "web"], "needs a Transformer"),
         (["export", *model, *output, "--format", "tflite"], "A LiteRT model needs a Transformer"),
-        (["export", *model, *output, "--format", "saved_model", "--beam-size", "2"], "`beam_size`"),
+        (["export", *model, *output, "--format", "saved_model", "--beam-size", "2"], "beam"),
         (["inspect", *model, *output, "--source", "A dog."], "`inspect` needs a Transformer"),
     ):
         assert run(command) == 2
