@@ -7,7 +7,7 @@ import queue
 import statistics
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ def verify(
     texts: Sequence[str] | None,
     tolerance: Tolerance,
     read: Callable[[Any], Iterable[Translation]] = list,
+    only_trained: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Translates texts with an export and with the trained model; see `compare`.
@@ -72,6 +73,7 @@ def verify(
         texts: Source sentences to choose from; `SENTENCES` where there are none.
         tolerance: Limits of the differences.
         read: Converts the program's answer to translations.
+        only_trained: Options of the trained model's `translate` that the export has not.
         **options: Options of `translate`.
     """
     chosen = chosen_texts(texts or SENTENCES, engine)
@@ -83,6 +85,7 @@ def verify(
     child.send(texts=chosen, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A text that is too long is truncated on both sides.
+        options |= only_trained or {}
         expected = _interruptible(_trained_translations, engine, chosen, **options)
     return compare(chosen, expected, list(read(child.receive())), tolerance)
 

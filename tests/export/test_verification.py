@@ -1,5 +1,6 @@
 """The comparison of an export with its model refuses every kind of difference by its tolerance."""
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -15,6 +16,7 @@ import pytest
 from keras_transformer.engine.run_folder import SENTENCES
 from keras_transformer.engine.translation import Translation
 from keras_transformer.errors import VerificationError
+from keras_transformer.export import verification
 from keras_transformer.export.ctranslate2 import export as ctranslate2
 from keras_transformer.export.verification import (
     NUM_TEXTS,
@@ -195,3 +197,29 @@ def test_ctrl_c_ends_a_call_that_no_signal_ends():
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - start < 10
+
+
+def test_only_the_trained_model_gets_the_exact_stop_rule_of_ctranslate2(monkeypatch):
+    sent, searched = [], []
+
+    def trained(engine, texts, **options):
+        searched.append(options)
+        return [Translation(text.upper(), -4.0) for text in texts]
+
+    class Child:
+        def send(self, texts, **options):
+            sent.append((texts, options))
+
+        def receive(self):
+            return [Translation(text.upper(), -4.0) for text in sent[0][0]]
+
+    monkeypatch.setattr(verification, "_trained_translations", trained)
+    monkeypatch.setattr(verification, "chosen_texts", lambda texts, engine: TEXTS)
+    monkeypatch.setattr(
+        ctranslate2, "engine_process", lambda folder: contextlib.nullcontext(Child())
+    )
+    manifest = {"quantize": "none", "beam_size": 2}
+    report = ctranslate2.CTranslate2Exporter().verify(None, None, manifest, None)
+    assert report["equal"] == len(TEXTS)
+    common = {"beam_size": 2, "alignment": True, "long_input": "truncate"}
+    assert sent[0][1] == common and searched == [{**common, "early_stopping": False}]

@@ -77,7 +77,12 @@ class CTranslate2Exporter(Exporter):
         options = search_of(manifest)
         with engine_process(folder) as child:
             tolerance = _TOLERANCES[manifest["quantize"]]
-            return verify(child, engine, texts, tolerance, alignment=True, **options)
+            # CTranslate2 goes on until the best hypothesis of a step has ended: with a small beam
+            # its texts are those of the exact stop rule, where `early_stopping` may end before.
+            exact = {"early_stopping": False}
+            return verify(
+                child, engine, texts, tolerance, only_trained=exact, alignment=True, **options
+            )
 
 
 def convert_to_ctranslate2(
