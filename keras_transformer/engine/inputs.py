@@ -213,7 +213,7 @@ def batch_rows(count: int, width: int, beam_size: int) -> int:
     step gain from them: in a wide model, and in greedy search of a long text.
     `docs/results/speed.md` has the seconds of each number of rows.
     """
-    most = 8 if width <= 256 and beam_size > 1 else 32
+    most = 32 if width > 256 else max(8, 16 // beam_size)
     return max(8, min(most, row_count(count // 4)))
 
 
