@@ -11,6 +11,7 @@ from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.errors import InputError
 from keras_transformer.training import Recipe, RunFolder, train
 from keras_transformer.training.lora import enable_lora, merged_weights, projections_of
+from keras_transformer.training.run import Run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -107,6 +108,41 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, ema_m
     rows = [[[row[name] for name in names] for row in run.history()] for run in (whole, parts)]
     assert rows[0] == rows[1]
     arrays = [dict(np.load(run.checkpoints / "epoch-0003.npz")) for run in (whole, parts)]
+    assert arrays[0].keys() == arrays[1].keys()
+    for name, array in arrays[0].items():
+        np.testing.assert_array_equal(array, arrays[1][name])
+
+
+def test_a_run_that_was_killed_within_an_epoch_goes_on_from_its_step(origin):
+    class Killed(Exception):
+        pass
+
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.is_second = epoch == 1
+
+        def on_train_batch_end(self, batch, logs=None):
+            if self.is_second and batch == 2:
+                raise Killed
+
+    begun, train_run = origin
+    options = {"start_from": str(begun.path), "lora_rank": RANK, "epochs": 2, "batch_tokens": 64}
+    options |= {"checkpoint_every_minutes": 1e-9}
+    whole, usual = train_run("whole-steps", **options), Run.callbacks
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "callbacks", lambda run: [*usual(run), Kill()])
+        with pytest.raises(Killed):
+            train_run("killed", **options)
+    checkpoints = begun.path.with_name("killed") / "checkpoints"
+    steps = sorted(checkpoints.glob("step-*.npz"))
+    assert [file.name for file in steps] == ["step-0001-00000002.npz", "step-0001-00000003.npz"]
+    with np.load(steps[-1]) as arrays:
+        assert all(array.size <= 16 * 16 for array in arrays.values())
+    resumed = train_run("killed", resume=True, **options)
+    assert not list(checkpoints.glob("step-*"))
+    for ours, theirs in zip(whole.model().weights, resumed.model().weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    arrays = [dict(np.load(run.checkpoints / "epoch-0002.npz")) for run in (whole, resumed)]
     assert arrays[0].keys() == arrays[1].keys()
     for name, array in arrays[0].items():
         np.testing.assert_array_equal(array, arrays[1][name])
