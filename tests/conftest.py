@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import sys
 
+import decoding_oracles as oracles
 import keras
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ LONGEST = (
     "tests/serving/",
     "tests/cli/test_learned_run.py",
     "tests/training/test_killed.py",
-    "tests/decoding/test_scheduler.py",
+    "tests/engine/test_scheduler.py",
     "tests/decoding/test_search.py",
     "tests/training/test_train.py",
     "tests/models/test_transformer.py",
@@ -109,7 +110,7 @@ LONGEST = (
     "tests/benchmarks/",
     "tests/training/test_backends.py",
     "tests/export/saved_model/",
-    "tests/decoding/test_engine_features.py",
+    "tests/engine/test_model_engine_features.py",
     "tests/test_architecture.py",
     "tests/export/",
     "tests/cli/test_main.py",
@@ -214,6 +215,19 @@ def load_program():
 def uncollected(monkeypatch):
     """Keras looks for garbage after each weight that it quantizes, in all that tests have made."""
     monkeypatch.setattr(gc, "collect", lambda: 0)
+
+
+@pytest.fixture(scope="session")
+def varied():
+    """`varied(variant)`: a float32 model whose sentences end at different lengths."""
+    models = {}
+
+    def varied(variant):
+        if variant not in models:
+            models[variant] = oracles.varied_transformer(variant)
+        return models[variant]
+
+    return varied
 
 
 @pytest.fixture

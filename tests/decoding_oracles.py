@@ -266,6 +266,25 @@ VARIED = {
 }
 
 
+class NumberTokenizer:
+    """Each word is an id, written as a number."""
+
+    vocabulary_size = VOCABULARY
+
+    def tokenize(self, texts, add_eos=False):
+        return [[int(word) for word in text.split()] + [EOS] * add_eos for text in texts]
+
+    def detokenize(self, ids):
+        return [self._text(row) for row in ids]
+
+    def pieces_of(self, ids):
+        return [str(each) for each in ids]
+
+    def _text(self, row):
+        row = row[: row.index(EOS)] if EOS in row else row
+        return " ".join(str(each) for each in row if each != PAD)
+
+
 def varied_transformer(variant):
     """A small random model whose sentences end at different lengths.
 

@@ -11,19 +11,6 @@ from keras_transformer.decoding.search import search
 
 
 @pytest.fixture(scope="session")
-def varied():
-    """`varied(variant)`: a float32 model whose sentences end at different lengths."""
-    models = {}
-
-    def varied(variant):
-        if variant not in models:
-            models[variant] = oracles.varied_transformer(variant)
-        return models[variant]
-
-    return varied
-
-
-@pytest.fixture(scope="session")
 def compiled_search(varied):
     """`compiled_search(variant, beam_size, …)(source_ids)`: as XLA programs, kept for all tests."""
     programs = {}

@@ -4,11 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from decoding_oracles import NumberTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_search import EOS
 from page_in_languages import PAGE
-from test_engine import NumberTokenizer
 
 from keras_transformer import Tokenizer
 from keras_transformer.engine.inputs import (

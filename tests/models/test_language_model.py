@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 import reference
-from decoding_oracles import FullPass, check_equal
+from decoding_oracles import FullPass, NumberTokenizer, check_equal
 from keras import ops
 from naive_search import EOS, Rules, exhaustive_search, log_probability, penalty
 from reference import float64, part
-from test_engine import NumberTokenizer
 
 from keras_transformer.decoding.programs import Compiled
 from keras_transformer.decoding.search import search

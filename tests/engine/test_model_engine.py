@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from decoding_oracles import EOS, PAD, VOCABULARY, pad_to_few_shapes, varied_transformer
+from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes, varied_transformer
 
 from keras_transformer import Transformer, TransformerConfig
 from keras_transformer.decoding.search import search
@@ -14,25 +14,6 @@ from keras_transformer.errors import InputError
 
 FIRST, LAST = 4, VOCABULARY - 1
 TARGET_LENGTH = 11
-
-
-class NumberTokenizer:
-    """Each word is an id, written as a number."""
-
-    vocabulary_size = VOCABULARY
-
-    def tokenize(self, texts, add_eos=False):
-        return [[int(word) for word in text.split()] + [EOS] * add_eos for text in texts]
-
-    def detokenize(self, ids):
-        return [self._text(row) for row in ids]
-
-    def pieces_of(self, ids):
-        return [str(each) for each in ids]
-
-    def _text(self, row):
-        row = row[: row.index(EOS)] if EOS in row else row
-        return " ".join(str(each) for each in row if each != PAD)
 
 
 @pytest.fixture(scope="module")

@@ -187,7 +187,7 @@ import os, sys
 import keras
 import numpy as np
 from decoding_oracles import varied_transformer, VOCABULARY
-from test_engine import NumberTokenizer
+from decoding_oracles import NumberTokenizer
 from keras_transformer.engine import ModelEngine
 from keras_transformer.engine.inputs import length_buckets
 

@@ -7,9 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from decoding_oracles import VOCABULARY, pad_to_few_shapes
+from decoding_oracles import VOCABULARY, NumberTokenizer, pad_to_few_shapes
 from naive_search import BOS, EOS, penalty
-from test_engine import NumberTokenizer
 
 from keras_transformer.decoding.search import Search, score_targets, search
 from keras_transformer.engine import ModelEngine
