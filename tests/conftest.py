@@ -231,6 +231,29 @@ def varied():
 
 
 @pytest.fixture
+def disk(monkeypatch):
+    """What was synced and renamed so far, in order: ("sync", inode) and ("rename", name)."""
+    events, fsync = [], os.fsync
+
+    def recorded_fsync(descriptor):
+        events.append(("sync", os.fstat(descriptor).st_ino))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+
+    def recorded(move):
+        def recorded_move(source, target, *arguments, **options):
+            events.append(("rename", os.path.basename(target)))
+            move(source, target, *arguments, **options)
+
+        return recorded_move
+
+    monkeypatch.setattr(os, "rename", recorded(os.rename))
+    monkeypatch.setattr(os, "replace", recorded(os.replace))
+    return events
+
+
+@pytest.fixture
 def rng():
     """NumPy's generator, seeded."""
     return np.random.default_rng(7)

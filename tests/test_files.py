@@ -5,7 +5,7 @@ import os
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.files import is_terminal, read_lines
+from keras_transformer.files import is_terminal, read_lines, write_whole
 
 
 def write(path, content):
@@ -81,6 +81,14 @@ def test_a_directory_and_an_empty_gzip_are_refused(tmp_path):
         read_lines(tmp_path)
     with pytest.raises(InputError, match="empty"):
         read_lines(write(tmp_path / "empty.gz", b""))
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_call_ends(
+    tmp_path, disk
+):
+    write_whole(tmp_path / "text", "a")
+    file, folder = ((tmp_path / name).stat().st_ino for name in ("text", "."))
+    assert disk == [("sync", file), ("rename", "text"), ("sync", folder)]
 
 
 def test_a_terminal_is_one():

@@ -39,6 +39,15 @@ def test_a_failure_leaves_what_was_there(tmp_path, error, before):
     assert not before or (output / MANIFEST).read_text() == before
 
 
+def test_all_files_are_on_the_disk_before_the_folder_has_its_name(tmp_path, disk):
+    make(tmp_path / "out")
+    renamed = disk.index(("rename", "out"))
+    synced = {inode for event, inode in disk[:renamed] if event == "sync"}
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files and {path.stat().st_ino for path in files} <= synced
+    assert ("sync", tmp_path.stat().st_ino) in disk[renamed:]
+
+
 def test_a_failure_to_rename_puts_the_earlier_export_back(tmp_path, monkeypatch):
     output, rename = tmp_path / "model", os.rename
     make(output, "old")

@@ -1,5 +1,7 @@
 """What an engine is given: checked, and turned into ids."""
 
+import functools
+import threading
 import warnings
 
 import numpy as np
@@ -15,6 +17,7 @@ from keras_transformer.engine.inputs import (
     batch_rows,
     bucket,
     ids_and_texts,
+    in_batches,
     length_buckets,
     one_for_each,
     pad,
@@ -331,6 +334,40 @@ def test_padding_is_at_most_half_as_much_again_from_32_tokens_on(longest):
         padded = bucket(length, buckets)
         assert length <= padded
         assert padded <= max(16, 1.5 * length) or length < 32
+
+
+def test_batches_hold_what_is_of_similar_length_and_results_keep_their_order():
+    called = []
+
+    def call(chosen):
+        called.append(chosen)
+        return [10 * place for place in chosen]
+
+    assert in_batches([3, 11, 5, 7, 2], 2, [call]) == [0, 10, 20, 30, 40]
+    assert called == [[1, 3], [2, 0], [4]]
+    assert in_batches([], 2, [call]) == [] and len(called) == 3
+
+
+def test_each_call_has_a_batch_of_its_own_at_the_same_time():
+    both = threading.Barrier(2, timeout=30)
+
+    def call(name, chosen):
+        if max(chosen) < 4:  # The two longest batches: one call alone would never pass.
+            both.wait()
+        return [(name, place) for place in chosen]
+
+    calls = [functools.partial(call, name) for name in "ab"]
+    found = in_batches([9, 9, 8, 8, 2], 2, calls)
+    assert [place for _, place in found] == [0, 1, 2, 3, 4]
+    assert {found[0], found[2]} in ({("a", 0), ("b", 2)}, {("b", 0), ("a", 2)})
+
+
+def test_what_one_of_several_calls_raises_is_raised():
+    def call(chosen):
+        raise InputError(f"no {chosen}")
+
+    with pytest.raises(InputError, match="no"):
+        in_batches([1, 2, 3], 1, [call, call])
 
 
 def test_rows_are_padded_to_a_power_of_two():

@@ -18,7 +18,14 @@ from keras_transformer.text.glossary import (
     without_annotations,
 )
 
-TERMS = {"dog": "Köter", "big dog": "Riesenköter", "the snow.": "R&D", ".NET": "Netz", "犬": "Inu"}
+TERMS = {
+    "dog": "Köter",
+    "big dog": "Riesenköter",
+    "dog food": "Futter",
+    ".NET": "Netz",
+    "犬": "Inu",
+}
+TERMS["the snow."] = "R&D"
 GLOSSARY = Glossary(TERMS.items())
 
 
@@ -26,6 +33,7 @@ GLOSSARY = Glossary(TERMS.items())
     ("text", "expected"),
     [
         ("Dog dogs a big dog", ["Köter", "Riesenköter"]),
+        ("dog food, dog foods", ["Futter", "Köter"]),
         ("doghouse hotdog dog_1 dog-house", ["Köter"]),
         ("in the snow. The snow.", ["R&D", "R&D"]),
         (".NET ASP.NET (dog)", ["Netz", "Köter"]),
