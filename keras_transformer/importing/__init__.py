@@ -132,15 +132,15 @@ def _read_marian(folder):
     return marian.model_fields(options, tensors), tensors, models, sides, _of_marian(defaults)
 
 
-def _of_marian(given):
+def _of_marian(options):
     """Decoding options of Marian's decoder, with its defaults."""
     return {
-        "beam_size": int(given.get("beam-size", 12)),
+        "beam_size": int(options.get("beam-size", 12)),
         # Without a value the option means 1.
-        "length_penalty": float(given.get("normalize", "0") or 1),
-        "word_penalty": float(given.get("word-penalty", 0)),
+        "length_penalty": float(options.get("normalize", "0") or 1),
+        "word_penalty": float(options.get("word-penalty", 0)),
         "length_normalization": "marian",
-        "max_length_ratio": float(given.get("max-length-factor", 3)),
+        "max_length_ratio": float(options.get("max-length-factor", 3)),
     }
 
 
@@ -150,11 +150,11 @@ def _read_hugging_face(folder):
     hugging_face.check_supported(config, path)
     tensors = hugging_face.read_tensors(folder, config)
     models, sides = hugging_face.read_vocabularies(folder, config)
-    given = config | hugging_face.read_json(folder / "generation_config.json", required=False)
+    options = config | hugging_face.read_json(folder / "generation_config.json", required=False)
     decoding = {
-        "beam_size": int(given.get("num_beams", 1)),
-        "length_penalty": float(given.get("length_penalty", 1.0)),
+        "beam_size": int(options.get("num_beams", 1)),
+        "length_penalty": float(options.get("length_penalty", 1.0)),
         "length_normalization": "length",
-        "early_stopping": given.get("early_stopping") is True,
+        "early_stopping": options.get("early_stopping") is True,
     }
     return hugging_face.model_fields(config, tensors), tensors, models, sides, decoding

@@ -31,19 +31,19 @@ def read_json(path: Path, required: bool = True) -> dict[str, Any]:
     if not required and not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise InputError(f"{path}: expected a JSON object.")
-    return found
+    return value
 
 
 def check_supported(config: Mapping[str, Any], path: Path) -> None:
     """Raises `InputError` for what a model here has no place for."""
     if config.get("model_type") != "marian":
-        given = config.get("model_type")
-        raise InputError(f"{path}: only Marian's models are imported. Received: {given!r}.")
+        kind = config.get("model_type")
+        raise InputError(f"{path}: only Marian's models are imported. Received: {kind!r}.")
     heads, width = config["encoder_attention_heads"], config["d_model"]
     for name, is_fine, rule in (
         ("decoder_attention_heads", config["decoder_attention_heads"] == heads, f"must be {heads}"),
@@ -52,8 +52,8 @@ def check_supported(config: Mapping[str, Any], path: Path) -> None:
         ("scale_embedding", config.get("scale_embedding", False), "must be true"),
     ):
         if not is_fine:
-            given = config.get(name)
-            raise InputError(f"{path}: `{name}` {rule} to be imported. Received: {given!r}.")
+            value = config.get(name)
+            raise InputError(f"{path}: `{name}` {rule} to be imported. Received: {value!r}.")
 
 
 def _activation(config):
@@ -135,4 +135,4 @@ def read_vocabularies(
     files = [folder / "vocab.json", folder / "target_vocab.json"]
     files = files if files[1].is_file() else [files[0]] * 2
     special = {"pad": config["pad_token_id"], "start": config["decoder_start_token_id"]}
-    return models, [of_names(vocabulary.read_names(each), each, **special) for each in files]
+    return models, [of_names(vocabulary.read_names(file), file, **special) for file in files]

@@ -58,12 +58,12 @@ _DEFAULTS = {
 
 def model_file(folder: Path) -> Path:
     """Returns the one model of a folder."""
-    found = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
-    found = [each for each in found if not each.name.startswith(("lex.", "pytorch_model"))]
-    if len(found) != 1:
-        names = ", ".join(each.name for each in found) or "none"
+    files = sorted(folder.glob("*.npz")) or sorted(folder.glob("*.bin"))
+    files = [file for file in files if not file.name.startswith(("lex.", "pytorch_model"))]
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
         raise InputError(f"{folder}: expected one model, *.npz or *.bin. Received: {names}.")
-    return found[0]
+    return files[0]
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -164,7 +164,7 @@ def check_supported(options: Mapping[str, Any], path: Path) -> None:
 
 def _version(options):
     match = re.match(r"v?([0-9.]+)", str(options.get("version", "")))
-    return tuple(int(each) for each in match[1].split(".") if each) if match else (0,)
+    return tuple(int(part) for part in match[1].split(".") if part) if match else (0,)
 
 
 def model_fields(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def tensors_of(arrays: Mapping[str, np.ndarray], path: Path) -> Tensors:
     """Returns only the weights, and only those of float32."""
     if "Wpos" in arrays:
         raise InputError(f"{path}: trained positions (Wpos) are not imported.")
-    no_weights = [each for each in arrays if each == OPTIONS or each.endswith("QuantMultA")]
+    no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
     return Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
 
 
@@ -215,26 +215,26 @@ def read_vocabularies(folder: Path, named: Any) -> tuple[list[Any], list[Vocabul
         folder: The folder.
         named: The `vocabs` of the decoder's options, or None.
     """
-    files = [folder / Path(each).name for each in named or () if isinstance(each, str)]
-    files = [each for each in files if each.is_file()] or _vocabulary_files(folder)
+    files = [folder / Path(name).name for name in named or () if isinstance(name, str)]
+    files = [file for file in files if file.is_file()] or _vocabulary_files(folder)
     if len(files) > 2:
-        names = ", ".join(each.name for each in files)
+        names = ", ".join(file.name for file in files)
         raise InputError(f"{folder}: expected one or two vocabularies. Received: {names}.")
     files = [files[0], files[-1]]
-    if all(each.suffix == ".spm" for each in files):
-        models = [vocabulary.read_sentencepiece(each) for each in files]
-        return models, [of_sentencepiece(each) for each in models]
+    if all(file.suffix == ".spm" for file in files):
+        models = [vocabulary.read_sentencepiece(file) for file in files]
+        return models, [of_sentencepiece(model) for model in models]
     pieces = [folder / name for name in ("source.spm", "target.spm")]
-    if not all(each.is_file() for each in pieces):
+    if not all(file.is_file() for file in pieces):
         kind = "subword-nmt's BPE" if list(folder.glob("*.bpe")) else files[0].name
         rule = "words are cut by SentencePiece, so that source.spm and target.spm are needed"
         raise InputError(f"{folder}: {rule}. Received: {kind}.")
-    models = [vocabulary.read_sentencepiece(each) for each in pieces]
-    return models, [of_names(vocabulary.read_names(each), each) for each in files]
+    models = [vocabulary.read_sentencepiece(file) for file in pieces]
+    return models, [of_names(vocabulary.read_names(file), file) for file in files]
 
 
 def _vocabulary_files(folder):
     for patterns in (["*vocab*.yml"], ["vocab*.spm"], ["src*.spm", "trg*.spm"], ["*.spm"]):
-        if found := [each for pattern in patterns for each in sorted(folder.glob(pattern))]:
-            return found  # "source.spm" is before "target.spm".
+        if files := [file for pattern in patterns for file in sorted(folder.glob(pattern))]:
+            return files  # "source.spm" is before "target.spm".
     raise InputError(f"{folder}: there is no vocabulary, *.spm or *.vocab.yml.")

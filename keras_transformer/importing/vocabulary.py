@@ -47,8 +47,8 @@ class Vocabulary(NamedTuple):
     def rows(self) -> list[Any]:
         """The file's id of each of our ids; None for an id that the file does not have."""
         known = {self.end, self.unknown, self.pad}
-        others = (id for id in range(len(self.names)) if id not in known)
-        return [self.pad, self.start, self.end, self.unknown, *others]
+        words = (id for id in range(len(self.names)) if id not in known)
+        return [self.pad, self.start, self.end, self.unknown, *words]
 
     def table(self, embeddings: np.ndarray) -> np.ndarray:
         """Rows of a matrix `(file's ids, width)` in the order of our ids, zeros where None."""
@@ -85,18 +85,18 @@ def read_yaml(text: str, where: str | os.PathLike) -> dict[str, Any]:
     import yaml
 
     try:  # BaseLoader: `yes` and `1` are texts, and `<<` is no merge key.
-        found = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        value = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
     except yaml.YAMLError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise InputError(f"{where}: expected names and values as YAML.")
-    return found
+    return value
 
 
 def of_sentencepiece(model: Any) -> Vocabulary:
     """Vocabulary of a model whose ids are the file's."""
-    names = [each.piece for each in model.pieces]
-    unknown = next(i for i, each in enumerate(model.pieces) if each.type == each.UNKNOWN)
+    names = [piece.piece for piece in model.pieces]
+    unknown = next(i for i, piece in enumerate(model.pieces) if piece.type == piece.UNKNOWN)
     return Vocabulary(names, names.index(model.trainer_spec.eos_piece or "</s>"), unknown)
 
 
@@ -131,7 +131,7 @@ def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
         vocabulary: Vocabulary of the side.
         writes: Whether the side's ids become text: then pieces of the other side keep their text.
     """
-    known = {each.piece: each for each in model.pieces}
+    known = {piece.piece: piece for piece in model.pieces}
     made = type(model)()
     made.CopyFrom(model)
     del made.pieces[:]
@@ -152,9 +152,9 @@ def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
         made.pieces.add(**piece)
     count = len(made.pieces)
     segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
-    for each in model.pieces:
-        if each.piece not in taken and each.type in segmented:
-            made.pieces.add(piece=each.piece, score=each.score, type=each.type)
+    for unlisted in model.pieces:
+        if unlisted.piece not in taken and unlisted.type in segmented:
+            made.pieces.add(piece=unlisted.piece, score=unlisted.score, type=unlisted.type)
     spec = made.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
@@ -168,9 +168,9 @@ def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
 def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
     """Fields of the piece of a name."""
     if name in known:
-        own = known[name]
-        kind = kinds.CONTROL if own.type == kinds.UNUSED else own.type
-        return {"piece": name, "score": own.score, "type": kind}
+        known_piece = known[name]
+        kind = kinds.CONTROL if known_piece.type == kinds.UNUSED else known_piece.type
+        return {"piece": name, "score": known_piece.score, "type": kind}
     if _LANGUAGE.fullmatch(name):
         return {"piece": SPACE + name, "score": 0.0, "type": kinds.USER_DEFINED}
     kind = kinds.NORMAL if keeps_text else kinds.CONTROL
