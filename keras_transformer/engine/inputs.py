@@ -210,7 +210,7 @@ def batch_rows(count: int, width: int, beam_size: int) -> int:
 
     A batch takes steps until its longest translation has ended, and two batches share the cores of
     a CPU, so small batches waste the fewest steps. Further rows pay only where the products of a
-    step gain from them: in a wide model, and in greedy search of a long text.
+    step gain from them: in a wide model, and a little in greedy search.
     `docs/results/speed.md` has the seconds of each number of rows.
     """
     most = 32 if width > 256 else max(8, 16 // beam_size)

@@ -125,19 +125,14 @@ def test_texts_must_be_a_list_of_strings(engine, texts):
         engine.translate(["5"], beam_size=2, n_best=3)
 
 
+def small_transformer(**fields):
+    sizes = dict(model_dim=8, num_heads=2, intermediate_dim=11)
+    layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+    return Transformer(TransformerConfig(VOCABULARY, **sizes, **layers, **fields))
+
+
 def two_vocabularies():
-    return Transformer(
-        TransformerConfig(
-            VOCABULARY,
-            model_dim=8,
-            num_heads=2,
-            intermediate_dim=11,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            tie_embeddings="none",
-            target_vocabulary_size=13,
-        )
-    )
+    return small_transformer(tie_embeddings="none", target_vocabulary_size=13)
 
 
 class OtherTokenizer(NumberTokenizer):
@@ -167,18 +162,7 @@ def test_each_side_has_its_own_tokenizer():
 @pytest.mark.tensorflow
 def test_learned_positions_bound_the_lengths():
     # 13 is no multiple of what lengths are padded to.
-    model = Transformer(
-        TransformerConfig(
-            VOCABULARY,
-            model_dim=8,
-            num_heads=2,
-            intermediate_dim=11,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            positions="learned",
-            max_length=13,
-        )
-    )
+    model = small_transformer(positions="learned", max_length=13)
     engine = ModelEngine(model, NumberTokenizer(), with_xla=False)
     assert (engine.max_source_length, engine.max_target_length) == (13, 13)
     with pytest.warns(UserWarning, match="longer than 13"):
