@@ -205,8 +205,11 @@ def test_a_classifier_is_trained_evaluated_and_exported_as_other_kinds(
 def test_what_a_classifier_cannot_do_is_one_line(labelling, capsys, tmp_path):
     model, output = ["--model", str(labelling / "run")], ["--output", str(tmp_path / "export")]
     for command, message in (
-        (["translate", *model, "--beam-size", "4"], "A classifier has no `--beam-size`"),
-        (["translate", *model, "--alignment", "--json"], "A classifier has no `--alignment`"),
+        (["translate", *model, "--beam-size", "4"], "`--beam-size` is fixed at 1 in a classifier"),
+        (
+            ["translate", *model, "--alignment", "--json"],
+            "`--alignment` is fixed at False in a classifier",
+        ),
         (
             ["translate", *model, "--n-best", "3"],
             "`--n-best` must be at most 2, the number of labels",

@@ -14,8 +14,6 @@ from keras_transformer.decoding.options import DecodingOptions, hypothesis_score
 from keras_transformer.engine import inputs
 from keras_transformer.engine.engine import (
     Engine,
-    built_in,
-    check_fixed_options,
     search_of,
     with_alternatives,
 )
@@ -28,21 +26,6 @@ from keras_transformer.options import check, check_positive
 BATCH_TOKENS = 512
 """Tokens of a batch where the caller gives no `batch_size`; larger batches are slower on a CPU."""
 
-# Options of `DecodingOptions` that CTranslate2 has and `translate` does not name.
-_TAKEN = (
-    "sampling",
-    "temperature",
-    "top_k",
-    "top_p",
-    "length_normalization",
-    "word_penalty",
-    "min_length",
-    "max_length",
-    "max_length_ratio",
-    "banned_ids",
-    "allow_unknown",
-    "no_repeat_ngram_size",
-)
 # A search of CTranslate2 normalizes again without padding, BOS and `<unk>`. Label smoothing gives
 # each token a share of 0.1 / vocabulary: with 100 tokens scores were 2% off, with 8,000 less than
 # 0.2%. `<unk>` may have a larger share where the source contains it.
@@ -82,6 +65,20 @@ class CTranslate2Engine(Engine):
 
     noun = "a CTranslate2 export"
     capabilities = frozenset({"translate", "score", "sample", "align"})
+    search_options = (
+        "sampling",
+        "temperature",
+        "top_k",
+        "top_p",
+        "length_normalization",
+        "word_penalty",
+        "min_length",
+        "max_length",
+        "max_length_ratio",
+        "banned_ids",
+        "allow_unknown",
+        "no_repeat_ngram_size",
+    )
 
     def __init__(
         self,
@@ -169,7 +166,7 @@ class CTranslate2Engine(Engine):
         **options: Any,
     ) -> list[Translation]:
         """Scores given translations by teacher forcing; see `ModelEngine.score`."""
-        check_fixed_options(options, built_in())
+        self.check_fixed(options)
         asked = self._options(None, length_penalty, 1, {})
         if batch_size is not None:
             check_positive(batch_size=batch_size)
@@ -199,8 +196,7 @@ class CTranslate2Engine(Engine):
 
     def _options(self, beam_size, length_penalty, n_best, others):
         """`DecodingOptions`, checked, with the export's defaults."""
-        fixed = {name: value for name, value in others.items() if name not in _TAKEN}
-        check_fixed_options(fixed, built_in())
+        self.check_fixed(others, self.search_options)
         values = {"beam_size": beam_size, "length_penalty": length_penalty, **others}
         values = {name: value for name, value in values.items() if value is not None}
         asked = DecodingOptions(**{**search_of(self.manifest), **values, "n_best": n_best})

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,6 @@ from keras_transformer.text.dialog import Turns
 Capability = Literal[
     "translate", "score", "stream", "sample", "align", "label", "warmup", "phrases"
 ]
-
-# Search options that classifiers accept because they have no effect.
-_NEUTRAL = {"beam_size": 1, "alignment": False, "sampling": False, "target_prefixes": None}
 
 
 class Engine(abc.ABC):
@@ -38,6 +35,7 @@ class Engine(abc.ABC):
         manifest: Content of an export's `export.json`, None for a live model.
         max_source_length: Most tokens of a source, EOS included.
         long_inputs: What it can do with a source of more tokens, the default first.
+        search_options: Names of the search options that `translate` takes beside its arguments.
     """
 
     noun = "this export"
@@ -50,6 +48,7 @@ class Engine(abc.ABC):
     manifest: Any = None
     max_source_length: int
     long_inputs: tuple[str, ...] = LONG_INPUT
+    search_options: Collection[str] = ()
 
     def __repr__(self):
         able = ", ".join(sorted(self.capabilities))
@@ -80,6 +79,27 @@ class Engine(abc.ABC):
         """Compiles ahead what `translate` will need; see `ModelEngine.warmup`."""
         raise self.lacks("warmup")
 
+    @property
+    def fixed_options(self) -> dict[str, Any]:
+        """Values that options have where the engine does not take them."""
+        of_call = {"alignment": False, "target_prefixes": None, "phrases": None}
+        return {**vars(DecodingOptions()), **of_call, **search_of(self.manifest or {})}
+
+    def check_fixed(self, options: Mapping[str, Any], taken: Collection[str] = ()) -> None:
+        """Raises `InputError` for an option that is not `taken`, except at its fixed value."""
+        fixed = self.fixed_options
+        for name, value in options.items():
+            if name in taken:
+                continue
+            if name not in fixed:
+                raise InputError(f"There is no option `{name}`.{did_you_mean(name, fixed)}")
+            if value is not None and value != fixed[name]:
+                way = "; a run folder takes other values" if self.labels is None else ""
+                raise InputError(
+                    f"`{name}` is fixed at {fixed[name]!r} in {self.noun}{way}. "
+                    f"Received: {name}={value!r}."
+                )
+
     def lacks(self, capability: Capability, option: str | None = None) -> InputError:
         """Returns the error for a capability, asked for by `option`, that is not there."""
         able = ", ".join(sorted(self.capabilities))
@@ -98,38 +118,12 @@ def long_input_of_commands(engine: Engine) -> str:
     return way if way in engine.long_inputs else engine.long_inputs[0]
 
 
-def built_in(manifest: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the values of the options that an export does not take."""
-    own = {"alignment": False, "target_prefixes": None, "phrases": None}
-    return {**vars(DecodingOptions()), **own, **search_of(manifest or {})}
-
-
 def search_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of the search that an export was made with."""
     names = ["beam_size", "length_penalty", "length_normalization", "word_penalty"]
     names += ["early_stopping", "max_length_ratio"]
     # Exports of version 0.2 lack some; null is the default.
     return {name: manifest[name] for name in names if manifest.get(name) is not None}
-
-
-def check_fixed_options(options: dict, built_in: dict) -> None:
-    """Raises `InputError` for an option that is unknown or not what the export does."""
-    for name, value in options.items():
-        if name not in built_in:
-            raise InputError(f"There is no option `{name}`.{did_you_mean(name, built_in)}")
-        if value != built_in[name]:
-            raise InputError(
-                f"`{name}` is not in this export, which does what {name}={built_in[name]!r} "
-                f"does; a run folder has it. Received: {name}={value!r}."
-            )
-
-
-def check_as_exported(manifest: dict, name: str, value) -> None:
-    """Raises `InputError` unless an option is None or what the export was made with."""
-    if value is not None and value != manifest[name]:
-        raise InputError(
-            f"`{name}` is fixed in this export, at {manifest[name]!r}. Received: {name}={value!r}."
-        )
 
 
 def encoded(name: str, texts: Sequence[str]) -> list[bytes]:
@@ -161,6 +155,11 @@ class LabelEngine(Engine):
     labels: list[str]
     long_inputs: tuple[str, ...] = ("refuse", "truncate")
 
+    @property
+    def fixed_options(self) -> dict[str, Any]:
+        """Of a search, which is not made."""
+        return {**super().fixed_options, "beam_size": 1}
+
     @abc.abstractmethod
     def probabilities(
         self, texts: Sequence[str], batch_size: int = 32, long_input: str = "refuse"
@@ -187,17 +186,12 @@ class LabelEngine(Engine):
             texts: Strings. A blank one has the label "".
             n_best: Labels of each text; those after the best one are its `alternatives`.
             batch_size: As for `probabilities`, like `long_input`.
-            **options: Options of a search, which is not made: an error at any telling value.
+            **options: Options of a search, which is not made: only at their fixed values.
 
         Raises:
             InputError: An option is out of range or means nothing here, or a text is too long.
         """
-        for name, value in options.items():
-            if name not in _NEUTRAL or value != _NEUTRAL[name]:
-                raise InputError(
-                    f"A classifier has no `{name}`: it takes `n_best`, `batch_size` and "
-                    f"`long_input`. Received: {name}={value!r}."
-                )
+        self.check_fixed(options)
         check_texts("texts", texts)
         check_positive(batch_size=batch_size, n_best=n_best)
         if n_best > len(self.labels):

@@ -6,16 +6,13 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from keras_transformer import quiet
 from keras_transformer.engine.engine import (
     Engine,
-    built_in,
-    check_as_exported,
-    check_fixed_options,
     encoded,
     with_alternatives,
 )
@@ -113,13 +110,10 @@ class LiteRTEngine(Engine):
         Raises:
             InputError: An option differs from what the export does, or a text is too long.
         """
-        search = self._search(beam_size, length_penalty, n_best)
+        search = self._search(beam_size, n_best)
         if alignment and "align" not in self.capabilities:
             raise self.lacks("align", "alignment")
-        if others:
-            # Exports of version 0.2 know the one rule.
-            fixed = built_in({"early_stopping": False, **self.manifest})
-            check_fixed_options(others, fixed)
+        self.check_fixed({"length_penalty": length_penalty, **others})
         encoded("texts", texts)  # Checks them.
         check_positive(batch_size=batch_size)
         batch_size = min([batch_size, *self._batch_sizes[-1:]])
@@ -144,7 +138,14 @@ class LiteRTEngine(Engine):
         translations = in_batches([len(row) for row in sources], batch_size, calls)
         return [Translation.joined([translations[place] for place in places]) for places in parts]
 
-    def _search(self, beam_size, length_penalty, n_best):
+    @property
+    def fixed_options(self) -> dict[str, Any]:
+        """What the export was made with."""
+        # Exports of version 0.2 know the one stop rule.
+        early_stopping = self.manifest.get("early_stopping", False)
+        return {**super().fixed_options, "early_stopping": early_stopping}
+
+    def _search(self, beam_size, n_best):
         manifest = self.manifest
         beam_size = manifest["beam_size"] if beam_size is None else beam_size
         if beam_size not in (1, manifest["beam_size"]):
@@ -152,7 +153,6 @@ class LiteRTEngine(Engine):
                 f"`beam_size` must be 1 or what this export was made with, "
                 f"{manifest['beam_size']}. Received: beam_size={beam_size!r}."
             )
-        check_as_exported(manifest, "length_penalty", length_penalty)
         limit = 1 if beam_size == 1 else manifest["n_best"]
         check_positive(n_best=n_best)
         if n_best > limit:

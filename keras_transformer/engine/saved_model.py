@@ -16,9 +16,6 @@ from keras_transformer.decoding.options import DecodingOptions
 from keras_transformer.engine.engine import (
     Engine,
     LabelEngine,
-    built_in,
-    check_as_exported,
-    check_fixed_options,
     encoded,
     label_translation,
     with_alternatives,
@@ -56,7 +53,6 @@ INPUTS = {
 """The type and the number of axes of each signature's inputs; the first axis is the batch."""
 
 
-_OF_SAMPLING = ("temperature", "top_k", "top_p")
 _FIELDS = {
     "kind": str,
     "beam_size": int,
@@ -81,6 +77,7 @@ class SavedModelEngine(Engine):
 
     noun = "a SavedModel"
     long_inputs = ("truncate",)  # A longer text is cut in the graph.
+    search_options = ("seed", "temperature", "top_k", "top_p")
 
     def __init__(self, folder: str | os.PathLike):
         self.manifest = open_export(Path(folder), ("saved_model",), _FIELDS, "a SavedModel")
@@ -133,17 +130,15 @@ class SavedModelEngine(Engine):
             beam_size=max(self.manifest["beam_size"], n_best if sampling else 1),
             n_best=n_best,
             sampling=sampling,
-            **{key: others.pop(key) for key in ("seed", *_OF_SAMPLING) if key in others},
+            **{key: others[key] for key in self.search_options if key in others},
         )
         check_positive(batch_size=batch_size)
         name = self._signature_for(beam_size, length_penalty, n_best, alignment, sampling)
-        # Exports of version 0.2 know the one rule.
-        fixed = built_in({"early_stopping": False, **self.manifest})
-        check_fixed_options(others, {**fixed, "long_input": "truncate"})  # A longer text is cut.
+        self.check_fixed(others, self.search_options)
         inputs = {"text": encoded("texts", texts)}
         if sampling:
             inputs["seed"] = one_for_each("seed", checked.seed, len(texts))
-            for option in _OF_SAMPLING:
+            for option in ("temperature", "top_k", "top_p"):
                 inputs[option] = [getattr(checked, option)] * len(texts)
         rows = self._call(name, inputs, batch_size)
         return [to_translation(row, n_best) for row in rows]
@@ -162,7 +157,7 @@ class SavedModelEngine(Engine):
                 export was made with, or it has no such signature.
         """
         self._need("score", "`score`")
-        check_as_exported(self.manifest, "length_penalty", length_penalty)
+        self.check_fixed({"length_penalty": length_penalty})
         check_positive(batch_size=batch_size)
         inputs = {"source": encoded("sources", sources), "target": encoded("targets", targets)}
         if len(sources) != len(targets):
@@ -186,13 +181,21 @@ class SavedModelEngine(Engine):
         """The target's tokenizer, as `source_tokenizer`."""
         return self._tokenizer("target_tokenizer.model")
 
+    @property
+    def fixed_options(self) -> dict[str, Any]:
+        """What the export was made with."""
+        # Exports of version 0.2 know the one stop rule.
+        early_stopping = self.manifest.get("early_stopping", False)
+        fixed = {"early_stopping": early_stopping, "long_input": "truncate"}
+        return {**super().fixed_options, **fixed}
+
     def _tokenizer(self, name):
         files = (self._folder / IDS / file for file in (name, "tokenizer.model"))
         return next((Tokenizer.load(file) for file in files if file.exists()), None)
 
     def _signature_for(self, beam_size, length_penalty, n_best, alignment, sampling):
         """The name of the signature that does what is asked for."""
-        check_as_exported(self.manifest, "length_penalty", length_penalty)
+        self.check_fixed({"length_penalty": length_penalty})
         if sampling:
             self._need("sample", "`sampling`")
             self._check_one("n_best", n_best, "of samples")
@@ -203,7 +206,7 @@ class SavedModelEngine(Engine):
             if alignment:
                 raise InputError("`alignment` is given of beam search alone in an export.")
             return "greedy"
-        check_as_exported(self.manifest, "beam_size", beam_size)
+        self.check_fixed({"beam_size": beam_size})
         if alignment:
             self._need("align", "`alignment`")
             self._check_one("n_best", n_best, "with `alignment`")

@@ -39,7 +39,7 @@ def test_an_export_gives_the_runs_texts_and_scores(runs, tmp_path, name, format)
         texts = [each.text for each in expected]
         scores = [[each.score for each in one.score(SOURCES, texts)] for one in (ours, theirs)]
         assert scores[1] == pytest.approx(scores[0], 1e-3)
-    with pytest.raises(InputError, match="`length_normalization` is not in this export"):
+    with pytest.raises(InputError, match="`length_normalization` is fixed at 'marian'"):
         theirs.translate(SOURCES, length_normalization="gnmt")
 
 
