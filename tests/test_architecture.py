@@ -18,18 +18,18 @@ BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
-GROUND = {"errors", "files", "options", "ids", "owned_folder", "quiet", "quiet_keras"}
+GROUND = {"errors", "files", "options", "ids", "locks", "owned_folder", "quiet"}
 OUTCOME = {"losses", "metrics", "schedules"}
 BELOW_ENGINE = GROUND | {"text", "data", "layers", "decoding", "models"}
 WRITERS = {"training", "export", "importing"}
 MAY_IMPORT = {
     "errors": set(),
     "quiet": set(),
-    "quiet_keras": {"quiet"},
     "ids": set(),
     "files": {"errors"},
     "options": {"errors"},
-    "owned_folder": {"errors", "files"},
+    "locks": {"errors"},
+    "owned_folder": {"errors", "files", "locks"},
     "text": GROUND,
     "data": GROUND,
     "layers": GROUND,

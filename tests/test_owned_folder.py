@@ -1,15 +1,13 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from keras_transformer.errors import InputError
-from keras_transformer.owned_folder import MANIFEST, OwnedFolder, locked_folder
+from keras_transformer.owned_folder import MANIFEST, OwnedFolder
 
 
 def make(output, content="new", overwrite=False):
@@ -19,7 +17,8 @@ def make(output, content="new", overwrite=False):
 
 def test_the_folder_appears_when_the_block_has_succeeded(tmp_path):
     with OwnedFolder(tmp_path / "a" / "model").staged() as folder:
-        assert folder.parent == tmp_path / "a" and folder.name.startswith(".model.partial-")
+        temporary, *_ = folder.relative_to(tmp_path / "a").parts
+        assert temporary.startswith(".model.partial-")
         (folder / MANIFEST).write_text("{}")
         assert not (tmp_path / "a" / "model").exists()
     assert os.listdir(tmp_path / "a") == ["model"]
@@ -53,13 +52,34 @@ def test_a_failure_to_rename_puts_the_earlier_export_back(tmp_path, monkeypatch)
     make(output, "old")
 
     def fail(source, target):
-        if ".partial-" in str(source):
+        if source.parent.name == "new":
             raise KeyboardInterrupt
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(KeyboardInterrupt):
         make(output, overwrite=True)
+    assert os.listdir(tmp_path) == ["model"] and (output / MANIFEST).read_text() == "old"
+
+
+def test_an_earlier_export_that_cannot_come_back_at_once_is_kept_for_the_next_call(
+    tmp_path, monkeypatch
+):
+    output, rename = tmp_path / "model", os.rename
+    make(output, "old")
+
+    def fail(source, target):
+        if ".partial-" in str(source):
+            raise OSError("Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        make(output, overwrite=True)
+    assert not output.exists()
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="exists already"):
+        make(output)
     assert os.listdir(tmp_path) == ["model"] and (output / MANIFEST).read_text() == "old"
 
 
@@ -202,13 +222,14 @@ def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted, monkeypatc
     rename = os.rename
 
     def fail(source, target):
-        if source.name == MANIFEST and ".partial-" in str(source):
+        if source.name == MANIFEST and source.parent.name == "new":
             raise KeyboardInterrupt
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(KeyboardInterrupt):
-        make(mounted, "newer", overwrite=True)
+    with pytest.raises(KeyboardInterrupt), OwnedFolder(mounted).staged(overwrite=True) as folder:
+        for name in (MANIFEST, "README.md"):
+            (folder / name).write_text("newer")
     assert tree(mounted) == {MANIFEST: "new"}
 
 
@@ -228,7 +249,7 @@ def killed(source, target):
 
 os.rename = killed
 with OwnedFolder(output).staged(overwrite=True) as folder:
-    for name in (MANIFEST, "README.md"):
+    for name in (MANIFEST, "README.md", "config.json"):
         (folder / name).write_text("new")
     print(folder, flush=True)
     if renames < 0:
@@ -260,50 +281,34 @@ def test_a_second_process_is_refused_until_the_first_one_has_ended(tmp_path, mou
     assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "new"}
 
 
-def test_a_process_may_wait_for_the_first_one(tmp_path, capsys):
-    first = start(tmp_path / "model", -1)
-    first.stdout.readline()
-    threading.Timer(0.5, first.kill).start()
-    with locked_folder(tmp_path / "model", wait=True):
-        assert f"process {first.pid} writes to this folder: waiting" in capsys.readouterr().err
-        assert first.poll() == -signal.SIGKILL or first.wait() == -signal.SIGKILL
-    first.communicate()
+OLD = dict.fromkeys((MANIFEST, "README.md", "model.bin"), "old")
+NEW = dict.fromkeys((MANIFEST, "README.md", "config.json"), "new")
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_lock_leaves_nothing_and_needs_no_folder(tmp_path, is_there, monkeypatch):
-    folder = tmp_path / "a" / "b" / "run"
-    if is_there:
-        folder.mkdir(parents=True)
-        # As where nothing can be written beside it.
-        monkeypatch.setattr(os, "access", lambda path, mode: path != folder.parent)
-    before = tree(tmp_path)
-    with locked_folder(folder):
-        with pytest.raises(InputError, match=f"process {os.getpid()} writes"):
-            with locked_folder(folder):
-                pass
-        assert os.listdir(folder if is_there else folder.parent)
-    assert tree(tmp_path) == before
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"), locked_folder(tmp_path / "file/run"):
-        pass
-
-
-@pytest.mark.parametrize(("mounted", "renames"), [(False, 3), (True, 5)])
+@pytest.mark.parametrize(("mounted", "renames"), [(False, 2), (True, 6)])
 def test_a_kill_at_any_moment_leaves_one_whole_output_to_the_next_call(
     tmp_path, mounted, renames, monkeypatch
 ):
-    output, found = tmp_path / "model", []
+    output, outputs = tmp_path / "model", []
     monkeypatch.setattr(os.path, "ismount", lambda path: mounted and path == output)
     for count in range(renames + 1):
         output.mkdir()
-        for name in (MANIFEST, "README.md"):
-            (output / name).write_text("old")
+        for name, content in OLD.items():
+            (output / name).write_text(content)
         start(output, count, mounted).communicate(timeout=60)
         with pytest.raises(InputError, match="exists already. Give --overwrite"):
             make(output)
-        whole = tree(output)
-        assert set(whole) == {MANIFEST, "README.md"} and len({*whole.values()}) == 1
-        found.append(whole[MANIFEST])
+        outputs.append(tree(output))
+        assert os.listdir(tmp_path) == ["model"]
         shutil.rmtree(output)
-    assert found == ["old"] * (renames - 1) + ["new"] * 2
+    assert outputs == [OLD] * renames + [NEW]
+
+
+@pytest.mark.parametrize("renames", range(3))
+def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call(tmp_path, renames):
+    output = tmp_path / "model"
+    output.mkdir()
+    start(output, renames).communicate(timeout=60)
+    assert not (output / MANIFEST).exists() and len(tree(output)) > 1
+    make(output)
+    assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "new"}

@@ -34,7 +34,7 @@ from keras_transformer.data import read_pairs
 from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import missing_package
 from keras_transformer.files import write_whole
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.locks import locked_folder
 from keras_transformer.schedules import TransformerSchedule
 from keras_transformer.training import RunFolder, compile_model, evaluate
 from keras_transformer.training.corpus import Corpus

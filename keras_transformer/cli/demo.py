@@ -9,7 +9,8 @@ from keras_transformer.engine.translator import Translator
 from keras_transformer.errors import InputError, say
 from keras_transformer.export import export_run
 from keras_transformer.export.web.export import npm_command
-from keras_transformer.owned_folder import OwnedFolder, locked_folder
+from keras_transformer.locks import locked_folder
+from keras_transformer.owned_folder import OwnedFolder
 from keras_transformer.training import Recipe, RunFolder
 from keras_transformer.training.run import train
 

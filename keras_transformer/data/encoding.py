@@ -1,11 +1,13 @@
 """From pairs of texts to ids: tokenized once, checked, counted, and kept in memory or in files."""
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ import numpy as np
 from keras_transformer.data.pairs import EncodedPairs, are_first, offsets_of, pair_hash
 from keras_transformer.errors import InputError
 from keras_transformer.files import write_whole
+from keras_transformer.locks import locked_folder
 from keras_transformer.options import declared, option
-from keras_transformer.owned_folder import OwnedFolder, remove_left_behind
+from keras_transformer.owned_folder import OwnedFolder
 
 # Why a pair is dropped, in the order in which the reasons are tried.
 _REASONS = (
@@ -154,7 +157,7 @@ def encode_lines(
         every = [digests(filter(None, reader())) for reader in read.values()]
         key = every[0] if list(read) == [""] else list(zip(read, every, strict=True))
     folder = pathlib.Path(cache) / _name(key, tokenizers, checks, with_sources)
-    remove_left_behind(folder.parent)
+    _remove_left_behind(folder.parent)
     if not (folder / _REPORT).exists():
         try:
             with OwnedFolder(folder, _REPORT).staged(wait=True) as staging:
@@ -176,6 +179,16 @@ def digests(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         for digest, line in zip(sides, pair, strict=True):
             digest.update(line.encode("utf-8") + b"\n")
     return {name: side.hexdigest() for name, side in zip(("source", "target"), sides, strict=True)}
+
+
+def _remove_left_behind(cache):
+    """Removes what killed processes left in a cache."""
+    for path in list(cache.glob(".*")):
+        if left := re.match(r"\.([0-9a-f]{32})\.(lock$|partial-)", path.name):
+            folder = cache / left[1]
+            # An error: another process writes to the folder. The lock's file goes with the lock.
+            with contextlib.suppress(InputError), locked_folder(folder):
+                OwnedFolder(folder).restore()
 
 
 def _name(key, tokenizers, options, with_sources):

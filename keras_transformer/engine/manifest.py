@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.errors import InputError
-from keras_transformer.owned_folder import MANIFEST, OwnedFolder
+from keras_transformer.files import file_digests
+from keras_transformer.owned_folder import MANIFEST
 from keras_transformer.text import Tokenizer
 
 
@@ -60,8 +61,26 @@ def open_export(
     digests = {
         n: each["sha256"] if isinstance(each, dict) else each for n, each in described.items()
     }
-    OwnedFolder(folder).check_digests(digests)
+    _check_digests(Path(folder), digests)
     return manifest
+
+
+def _check_digests(folder, digests):
+    """Raises `InputError` for a file that is missing or has another SHA-256 than `digests`.
+
+    Weights of another model have the same names and shapes: nothing else would notice them.
+    """
+    try:
+        digests_of_files = file_digests(folder, (folder / name for name in digests))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}.") from None
+    for name, digest in digests.items():
+        if digests_of_files.get(name) != digest:
+            is_missing = name not in digests_of_files
+            state = "is missing" if is_missing else "is not the file that was exported"
+            raise InputError(
+                f"{folder}: the export is incomplete or damaged. Received: {name} {state}."
+            )
 
 
 def has_labels(folder: Path) -> bool:

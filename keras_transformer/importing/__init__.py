@@ -17,10 +17,10 @@ from keras_transformer.files import read_lines
 from keras_transformer.importing import hugging_face, marian
 from keras_transformer.importing.vocabulary import tokenizer_of
 from keras_transformer.importing.weights import fill
+from keras_transformer.locks import locked_folder
 from keras_transformer.models import Transformer
 from keras_transformer.models.config import TransformerConfig
 from keras_transformer.options import checked
-from keras_transformer.owned_folder import locked_folder
 from keras_transformer.text import Tokenizer
 
 __all__ = ["ImportedModel", "import_model", "import_run"]

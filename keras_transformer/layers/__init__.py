@@ -1,6 +1,10 @@
 """Layers of the Transformer, each usable by itself in any Keras model."""
 
-from keras_transformer import quiet_keras  # noqa: F401 (before the modules that import Keras)
+# ruff: noqa: E402 (modules that import Keras follow)
+from keras_transformer.quiet import import_keras
+
+import_keras()
+
 from keras_transformer.layers.blocks import DecoderBlock, EncoderBlock
 from keras_transformer.layers.embeddings import TokenEmbedding
 from keras_transformer.layers.feed_forward import FeedForward

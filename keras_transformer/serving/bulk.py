@@ -18,7 +18,7 @@ from keras_transformer.engine.engine import long_input_of_commands
 from keras_transformer.engine.translation import pair_lines
 from keras_transformer.errors import InputError, say
 from keras_transformer.files import digest_of, iterate_lines, one_line, replaced_file, write_whole
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.locks import locked_folder
 from keras_transformer.serving.options import BulkOptions
 
 _JOB = "bulk.json"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_transformer.errors import InputError, missing_package, say
-from keras_transformer.owned_folder import held_folder
+from keras_transformer.locks import held_folder
 from keras_transformer.serving.options import LocalOptions, ServerOptions, served_export
 
 _NEEDED = ("ray", "starlette", "uvicorn", "fastapi", "psutil")

@@ -1,6 +1,10 @@
 """Training from a recipe, run folders and evaluation."""
 
-from keras_transformer import quiet_keras  # noqa: F401 (before the modules that import Keras)
+# ruff: noqa: E402 (modules that import Keras follow)
+from keras_transformer.quiet import import_keras
+
+import_keras()
+
 from keras_transformer.training.evaluate import evaluate, perplexity
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.recipe import Recipe

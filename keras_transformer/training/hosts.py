@@ -21,7 +21,7 @@ import numpy as np
 
 from keras_transformer.engine.model_engine import engine_of
 from keras_transformer.errors import InputError, TrainingError
-from keras_transformer.owned_folder import held_folder
+from keras_transformer.locks import held_folder
 
 _CONNECTION = re.compile(r"Gloo|NCCL")
 _ADDRESS = re.compile(r"[^\s,:]+:\d{1,5}")

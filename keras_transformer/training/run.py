@@ -14,8 +14,8 @@ import numpy as np
 from keras_transformer.engine.run_folder import SAMPLE_PAIRS, load_model
 from keras_transformer.errors import InputError, show
 from keras_transformer.files import is_terminal
+from keras_transformer.locks import locked_folder
 from keras_transformer.models import model_of
-from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import callbacks as run_callbacks
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.evaluate import bleu_and_chrf, check_tokenizer, tokenizer_of

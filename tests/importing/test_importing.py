@@ -21,7 +21,7 @@ from keras_transformer.engine import ModelEngine
 from keras_transformer.errors import InputError
 from keras_transformer.ids import EOS_ID, UNK_ID
 from keras_transformer.importing import import_model, import_run, marian
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.locks import locked_folder
 
 pytestmark = pytest.mark.tensorflow
 

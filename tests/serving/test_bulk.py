@@ -17,7 +17,7 @@ from live_server import processes_below, save_model
 
 from keras_transformer import Translation, Translator
 from keras_transformer.errors import InputError
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.locks import locked_folder
 from keras_transformer.serving.bulk import (
     _begin,
     _fingerprint,
