@@ -68,9 +68,32 @@ def origin(tmp_path_factory):
     return train_run("origin"), train_run
 
 
-def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin):
+@pytest.fixture(scope="module")
+def tuned(origin):
+    """A run of three epochs with LoRA and its options; its origin is a copy that may go."""
     begun, train_run = origin
-    folder = train_run("tuned", start_from=str(begun.path), lora_rank=RANK, epochs=3)
+    copy = shutil.copytree(begun.path, begun.path.with_name("copy"))
+    options = {"start_from": str(copy), "lora_rank": RANK, "epochs": 3, "ema_momentum": 0.6}
+    options |= {"average_epochs": 2}
+    return train_run("tuned", **options), options
+
+
+def check_equal(one, other, epoch):
+    """The models, the histories and the checkpoints after an epoch are equal."""
+    for ours, theirs in zip(one.model().weights, other.model().weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    names = "loss", "val_loss", "gradient_norm"
+    rows = [[[row[name] for name in names] for row in run.history()] for run in (one, other)]
+    assert rows[0] == rows[1]
+    files = [run.checkpoint_file(epoch).with_suffix(".npz") for run in (one, other)]
+    arrays = [dict(np.load(file)) for file in files]
+    assert arrays[0].keys() == arrays[1].keys()
+    for name, array in arrays[0].items():
+        np.testing.assert_array_equal(array, arrays[1][name])
+
+
+def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin, tuned):
+    (begun, _), (folder, _) = origin, tuned
     losses = [row["val_loss"] for row in folder.history()]
     assert losses[2] < losses[0]
     before, after = begun.model(), folder.model()
@@ -81,36 +104,33 @@ def test_a_run_with_lora_saves_the_merged_model_and_small_checkpoints(origin):
     assert not any("lora" in each.path for each in after.weights)
     assert [file.name for file in sorted(folder.checkpoints.iterdir())] == [
         "base.keras",
+        "best-0002.keras",
+        "best-0003.keras",
         "epoch-0002.npz",
         "epoch-0003.npz",
     ]
     with np.load(folder.checkpoint_file(3).with_suffix(".npz")) as arrays:
-        # Adam has two moments of each matrix.
+        # Adam has two moments of each matrix, and there is its average.
         trained = 2 * len(names)
-        assert sum(RANK in array.shape for array in arrays.values()) == 3 * trained
+        assert sum(RANK in array.shape for array in arrays.values()) == 4 * trained
         assert all(array.size <= 16 * 16 for array in arrays.values())
 
 
-@pytest.mark.parametrize("ema_momentum", [None, 0.6])
-def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, ema_momentum):
-    begun, train_run = origin
-    copy = begun.path.with_name(f"copy-{ema_momentum}")
-    shutil.copytree(begun.path, copy)
-    options = {"start_from": str(copy), "lora_rank": RANK, "ema_momentum": ema_momentum}
-    options |= {"average_epochs": 2}
-    whole = train_run(f"whole-{ema_momentum}", epochs=3, **options)
-    train_run(f"parts-{ema_momentum}", epochs=2, **options)
-    shutil.rmtree(copy)
-    parts = train_run(f"parts-{ema_momentum}", resume=True, epochs=3, **options)
-    for ours, theirs in zip(whole.model().weights, parts.model().weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    names = "loss", "val_loss", "gradient_norm"
-    rows = [[[row[name] for name in names] for row in run.history()] for run in (whole, parts)]
-    assert rows[0] == rows[1]
-    arrays = [dict(np.load(run.checkpoints / "epoch-0003.npz")) for run in (whole, parts)]
-    assert arrays[0].keys() == arrays[1].keys()
-    for name, array in arrays[0].items():
-        np.testing.assert_array_equal(array, arrays[1][name])
+def test_a_resumed_run_is_the_uninterrupted_one_without_its_origin(origin, tuned):
+    _, train_run = origin
+    whole, options = tuned
+    train_run("parts", **{**options, "epochs": 2})
+    shutil.rmtree(options["start_from"])
+    check_equal(whole, train_run("parts", resume=True, **options), epoch=3)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(origin, tuned, capsys):
+    _, train_run = origin
+    whole, options = tuned
+    damaged = RunFolder(shutil.copytree(whole.path, whole.path.with_name("damaged")))
+    (damaged.checkpoints / "epoch-0003.npz").write_bytes(b"PK\x03\x04 no zip")
+    check_equal(whole, train_run("damaged", resume=True, **options), epoch=3)
+    assert "epoch-0003.npz: cannot be read as a checkpoint of LoRA" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_within_an_epoch_goes_on_from_its_step(origin):
@@ -140,22 +160,7 @@ def test_a_run_that_was_killed_within_an_epoch_goes_on_from_its_step(origin):
         assert all(array.size <= 16 * 16 for array in arrays.values())
     resumed = train_run("killed", resume=True, **options)
     assert not list(checkpoints.glob("step-*"))
-    for ours, theirs in zip(whole.model().weights, resumed.model().weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    arrays = [dict(np.load(run.checkpoints / "epoch-0002.npz")) for run in (whole, resumed)]
-    assert arrays[0].keys() == arrays[1].keys()
-    for name, array in arrays[0].items():
-        np.testing.assert_array_equal(array, arrays[1][name])
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(origin, capsys):
-    begun, train_run = origin
-    options = {"start_from": str(begun.path), "lora_rank": RANK}
-    folder = train_run("damaged", epochs=2, **options)
-    (folder.checkpoints / "epoch-0002.npz").write_bytes(b"PK\x03\x04 no zip")
-    folder = train_run("damaged", resume=True, epochs=3, **options)
-    assert "epoch-0002.npz: cannot be read as a checkpoint of LoRA" in capsys.readouterr().err
-    assert [row["epoch"] for row in RunFolder(folder.path).history()] == [1, 2, 3]
+    check_equal(whole, resumed, epoch=2)
 
 
 def test_lora_needs_a_run_to_start_from_and_a_model_with_attention(origin):

@@ -145,7 +145,9 @@ def test_a_run_that_ended_at_any_moment_goes_on_to_the_results_of_an_unbroken_on
     first = {kind: moment for moment, kind in reversed(moments.items())}
     last = {kind: moment for moment, kind in moments.items()}
     assert len(first) > 7
-    for moment in {*first.values(), *last.values()}:
+    # Of each kind one moment, of the first epochs and of the last ones in turn.
+    for place, kind in enumerate(first):
+        moment = (first, last)[place % 2][kind]
         moment = shutil.copytree(moment, tmp_path / moment.name)
         folder = trainer.resume(moment)
         assert results(folder) == expected, moment
@@ -266,8 +268,8 @@ class Killed(Exception):
 FILES = {"source": "train.en", "target": "train.de"}
 OTHER_DATA = {
     "one corpus": {},
-    "noise": {"noise": {"no_punctuation": 0.2, "typos": 0.4, "subwords": 0.4}},
-    "weighted corpora": {
+    "weighted corpora with noise": {
+        "noise": {"no_punctuation": 0.2, "typos": 0.4, "subwords": 0.4},
         "train": [
             {**FILES, "name": "there", "tag": "2de", "weight": 0.6},
             {"source": "train.de", "target": "train.en", "name": "back", "tag": "2en"},
@@ -299,22 +301,24 @@ def test_an_epoch_goes_on_from_a_step(trainer, results, tmp_path, monkeypatch, d
             trainer.train(tmp_path / "run", **options)
     folder = RunFolder(tmp_path / "run")
     assert folder.step_files() == [folder.step_file(1, 4), folder.step_file(1, 5)]
-    damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
-    damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
-    steps = []
+    folders, steps = [folder], []
+    if data == "one corpus":
+        damaged = RunFolder(shutil.copytree(folder.path, tmp_path / "damaged"))
+        damaged.step_file(1, 5).write_bytes(damaged.step_file(1, 5).read_bytes()[:5000])
+        folders.append(damaged)
 
     class Begun(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
             steps.append(self.params["steps"])
 
-    for each in (folder, damaged):
+    for each in folders:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Run, "callbacks", lambda run: [*usual(run), Begun()])
             trainer.resume(each.path, **options)
         assert results(each) == expected
         assert not each.step_files()
-    assert len(steps) == 2 and steps[1] == steps[0] + 1
-    if data == "weighted corpora":
+    assert steps == [steps[0], steps[0] + 1][: len(folders)]
+    if data != "one corpus":
         for row in folder.history():
             # Both validation corpora are the same text.
             assert row["val_loss/one"] == row["val_loss/two"] == pytest.approx(row["val_loss"])

@@ -1,19 +1,18 @@
 import importlib.util
 import json
 import math
+import os
 import shutil
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-import yaml
 from small_corpus import PAIRS, recipe_values, write_corpus
 
 from keras_transformer.engine.run_folder import load_model
 from keras_transformer.errors import InputError
 from keras_transformer.files import file_digests
+from keras_transformer.owned_folder import locked_folder
 from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.run import Run
@@ -213,34 +212,13 @@ def test_a_run_that_was_finished_meanwhile_is_not_deleted(finished, tmp_path, mo
     assert file_digests(output) == file_digests(finished.path)
 
 
-TRAINS = """
-import sys
-from keras_transformer.training import Recipe, train
-train(Recipe.load(sys.argv[1]), sys.argv[2])
-"""
-
-
 def test_two_trainings_in_one_folder_are_kept_apart(corpus, tmp_path):
-    values, output = recipe_values(corpus, epochs=10_000, jit_compile=False), tmp_path / "run"
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-c", TRAINS, str(tmp_path / "recipe.yaml"), str(output)]
-    with open(tmp_path / "log", "w") as log:
-        first = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 120
-        while not list(output.glob("checkpoints/epoch-*.keras")):
-            assert first.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+    output, expected = tmp_path / "run", f"run: process {os.getpid()} writes to this folder"
+    with locked_folder(output):
         for options in ({}, {"overwrite": True}, {"resume": True}):
-            with pytest.raises(InputError, match=f"run: process {first.pid} writes to this folder"):
-                train(Recipe.from_dict(values), output, **options)
-        assert first.poll() is None
-    finally:
-        first.kill()
-        first.wait()
-    values["training"]["epochs"] = 1
-    assert train(Recipe.from_dict(values), output, resume=True).history()
-    assert not list(tmp_path.glob(".*"))
+            with pytest.raises(InputError, match=expected):
+                train(recipe(corpus), output, **options)
+    assert sorted(tmp_path.iterdir()) == [corpus]
 
 
 def test_a_folder_with_anything_but_a_run_is_never_overwritten(tmp_path, corpus):
