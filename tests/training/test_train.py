@@ -12,7 +12,7 @@ from small_corpus import PAIRS, recipe_values, write_corpus
 from keras_transformer.engine.run_folder import load_model
 from keras_transformer.errors import InputError
 from keras_transformer.files import file_digests
-from keras_transformer.owned_folder import locked_folder
+from keras_transformer.locks import locked_folder
 from keras_transformer.training import Recipe, compile_model, train
 from keras_transformer.training.corpus import Corpus
 from keras_transformer.training.run import Run
