@@ -87,14 +87,3 @@ def test_a_score_above_zero_is_best_while_it_is_short(graph):
     (best,) = as_lists(found)[0]
     assert best.ids == (3, EOS)
     assert best.score == pytest.approx((math.log(0.5) + 2.59) * (6 / 7) ** 10, rel=1e-5)
-
-
-@pytest.mark.tensorflow
-def test_in_a_vocabulary_of_several_blocks_it_finds_the_same(rng, graph):
-    # 257 is prime: three blocks of 128, the last one padded (see `largest_of_rows`).
-    limits = [5, 1, 4]
-    model = HistoryModel.random(rng, 3, 257, histories=101, scale=3.0, end=4.0)
-    run = search_program(graph, model, lambda: Beam(3, n_best=3), 5)
-    expected = naive_beam(model, limits, 3, 0.6, 3)
-    assert {EOS in each.ids for each in sum(expected, [])} == {True, False}
-    check_found(run(model, limits)[0], expected, model)

@@ -122,20 +122,3 @@ def test_in_bfloat16_batch_mates_change_no_search_for_phrases():
     check_equal(mixed[3:8], together[3:8], 1e-6)
     for (found,), required in zip(together, phrases.tolist(), strict=True):
         assert not open_phrases(found.ids, tuple(map(tuple, required)))
-
-
-def test_a_sentence_without_phrases_is_searched_as_ever(graph):
-    vocabulary, longest = 17, 13
-    mixed = program(graph, 4, vocabulary, longest)
-    plain = program(graph, 4, vocabulary, longest, with_phrases=False)
-
-    @many_seeds
-    def check(seed):
-        model, limits, rules = random_case(seed, vocabulary, longest)
-        rules = rules._replace(ngram_size=0, phrases=(*rules.phrases[:2], (), (), ()))
-        with_mates, _ = mixed(model, limits, rules)
-        alone, _ = plain(model, limits, rules._replace(phrases=()))
-        for ours, expected in zip(with_mates, alone, strict=True):
-            np.testing.assert_array_equal(np.asarray(ours)[2:], np.asarray(expected)[2:])
-
-    check()

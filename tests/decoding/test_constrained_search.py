@@ -5,14 +5,13 @@ import pytest
 from decoding_oracles import (
     HistoryModel,
     as_lists,
-    check_equal,
     check_found,
     many_seeds,
     search_program,
 )
-from naive_search import BOS, EOS, PAD, Rules, exhaustive_search, naive_beam
+from naive_search import EOS, PAD, Rules, exhaustive_search, naive_beam
 
-from keras_transformer.decoding import Beam, Greedy, Sampling
+from keras_transformer.decoding import Beam, Sampling
 
 SENTENCES, VOCABULARY, CAPACITY, PREFIX = 5, 7, 11, 7
 ANY_ID = np.arange(1, VOCABULARY)
@@ -95,24 +94,6 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_what_follows_a_prefix(grap
     check()
 
 
-@pytest.mark.parametrize("strategy", [Greedy, lambda: Beam(2, length_penalty=2.0, n_best=2)])
-def test_how_probable_a_forced_beginning_is_changes_nothing_that_follows(graph, strategy):
-    # A common beginning and a rare one, with the same probabilities behind: ln 0.3 = -1.20 ends
-    # at once, ln 0.7 / (7 / 6)^2 = -0.26 a token later.
-    tree = {(): {3: 0.9, 4: 1e-6, 5: 0.1 - 1e-6}}
-    for first in (3, 4):
-        tree |= {(first,): {EOS: 0.3, 6: 0.7}, (first, 6): {EOS: 1.0}}
-    model = HistoryModel.of_probabilities(tree, tree, vocabulary=VOCABULARY)
-    run = search_program(graph, model, strategy, CAPACITY)
-    found, _ = run(model, [CAPACITY] * 2, Rules(prefixes=((3,), (4,))))
-    common, rare = as_lists(found)
-    assert [each.ids[1:] for each in common] == [each.ids[1:] for each in rare]
-    assert common[0].ids == (3, 6, EOS)
-    np.testing.assert_allclose([x.score for x in common], [x.score for x in rare], rtol=1e-6)
-    assert common[0].log_probability - rare[0].log_probability == pytest.approx(np.log(0.9e6))
-    check_following(found, [CAPACITY] * 2, Rules(prefixes=((3,), (4,))))
-
-
 def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph):
     run = program(graph, lambda seeds: Sampling(seeds, 3), CAPACITY, ngram_size=2)
 
@@ -128,46 +109,3 @@ def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph):
                 assert ended or not any(rules.allow(row, each) for each in longer), (row, ids)
 
     check()
-
-
-STRATEGIES = {"greedy": Greedy, "beam": lambda: Beam(3, n_best=3)}
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_where_nothing_is_allowed_a_hypothesis_stays_as_it_is(rng, graph, name):
-    # All four words are used up, and the end is not yet allowed. Its batch-mate goes on.
-    model = HistoryModel.random(rng, 2, VOCABULARY, end=-20.0)
-    rules = Rules((CAPACITY, 0), ((3, 6, 4, 5), (4,)), ngram_size=1)
-    run = search_program(graph, model, STRATEGIES[name], CAPACITY, ngram_size=1)
-    found, _ = run(model, [CAPACITY, CAPACITY], rules)
-    stuck, free = as_lists(found)
-    assert stuck[0].ids == (3, 6, 4, 5)
-    assert {each.ids for each in stuck[1:]} <= {()}
-    assert {len(each.ids) for each in free} == {5} and all(each.ids[4] == EOS for each in free)
-
-
-@pytest.mark.tensorflow
-def test_after_a_forced_beginning_a_beam_holds_as_many_hypotheses_as_ever(rng, graph):
-    model = HistoryModel.random(rng, 3, VOCABULARY)
-    model.logits[:2, :, EOS] = -np.inf
-    model = HistoryModel(model.logits)
-    prefixes = ((5, 5, 4), (), (6, BOS, 3, 3, EOS))
-    run = search_program(graph, model, lambda: Beam(5, n_best=5), CAPACITY)
-    found = as_lists(run(model, [5, 5, 5], Rules((0, 0, 0), prefixes))[0])
-    for prefix, hypotheses in zip(prefixes[:2], found, strict=False):
-        assert len({each.ids for each in hypotheses}) == 5
-        assert {each.ids[: len(prefix)] for each in hypotheses} == {prefix}
-    # Where its end is forced, there is one.
-    assert [each.ids for each in found[2]] == [prefixes[2], (), (), (), ()]
-
-
-@pytest.mark.tensorflow
-def test_a_beginning_longer_than_the_limit_is_cut(rng, graph):
-    model = HistoryModel.random(rng, 2, VOCABULARY)
-    prefixes = ((5, 5, 4, 6, 3), (5,))
-    run = search_program(graph, model, STRATEGIES["beam"], 3)
-    with_it = as_lists(run(model, [3, 3], Rules((0, 0), prefixes))[0])
-    assert with_it[0][0].ids == (5, 5, 4)
-    shorter = as_lists(run(model, [3, 3], Rules((0, 0), ((5, 5), (5,))))[0])
-    check_equal(with_it[1:], shorter[1:], 1e-6)

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
@@ -10,7 +9,7 @@ from keras import ops
 from keras_transformer.decoding.constraints import Constraints, constrain, length_limits
 from keras_transformer.decoding.results import NEG_INF
 
-PAD, BOS, EOS = 0, 1, 2
+PAD, EOS = 0, 2
 BATCH, BEAMS, VOCABULARY, CAPACITY = 5, 3, 7, 11
 KINDS = ("min_lengths", "prefixes", "logit_bias", "no_repeat_ngram_size", "end_id")
 
@@ -115,97 +114,6 @@ def test_the_oracle_meets_every_reason_often():
         for token in range(VOCABULARY):
             met[reason(token, ids[3, 2, :7].tolist(), 3, constraints)] += 1
     assert min(met.values()) >= 7, met
-
-
-def choices(constraints, history, vocabulary=7, capacity=11):
-    """Ids that one hypothesis may continue with; all logits are 0."""
-    ids = np.full((1, 1, capacity), PAD, "int32")
-    ids[0, 0, : len(history)] = history
-    logits = np.zeros((1, 1, vocabulary), "float32")
-    result = np.asarray(constrain(logits, ids, len(history), constraints))[0, 0]
-    return [token for token, value in enumerate(result) if value > NEG_INF / 2]
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "size, history, banned",
-    [
-        (1, [3, 5, 3], {3, 5}),
-        (2, [3, 4, 3], {4}),
-        (2, [3, 4, 3, 5, 3], {4, 5}),
-        (3, [3, 4, 5, 3, 4], {5}),
-        (3, [3, 4], set()),
-        (4, [3, 3, 3, 3], {3}),
-    ],
-)
-def test_a_token_that_would_repeat_an_ngram_is_banned(size, history, banned):
-    received = choices(Constraints([11], no_repeat_ngram_size=size), history)
-    assert received == [token for token in range(2, 7) if token not in banned]
-
-
-def test_the_end_is_possible_from_the_token_that_makes_the_minimum():
-    constraints = Constraints([11], min_lengths=np.array([3], "int32"))
-    ends = [EOS in choices(constraints, history) for history in ([], [3], [3, 4], [3, 4, 5])]
-    assert ends == [False, False, True, True]
-
-
-@pytest.mark.tensorflow
-def test_a_forced_token_overrides_every_other_constraint():
-    logit_bias = np.zeros(7, "float32")
-    logit_bias[[4, 5]] = NEG_INF
-    constraints = Constraints(
-        [11],
-        min_lengths=np.array([11], "int32"),
-        prefixes=np.array([[4, 4, BOS, EOS, 5, 0, 0]], "int32"),
-        logit_bias=logit_bias,
-        no_repeat_ngram_size=1,
-    )
-    prefix = [4, 4, BOS, EOS, 5]
-    assert [choices(constraints, prefix[:i]) for i in range(5)] == [[4], [4], [BOS], [EOS], [5]]
-    assert choices(constraints, prefix) == [3, 6]
-    assert choices(constraints, [*prefix, 3]) == [6]
-
-
-def test_a_forced_token_keeps_its_logit_whatever_it_is():
-    constraints = Constraints(
-        [11, 11], prefixes=np.array([[4], [5]], "int32"), logit_bias=np.ones(7, "float32")
-    )
-    logits = np.full((2, 1, 7), 3.0, "float32")
-    logits[0, 0, 4] = -np.inf
-    result = constrain(logits, np.zeros((2, 1, 11), "int32"), 0, constraints)
-    expected = np.full((2, 1, 7), NEG_INF, "float32")
-    expected[0, 0, 4], expected[1, 0, 5] = -np.inf, 3.0
-    np.testing.assert_array_equal(result, expected)
-
-
-def test_compiled_in_a_loop_no_hypothesis_repeats_an_ngram(compiled):
-    # The position is the loop's own counter, the hypotheses what the loop has written.
-    constraints = Constraints(
-        None, np.array([CAPACITY, 3], "int32"), np.array([[4, 5, 4], [6, 0, 0]], "int32"), None, 2
-    )
-
-    def run(logits):
-        def advance(position, ids):
-            allowed = constrain(logits, ids, position, constraints)
-            chosen = ops.cast(ops.argmax(allowed, axis=-1), "int32")
-            return position + 1, ops.slice_update(ids, (0, 0, position), chosen[:, :, None])
-
-        ids = ops.zeros((2, 3, CAPACITY), "int32")
-        return ops.while_loop(
-            lambda position, ids: position < CAPACITY, advance, (ops.zeros((), "int32"), ids)
-        )[1]
-
-    logits = random_inputs(13)[0][:2]
-    result = np.asarray(compiled(run)(logits))
-    expected = np.zeros_like(result)
-    for position in range(CAPACITY):
-        allowed = plain_constrain(logits, expected, position, constraints)
-        expected[:, :, position] = allowed.argmax(axis=-1)
-    np.testing.assert_array_equal(result, expected)
-    for hypothesis in result[0]:
-        pairs = list(zip(hypothesis[:-1], hypothesis[1:], strict=True))
-        assert len(set(pairs)) == len(pairs)
-        assert hypothesis[:3].tolist() == [4, 5, 4]
 
 
 def test_a_limit_is_a_multiple_of_the_source_and_more_up_to_the_largest():

@@ -9,7 +9,7 @@ from keras_transformer.decoding import Beam, Constraints, Greedy
 from keras_transformer.decoding.loop import advance, make_step_body, start
 from keras_transformer.decoding.programs import Compiled
 
-SENTENCES, VOCABULARY, CAPACITY = 13, 7, 11
+SENTENCES, VOCABULARY = 13, 7
 LIMITS = [11, 0, 5, 7, 11, 1, 11, 3, 2, 4, 11, 6, 11]
 # Capacities, and the tokens to stop at within each.
 STAGES = ((2, (1, 2)), (3, (3,)), (5, (5,)), (11, (7, 11)))

@@ -31,13 +31,6 @@ def test_it_gives_what_the_function_gives_in_the_same_structure():
     np.testing.assert_allclose(result["doubled"], 2 * table[ids], rtol=1e-6)
 
 
-def test_a_shape_seen_before_is_not_traced_again():
-    _, run, traced = doubled_embeddings()
-    for _ in range(3):
-        run(np.ones((2, 3), "int32"))
-    assert len(traced) == 1
-
-
 def test_changed_weights_are_seen_without_tracing_again():
     model, run, traced = doubled_embeddings()
     ids = np.array([[1, 5]], "int32")

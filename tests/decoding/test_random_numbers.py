@@ -62,19 +62,6 @@ def test_neither_zero_nor_one_can_occur(monkeypatch):
     np.testing.assert_array_equal(numbers, [2.0**-24, 1 - 2.0**-24, 0.5 + 2.0**-24])
 
 
-def test_a_sentence_has_the_same_numbers_alone_and_among_others():
-    seeds = np.array([5, -3, 0, 5, 19], "int32")
-    together = uniform_array(seeds, 3, 7, 13)
-    for i in range(5):
-        np.testing.assert_array_equal(uniform_array(seeds[[i]], 3, 7, 13), together[[i]])
-
-
-def test_more_samples_and_a_larger_count_leave_the_first_numbers_as_they_are():
-    seeds = np.array([5, 3, -2, 0, 7], "int32")
-    larger = uniform_array(seeds, 3, 7, 13)
-    np.testing.assert_array_equal(uniform_array(seeds, 2, 7, 11), larger[:, :2, :11])
-
-
 def test_compiled_with_a_traced_position_the_numbers_are_the_same(compiled):
     seeds = np.array([-5, 0, 2**31 - 1], "int32")
     program = compiled(lambda seeds, position: uniform(seeds, 2, position, 13))

@@ -1,20 +1,10 @@
 """Penalties by hand; from ids and scores to translations."""
 
 import numpy as np
-import pytest
 
 from keras_transformer.decoding import Hypotheses
-from keras_transformer.decoding.results import NEG_INF, length_penalty
+from keras_transformer.decoding.results import NEG_INF
 from keras_transformer.engine.model_engine import best_translation
-
-
-@pytest.mark.parametrize(
-    "length, exponent, expected",
-    [(1, 0.6, 1.0), (7, 1, 2.0), (13, 2, 9.0), (19, 0.5, 2.0), (29, 0, 1.0)],
-)
-def test_the_penalty_is_a_power_of_five_plus_length_over_six(length, exponent, expected):
-    # (5 + 7) / 6 = 2, (5 + 13) / 6 = 3, (5 + 19) / 6 = 4
-    assert float(length_penalty(length, exponent)) == pytest.approx(expected, rel=1e-6)
 
 
 class Letters:

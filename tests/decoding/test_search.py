@@ -133,23 +133,6 @@ def test_rows_of_padding_give_nothing(compiled_search, beam_size):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_eagerly_it_gives_the_same_as_compiled(varied, compiled_search, beam_size):
-    source = varied_sources()
-    options = {"n_best": beam_size, "max_length": MAX_LENGTH, "allow_unknown": True}
-    eager = search(varied("pre_norm"), source, beam_size, **options)
-    check_equal(compiled_search("pre_norm", beam_size)(source), as_lists(eager), 1e-5)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("max_length, capacity", [(64, 32), (31, 31), (1, 1)])
-def test_the_result_has_capacity_for_the_longest_limit(varied, max_length, capacity):
-    # 2 · 5 + 10 rounded up to a multiple of 16, and no more than is asked for.
-    model, source = varied("post_norm"), varied_sources(3, 5)
-    assert search(model, source, beam_size=1, max_length=max_length).ids.shape == (3, 1, capacity)
-
-
-@pytest.mark.tensorflow
 @pytest.mark.skipif(
     importlib.util.find_spec(OTHER_BACKEND) is None, reason=f"needs {OTHER_BACKEND}"
 )

@@ -20,26 +20,13 @@ def built(vocabulary=VOCABULARY, width=WIDTH, **arguments):
     return layer, reference.weights_of(layer)["embeddings"]
 
 
-def test_a_vector_is_its_row_times_the_root_of_the_width(rng):
+def test_one_table_scaled_gives_vectors_and_unscaled_gives_logits(rng):
     layer, table = built()
-    ids = rng.integers(0, VOCABULARY, (BATCH, LENGTH))
-    np.testing.assert_allclose(float64(layer(ids)), table[ids] * math.sqrt(WIDTH), rtol=1e-6)
-
-
-def test_logits_are_dot_products_with_the_unscaled_rows(rng):
-    layer, table = built()
-    hidden = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
-    np.testing.assert_allclose(float64(layer.project(hidden)), hidden @ table.T, atol=1e-5)
-
-
-def test_one_table_serves_both_directions(rng):
-    layer, table = built()
-    layer.set_weights([2 * table])
     assert len(layer.weights) == 1
-    ids = np.array([[11]])
-    hidden = rng.normal(size=(1, 1, WIDTH)).astype("float32")
-    np.testing.assert_allclose(float64(layer(ids)), 2 * table[ids] * math.sqrt(WIDTH), rtol=1e-6)
-    np.testing.assert_allclose(float64(layer.project(hidden)), hidden @ (2 * table.T), atol=1e-5)
+    ids = rng.integers(0, VOCABULARY, (BATCH, LENGTH))
+    hidden = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    np.testing.assert_allclose(float64(layer(ids)), table[ids] * math.sqrt(WIDTH), rtol=1e-6)
+    np.testing.assert_allclose(float64(layer.project(hidden)), hidden @ table.T, atol=1e-5)
 
 
 def test_initial_rows_have_standard_deviation_one_over_root_width():
@@ -68,16 +55,3 @@ def test_large_ids_are_not_rounded_on_the_way_through_a_model(policy):
     ids = np.array([[257, 2049, 4097, 4098]])
     outputs = model.predict(ids, verbose=0)
     np.testing.assert_allclose(float64(outputs), table[ids] * math.sqrt(3), rtol=2e-2, atol=1e-3)
-
-
-def test_each_id_trains_its_own_row(pull_back):
-    layer, table = built()
-    ids = np.array([[3, 5, 3]])
-
-    def with_table(values):
-        return layer.stateless_call([values], [], ids)[0]
-
-    _, pull = pull_back(with_table, table.astype("float32"))
-    expected = np.zeros_like(table)
-    expected[3], expected[5] = 2 * math.sqrt(WIDTH), math.sqrt(WIDTH)
-    np.testing.assert_allclose(pull(np.ones((1, 3, WIDTH))), expected, rtol=1e-6)

@@ -31,13 +31,7 @@ def test_equals_the_numpy_oracle(rng, randomize, policy, tolerance):
     np.testing.assert_allclose(float64(outputs), expected, atol=tolerance)
 
 
-def test_each_position_stands_alone(rng, randomize, influence):
-    layer = built(randomize)
-    moved_by = influence(layer, rng.normal(size=(BATCH, LENGTH, WIDTH)))
-    np.testing.assert_array_equal(moved_by > 0, np.eye(LENGTH, dtype=bool))
-
-
-@pytest.mark.parametrize("activation", ["tanh", keras.activations.tanh, ops.tanh])
+@pytest.mark.parametrize("activation", ["tanh", ops.tanh])
 def test_the_activation_is_the_given_one(rng, randomize, activation):
     layer = built(randomize, activation=activation)
     inputs = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")

@@ -43,30 +43,3 @@ def test_an_empty_cache_has_the_sizes_of_a_written_one(rng):
     for empty, random in pairs:
         assert tuple(empty.shape) == tuple(random.shape)
         assert "float16" in str(empty.dtype) and not np.asarray(empty).any()
-
-
-def test_writing_leaves_the_old_cache_as_it_was(rng):
-    cache = random_pair(rng, POSITIONS)
-    before = [np.array(x) for x in cache]
-    cache.write(random_pair(rng, 1), 3)
-    for x, old in zip(cache, before, strict=True):
-        np.testing.assert_array_equal(np.asarray(x), old)
-    with pytest.raises(AttributeError):
-        cache.key = cache.value
-
-
-def test_one_compiled_program_writes_at_every_position(rng, compiled):
-    cache, entries = random_pair(rng, POSITIONS), random_pair(rng, 1)
-    traces = []
-
-    def write(cache, entries, position):
-        traces.append(position)
-        return cache.write(entries, position)
-
-    write = compiled(write)
-    for position in (0, 3, 6):
-        written = write(cache, entries, ops.convert_to_tensor(position, "int32"))
-        expected = np.array(cache.value)
-        expected[:, :, position] = np.asarray(entries.value)[:, :, 0]
-        np.testing.assert_array_equal(np.asarray(written.value), expected)
-    assert len(traces) == 1

@@ -149,14 +149,6 @@ def test_a_query_that_sees_nothing_gives_zeros_and_no_gradient(rng, randomize, p
         assert np.abs(gradient[1]).max() > 0
 
 
-def test_a_query_that_sees_nothing_gives_the_output_bias(rng, randomize):
-    query, value = sequences(rng, "cross")
-    layer = attention(randomize, query.shape, value.shape)
-    output = float64(layer(query, value, attention_mask=np.zeros((QUERY, KEY), bool)))
-    bias = reference.weights_of(layer)["attention_output/bias"]
-    np.testing.assert_array_equal(output, np.broadcast_to(bias, output.shape))
-
-
 @pytest.mark.parametrize(
     ("policy", "use_causal_mask"), list(zip(POLICIES, (False, False, True), strict=True))
 )
@@ -348,26 +340,6 @@ def test_attention_with_positions_of_its_own_knows_distances_alone(rng, randomiz
     assert np.abs(weights(0) - weights(2 * ops.arange(5) - ops.arange(5) ** 2)).max() > 1e-3
 
 
-def test_keys_and_values_projected_once_serve_every_query(rng, randomize):
-    query, value, key = sequences(rng, "key_given")
-    layer = attention(randomize, query.shape, value.shape, key.shape)
-    mask = random_mask(rng, 4, KEY)
-    key_value = layer.project_key_value(ops.convert_to_tensor(value), ops.convert_to_tensor(key))
-    assert tuple(key_value.key.shape) == (BATCH, HEADS, KEY_DIM, KEY)
-    assert tuple(key_value.value.shape) == (BATCH, HEADS, KEY, VALUE_DIM)
-    expected, expected_scores = layer(
-        query, value, key, attention_mask=mask, return_attention_scores=True
-    )
-    for i in range(QUERY):
-        one = layer.project_query(ops.convert_to_tensor(query[:, i : i + 1]))
-        heads, scores = layer.attend(one, key_value, mask[:, :, i : i + 1])
-        output = layer.project_output(heads)
-        np.testing.assert_allclose(float64(output), float64(expected)[:, i : i + 1], atol=1e-6)
-        np.testing.assert_allclose(
-            float64(scores), float64(expected_scores)[:, :, i : i + 1], atol=1e-6
-        )
-
-
 def test_initial_kernels_are_glorot_uniform_over_the_flattened_matrix():
     heads, key_dim, width = 13, 17, 101
     layer = MultiHeadAttention(heads, key_dim)
@@ -380,69 +352,6 @@ def test_initial_kernels_are_glorot_uniform_over_the_flattened_matrix():
         assert 0.995 * limit < np.abs(kernel).max() <= limit * (1 + 1e-6)
         assert abs(kernel.std() / (limit / math.sqrt(3)) - 1) < 0.02
         assert abs(kernel.mean()) < 0.03 * limit
-
-
-def embedded(rng, width, length=QUERY):
-    """A Functional input whose id 0 Keras masks, and its embedding layer."""
-    ids = keras.Input((length,), dtype="int32")
-    embedding = keras.layers.Embedding(29, width, mask_zero=True)
-    return ids, embedding, embedding(ids)
-
-
-def change_padding_vector(embedding, rng):
-    table = np.array(embedding.get_weights()[0])
-    table[0] = 5 * rng.normal(size=table[0].shape)
-    embedding.set_weights([table])
-
-
-IDS = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_mask_of_an_embedding_hides_padded_keys(rng, policy):
-    ids, embedding, hidden = embedded(rng, QUERY_WIDTH)
-    layer = MultiHeadAttention(HEADS, KEY_DIM, dtype=policy)
-    model = keras.Model(ids, layer(hidden, hidden))
-    before = float64(model(IDS))
-    vectors = np.asarray(embedding(IDS))
-    explicit = float64(layer(vectors, vectors, attention_mask=(IDS != 0)[:, None]))
-    np.testing.assert_array_equal(before, explicit)
-    unmasked = float64(layer(vectors, vectors))
-    assert np.abs(unmasked - before)[IDS != 0].max() > 1e-3
-    change_padding_vector(embedding, rng)
-    np.testing.assert_array_equal(float64(model(IDS))[IDS != 0], before[IDS != 0])
-
-
-def test_the_mask_of_the_key_counts_too(rng):
-    ids, embedding, hidden = embedded(rng, KEY_WIDTH)
-    query = keras.Input((QUERY, QUERY_WIDTH))
-    value = keras.Input((QUERY, VALUE_WIDTH))
-    layer = MultiHeadAttention(HEADS, KEY_DIM)
-    model = keras.Model([query, value, ids], layer(query, value, hidden))
-    q = rng.normal(size=(BATCH, QUERY, QUERY_WIDTH)).astype("float32")
-    v = rng.normal(size=(BATCH, QUERY, VALUE_WIDTH)).astype("float32")
-    output = float64(model([q, v, IDS]))
-    explicit = layer(q, v, np.asarray(embedding(IDS)), attention_mask=(IDS != 0)[:, None])
-    np.testing.assert_array_equal(output, float64(explicit))
-    assert np.abs(output - float64(layer(q, v, np.asarray(embedding(IDS))))).max() > 1e-3
-
-
-def test_the_mask_of_the_query_travels_on(rng):
-    ids, _, hidden = embedded(rng, QUERY_WIDTH)
-    attended = MultiHeadAttention(HEADS, KEY_DIM)(hidden, hidden)
-    pooled = keras.layers.GlobalAveragePooling1D()(attended)
-    model = keras.Model(ids, [attended, pooled])
-    attended, pooled = (float64(x) for x in model(IDS))
-    expected = np.stack([attended[0, :3].mean(0), attended[1, 0]])
-    np.testing.assert_allclose(pooled, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("axes", [1, 5])
-def test_a_mask_of_other_axes_is_refused(rng, randomize, axes):
-    inputs = sequences(rng, "self")
-    layer = attention(randomize, *(x.shape for x in inputs))
-    with pytest.raises(ValueError, match="`attention_mask` must have the axes"):
-        layer(*inputs, attention_mask=np.ones((1,) * (axes - 1) + (QUERY,), bool))
 
 
 def test_the_projections_are_made_as_keras_makes_its_own():
@@ -486,11 +395,33 @@ def test_the_projections_are_made_as_keras_makes_its_own():
         (((2, 5, 17), (2, 7, 20)), r"`value` must have the 19 features"),
         (((2, 5, 17), (2, 7, 19), (2, 7, 20)), r"`key` must have the 19 features"),
         (((2, 5, 17), (2, 7, 19), (2, 8, 19)), r"`value` and `key` must have the same length"),
+        (((2, 5, 17), (2, 7, 19), None, (7,)), r"`attention_mask` must have .*shape \(7,\)"),
+        (((2, 5, 17), (2, 7, 19), None, (1, 1, 1, 5, 7)), r"`attention_mask` must have the axes"),
     ],
 )
 def test_inputs_of_other_shapes_are_refused_in_words(randomize, shapes, message):
     layer = attention(randomize, (2, 5, 17), (2, 7, 19))
     with pytest.raises(ValueError, match=message):
-        layer(*(np.ones(shape, "float32") for shape in shapes))
+        layer(*(None if shape is None else np.ones(shape, "float32") for shape in shapes))
     with pytest.raises(ValueError, match="must have the axes"):
         MultiHeadAttention(HEADS, KEY_DIM).build((2, 5, 17), (2, 19))
+
+
+@pytest.mark.parametrize("masked", ["query and value", "key"])
+def test_the_mask_of_an_embedding_hides_padded_keys_and_travels_on(rng, masked):
+    ids = keras.Input((QUERY,), dtype="int32")
+    rows = np.array([[3, 5, 7, 0, 0], [11, 0, 0, 0, 0]])
+    embedding = keras.layers.Embedding(29, QUERY_WIDTH, mask_zero=True)
+    layer, other = MultiHeadAttention(HEADS, KEY_DIM), keras.Input((QUERY, QUERY_WIDTH))
+    hidden = embedding(ids)
+    attended = layer(hidden, hidden) if masked != "key" else layer(other, other, hidden)
+    model = keras.Model([ids, other], [attended, keras.layers.GlobalAveragePooling1D()(attended)])
+    vectors, others = embedding(rows), rng.normal(size=(BATCH, QUERY, QUERY_WIDTH))
+    inputs = (vectors, vectors) if masked != "key" else (others, others, vectors)
+    output, pooled = (float64(x) for x in model([rows, others]))
+    explicit = float64(layer(*map(np.asarray, inputs), attention_mask=(rows != 0)[:, None]))
+    np.testing.assert_allclose(output, explicit, atol=1e-6)
+    assert np.abs(output - float64(layer(*map(np.asarray, inputs)))).max() > 1e-3
+    real = [(0, 3), (1, 1)] if masked != "key" else [(0, QUERY), (1, QUERY)]
+    expected = np.stack([output[row, :length].mean(0) for row, length in real])
+    np.testing.assert_allclose(pooled, expected, atol=1e-6)

@@ -56,11 +56,6 @@ def test_layouts_and_frequencies_are_those_of_their_formulas(width, layout, freq
             np.testing.assert_allclose(found[position, list(places)], expected, atol=1e-6)
 
 
-def test_there_is_no_other_layout():
-    with pytest.raises(ValueError, match="`layout` must be one of interleaved, halves"):
-        SinusoidalPositionalEncoding(layout="thirds")
-
-
 @EVERY_KIND
 def test_start_index_goes_on_where_the_first_piece_ended(kind):
     layer, vectors = built(kind)
@@ -79,29 +74,9 @@ def test_start_index_may_be_a_tensor_inside_a_compiled_program(compiled, kind):
         np.testing.assert_allclose(float64(outputs)[0, 0], vectors[position], atol=1e-5)
 
 
-@EVERY_KIND
-def test_the_length_may_be_unknown_when_a_model_is_built(kind):
-    layer, vectors = built(kind)
-    inputs = keras.Input((None, WIDTH))
-    model = keras.Model(inputs, layer(inputs))
-    for length in (3, 11):
-        outputs = float64(model(np.zeros((1, length, WIDTH), "float32")))[0]
-        np.testing.assert_allclose(outputs, vectors[:length], atol=2e-6)
-
-
 def encoding_of(length, width, dtype="float32", max_wavelength=10000, **call):
     layer = SinusoidalPositionalEncoding(max_wavelength, dtype=dtype)
     return float64(layer(np.zeros((1, length, width), "float32"), **call))[0]
-
-
-def test_position_one_of_width_512_begins_as_the_formula_says():
-    # sin(1), cos(1), then the angle 10000^(-2/512) = 0.964662: sin and cos of it.
-    angle = math.exp(-math.log(10000) * 2 / 512)
-    first = encoding_of(2, 512)[1, :4]
-    np.testing.assert_allclose(
-        first, [math.sin(1), math.cos(1), math.sin(angle), math.cos(angle)], atol=1e-6
-    )
-    assert [round(x, 4) for x in first.tolist()] == [0.8415, 0.5403, 0.8219, 0.5697]
 
 
 @pytest.mark.parametrize(("width", "max_wavelength"), [(1, 10000), (2, 37), (13, 37), (14, 10000)])
@@ -111,18 +86,6 @@ def test_equals_the_formula_at_even_and_odd_widths(width, max_wavelength):
         reference.positional_encoding(LENGTH, width, max_wavelength=max_wavelength),
         atol=1e-6,
     )
-
-
-@pytest.mark.parametrize("shift", [1, 17])
-def test_a_shift_is_one_rotation_of_each_pair_whatever_the_position(shift):
-    encoding = encoding_of(41, WIDTH)
-    pairs = encoding.reshape(41, WIDTH // 2, 2)  # (sin, cos)
-    for i in range(WIDTH // 2):
-        angle = shift / 10000 ** (2 * i / WIDTH)
-        rotation = np.array(
-            [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
-        )
-        np.testing.assert_allclose(pairs[shift:, i], pairs[: 41 - shift, i] @ rotation.T, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -138,19 +101,6 @@ def test_far_positions_lose_only_the_rounding_of_the_output(policy, half_step):
     np.testing.assert_allclose(outputs, expected, atol=half_step + angle_error, rtol=0)
     neighbours = np.abs(np.diff(expected, axis=0)).max(axis=-1)
     assert (np.abs(np.diff(outputs, axis=0)).max(axis=-1) > 0.5 * neighbours).all()
-
-
-def test_each_position_trains_its_own_row(pull_back):
-    layer, table = built("learned")
-    inputs = ops.zeros((1, 3, WIDTH))
-
-    def with_table(values):
-        return layer.stateless_call([values], [], inputs, start_index=2)[0]
-
-    _, pull = pull_back(with_table, table.astype("float32"))
-    expected = np.zeros_like(table)
-    expected[2:5] = 1.0
-    np.testing.assert_array_equal(pull(np.ones((1, 3, WIDTH))), expected)
 
 
 @pytest.mark.parametrize(("length", "start_index"), [(12, 0), (5, 7)])
@@ -196,13 +146,6 @@ def test_concatenated_is_the_product_of_both_side_by_side(rng, randomize, kind, 
     both = np.concatenate([inputs, np.broadcast_to(positions, inputs.shape)], axis=2)
     expected = both @ weights["projection/kernel"]
     np.testing.assert_allclose(float64(layer(inputs, start_index=start)), expected, atol=1e-5)
-
-
-def test_a_mask_is_passed_on_by_concatenated_positions():
-    layer = ConcatenatedPositions(SinusoidalPositionalEncoding())
-    inputs = ops.ones((1, 3, WIDTH))
-    inputs._keras_mask = mask = ops.convert_to_tensor([[True, True, False]])
-    np.testing.assert_array_equal(np.asarray(layer(inputs)._keras_mask), np.asarray(mask))
 
 
 @pytest.mark.parametrize("shared", [False, True])

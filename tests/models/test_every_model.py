@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from reference import float64
 
-from keras_transformer import SmoothedCrossEntropy
 from keras_transformer.models import model_of
 from keras_transformer.models.config import (
     ClassifierConfig,
@@ -82,15 +81,6 @@ def test_keras_exports_a_model_that_was_never_called_and_one_that_was_loaded(mak
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     loaded.export(tmp_path / "loaded", verbose=False)
     check_saved_model(tmp_path / "loaded", kind, model)
-
-
-@pytest.mark.tensorflow
-def test_keras_exports_a_trained_model(make, tmp_path):
-    model = make("transformer")
-    model.compile("sgd", SmoothedCrossEntropy())
-    model.fit((SOURCE_IDS, TARGET_IDS), TARGET_IDS, verbose=0)
-    model.export(tmp_path / "trained", verbose=False)
-    check_saved_model(tmp_path / "trained", "transformer", model)
 
 
 @pytest.mark.tensorflow

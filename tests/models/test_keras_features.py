@@ -118,37 +118,6 @@ def test_a_layout_map_places_the_weights_by_their_paths():
     }
 
 
-def attention_weights(name):
-    into, out = (WIDTH, HEADS, WIDTH // HEADS), (HEADS, WIDTH // HEADS, WIDTH)
-    shapes = {**dict.fromkeys(("query", "key", "value"), into), "attention_output": out}
-    biases = {**dict.fromkeys(shapes, into[1:]), "attention_output": (WIDTH,)}
-    for part, shape in shapes.items():
-        yield f"{name}/{part}/kernel", shape
-        yield f"{name}/{part}/bias", biases[part]
-
-
-def block_weights(place, attentions):
-    for attention in attentions:
-        yield from attention_weights(f"{place}/{attention}")
-        for weight in ("gamma", "beta"):
-            yield f"{place}/{attention}_norm/{weight}", (WIDTH,)
-    for part, shape in (("inner", (WIDTH, INNER)), ("outer", (INNER, WIDTH))):
-        yield f"{place}/feed_forward/{part}/kernel", shape
-        yield f"{place}/feed_forward/{part}/bias", shape[1:]
-    for weight in ("gamma", "beta"):
-        yield f"{place}/feed_forward_norm/{weight}", (WIDTH,)
-
-
-def test_the_weights_keep_their_order_names_and_shapes():
-    model = Transformer(config(), name="t")
-    assert [(w.path, tuple(w.shape)) for w in model.weights if "seed" not in w.path] == [
-        ("t/target_embedding/embeddings", (VOCABULARY, WIDTH)),
-        *block_weights("t/encoder/block_0", ["self_attention"]),
-        *block_weights("t/decoder/block_0", ["self_attention", "cross_attention"]),
-        *block_weights("t/decoder/block_1", ["self_attention", "cross_attention"]),
-    ]
-
-
 # Where files have always held what lies at a path of a weight.
 IN_THE_FILE = {
     "query": "projections/projection",

@@ -6,9 +6,9 @@ import pytest
 from keras import ops
 
 from keras_transformer.models import step_weights
-from keras_transformer.models.step_weights import Linear, SplitLinear, StackedLinear, TableLinear
+from keras_transformer.models.step_weights import Linear, SplitLinear, StackedLinear
 
-LENGTH, WIDTH, OUTPUTS = 3, 5, 7
+WIDTH, OUTPUTS = 5, 7
 
 
 @pytest.mark.parametrize("one_row", [None, False, True])  # None: not kept
@@ -35,9 +35,3 @@ def test_no_matrix_is_cut_in_two_for_a_gpu(monkeypatch):
     assert isinstance(linear.to_kept(one_row=False), SplitLinear)
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["cpu:0", "gpu:0"])
     assert linear.to_kept(one_row=False) is linear
-
-
-def test_a_table_is_multiplied_as_it_lies(rng):
-    table, inputs = (rng.normal(size=(n, WIDTH)).astype("float32") for n in (OUTPUTS, LENGTH))
-    logits = TableLinear(ops.convert_to_tensor(table))(ops.convert_to_tensor(inputs))
-    np.testing.assert_allclose(np.asarray(logits), inputs @ table.T, rtol=1e-5, atol=1e-5)

@@ -185,24 +185,6 @@ def test_cached_steps_equal_one_full_pass(rng, randomize, variant, policy, num_b
     assert int(cache.position) == length
 
 
-def test_a_step_compiles_to_one_program_for_all_positions(rng, randomize, compiled):
-    model = randomize(Transformer(config("untied")))
-    traces = []
-
-    def step(ids, cache):
-        traces.append(ids)
-        return model.step(ids, cache)
-
-    step = compiled(step)
-    cache = model.start_decoding(SOURCE_IDS, 5)
-    ids = rng.integers(1, TARGET_VOCABULARY, (2, 5)).astype("int32")
-    full = float64(model((SOURCE_IDS, ids)))
-    for t in range(5):
-        logits, cache = step(ops.convert_to_tensor(ids[:, t : t + 1]), cache)
-        close(logits[:, 0], full[:, t], 1e-5)
-    assert len(traces) == 1
-
-
 def test_decoding_past_the_learned_positions_is_refused():
     model = Transformer(config("learned"))
     with pytest.raises(ValueError, match="max_length=12, the model's max_length=11"):
@@ -238,59 +220,11 @@ def test_the_parameter_count_equals_the_count_by_hand(variant):
     assert Transformer(c).count_params() == hand_count(c, tables)
 
 
-@pytest.mark.parametrize(
-    ("preset", "layers"), [("transformer_tiny", 4), ("transformer_base", 6), ("transformer_big", 1)]
-)
-def test_a_preset_has_the_size_counted_by_hand(preset, layers):
-    # One layer of the big model is enough: its blocks are all alike.
-    fields = dict(num_encoder_layers=layers, num_decoder_layers=layers)
-    model = Transformer.from_preset(preset, vocabulary_size=101, **fields)
-    assert model.config == TransformerConfig.from_preset(preset, 101, **fields)
-    assert model.count_params() == hand_count(model.config, 101)
-
-
-def test_tying_shares_exactly_what_it_says(randomize):
-    """Which of the three uses of a table move when a weight does."""
-
-    def uses(model):
-        hidden = ops.ones((1, 1, WIDTH))
-        return [
-            float64(model.source_embedding(np.array([[3]]))),
-            float64(model.target_embedding(np.array([[3]]))),
-            float64(model._logits(hidden)),
-        ]
-
-    expected = {
-        "all": [[True, True, True]],
-        "decoder": [[True, False, False], [False, True, True]],
-        "none": [[True, False, False], [False, True, False], [False, False, True]],
-    }
-    for tie_embeddings, moved in expected.items():
-        model = randomize(Transformer(config(tie_embeddings=tie_embeddings)))
-        tables = [w for w in model.weights if w.path.endswith(("embeddings", "/output/kernel"))]
-        found = []
-        for table in tables:
-            before = uses(model)
-            table.assign(table.numpy() + 1.0)
-            after = uses(model)
-            found.append([bool((a != b).any()) for a, b in zip(after, before, strict=True)])
-        assert sorted(found, reverse=True) == moved
-
-
 def test_logits_of_a_new_model_are_of_unit_size(rng):
     c = config(vocabulary_size=503)
     ids = rng.integers(1, 503, (3, 41))
     logits = float64(Transformer(c)((ids, ids)))
     assert 0.7 < logits.std() < 1.4
-
-
-def test_config_round_trip_keeps_the_sizes_and_the_policy():
-    model = Transformer(config("untied"), dtype="mixed_bfloat16", name="translator")
-    copy = Transformer.from_config(model.get_config())
-    assert copy.config == model.config
-    assert (copy.name, copy.compute_dtype) == ("translator", "bfloat16")
-    assert [w.shape for w in copy.weights] == [w.shape for w in model.weights]
-    json.dumps(model.get_config())
 
 
 def functional_model():
@@ -306,14 +240,6 @@ def functional_model():
     attended = MultiHeadAttention(HEADS, 5, value_dim=7)(decoded, encoded)
     outputs = keras.layers.Dense(TARGET_VOCABULARY)(FeedForward(INNER)(attended))
     return keras.Model([source, target], outputs)
-
-
-def test_a_functional_model_of_the_layers_can_be_cloned(randomize):
-    model = randomize(functional_model())
-    copy = keras.models.clone_model(model)
-    copy.set_weights(model.get_weights())
-    inputs = [SOURCE_IDS, TARGET_IDS]
-    np.testing.assert_array_equal(float64(copy(inputs)), float64(model(inputs)))
 
 
 LOAD = """
