@@ -14,7 +14,6 @@ import pytest
 import keras_transformer
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
-BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 TENSORFLOW = {"tensorflow", "tensorflow_text"}
 
 # Each part may import itself and the parts that are named, wherever in a file the import is.
@@ -337,15 +336,7 @@ import keras
 import numpy as np
 import keras_transformer as kt
 
-config = kt.TransformerConfig(
-    vocabulary_size=23,
-    model_dim=14,
-    num_heads=2,
-    intermediate_dim=11,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-)
-model = kt.Transformer(config)
+model = kt.Transformer(kt.TransformerConfig(23, 14, 2, 11, 1, 1))
 source, target = np.array([[3, 5, 2, 0]] * 2), np.array([[1, 7, 11]] * 2)
 shape = tuple(model((source, target)).shape)
 schedule = kt.TransformerSchedule(14, warmup_steps=5)

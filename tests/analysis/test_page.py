@@ -58,11 +58,6 @@ def test_a_row_is_labelled_with_the_token_that_its_step_writes():
     assert ATTENTION.decoder[0, 0, 0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_thirty_tokens_of_a_base_model_take_less_than_two_megabytes():
-    tokens = [f"▁token{i}" for i in range(30)]
-    assert len(attention_page(random_attention(6, 8, 30, 30), tokens, tokens)) < 2e6
-
-
 def test_a_model_without_a_decoder_has_a_page_too():
     only = ATTENTION._replace(decoder=np.zeros((0,) * 4), cross=np.zeros((0,) * 4))
     assert [each["name"] for each in data_of(attention_page(only, SOURCE))["kinds"]] == ["encoder"]

@@ -29,13 +29,6 @@ def test_one_rotation_moves_every_position_by_any_offset_up_to_512():
     np.testing.assert_allclose(back, np.eye(34), atol=1e-12)
 
 
-def test_the_layer_itself_turns_by_that_rotation_as_far_as_float32_goes():
-    vectors = positions.position_vectors(SinusoidalPositionalEncoding(), 640, 34)
-    for offset in (1, 7, 512):
-        moved = vectors[: 640 - offset] @ positions.rotation(34, offset).T
-        np.testing.assert_allclose(moved, vectors[offset:], atol=2e-4)
-
-
 def test_an_odd_width_has_no_rotation():
     with pytest.raises(ValueError, match="Received: width=7"):
         positions.rotation(7, 1)

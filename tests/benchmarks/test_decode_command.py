@@ -36,29 +36,3 @@ def test_engines_side_by_side_the_table_on_stderr_and_json_alone_on_stdout(
         assert engine["ratio"] > 0
         assert engine["setting"] in engine["tried"]
     assert decode.table(report) in captured.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--engines", "marian"], "engine='marian'"),
-        (["--preset", "small"], "preset='small'"),
-        (["--model", "run"], "required: --source"),
-        (["--source", "text"], "required: --model"),
-        (
-            ["--model", "run", "--source", "text", "--steps", "4"],
-            "unrecognized arguments: --steps 4",
-        ),
-        (["--length-penalty", "1"], "unrecognized arguments: --length-penalty 1"),
-        (["--model", "run", "--source", "text"], "run: no such run folder"),
-        (["--output", "no/such/report.json"], "no/such/report.json: cannot be written"),
-    ],
-)
-def test_a_users_mistake_is_exit_code_2_and_said_in_the_last_line(arguments, expected, capsys):
-    with pytest.raises(SystemExit) as caught:
-        decode.main(arguments)
-    assert caught.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith("python -m benchmarks.decode: error: ")
-    assert expected in captured.err.splitlines()[-1]

@@ -81,9 +81,3 @@ def test_options_are_the_parameters_of_a_function(monkeypatch, tmp_path, capsys)
     assert text.startswith("usage: python -m benchmarks.made_up first")
     assert "Paths that are long. " in text and "Size in %." in text
     assert "Rates; default: 0.5 1.0" in text and "{a,b}" in text
-
-
-def test_a_picture_without_matplotlib_is_one_line_that_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"Matplotlib.*keras-transformer-nmt\[plots\]"):
-        command_line.plot("plot.png", command_line.Panel({}, "x", "y"))

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import random
 
 import pytest
 import sacrebleu
@@ -12,7 +11,6 @@ from test_readme import parsed
 
 from benchmarks import quality, trainings
 from keras_transformer import Translation, Translator
-from keras_transformer.cli.main import run as run_command
 from keras_transformer.errors import InputError
 from keras_transformer.text.glossary import Glossary
 from keras_transformer.training import Recipe
@@ -66,18 +64,10 @@ def test_every_beam_size_has_every_penalty_and_greedy_search_one(call, tmp_path)
     def bleu(*search):
         return sacrebleu.corpus_bleu(Repeats.texts(*search), [REFERENCES]).score
 
-    greedy, twice = f"{bleu(1, 0.0):.2f}", f"{bleu(3, 2.0):.2f}"
-    assert float(twice) < float(greedy) < 100
-    scores, ratios, longest = tables[tables.index("| beam") :].strip().split("\n\n")
-    heading = ["| beam | 0 | 2 |", "|---|---|---|"]
-    assert scores.split("\n") == [
-        *heading,
-        f"| 1 | {greedy} | {greedy} |",
-        f"| 3 | 100.00 | {twice} |",
-    ]
+    scores, ratios, _ = tables[tables.index("| beam") :].strip().split("\n\n")
+    assert scores.endswith(f"| 3 | 100.00 | {bleu(3, 2.0):.2f} |")
     # 6 and 7 words; one less in both is 11 of 13.
-    assert ratios.split("\n") == [*heading, "| 1 | 0.846 | 0.846 |", "| 3 | 1.000 | 2.000 |"]
-    assert longest.split("\n") == [*heading, "| 1 | 6 | 6 |", "| 3 | 7 | 14 |"]
+    assert ratios.endswith("| 1 | 0.846 | 0.846 |\n| 3 | 1.000 | 2.000 |")
     assert [row["bleu"] for row in rows] == pytest.approx(
         [bleu(1, 0.0), 100, bleu(3, 2.0)], abs=0.01
     )
@@ -113,11 +103,6 @@ def test_a_group_of_lengths_has_its_own_bleu_and_an_export_no_training(call, tmp
     assert "| good | – | – | – | – |" in table and table.strip().endswith("|")
     with pytest.raises(InputError, match="nowhere"):
         quality._training_figures(tmp_path / "nowhere")
-
-
-def test_length_groups_are_told_apart_at_their_edges():
-    assert quality.length_groups(SOURCES, (2, 4)) == {"≤ 2": [0], "3–4": [1, 2], "> 4": [3]}
-    assert quality.length_groups(SOURCES[:2], (2, 4)) == {"≤ 2": [0], "3–4": [1]}
 
 
 def test_curves_of_two_runs_and_their_best_epochs(tmp_path, capsys):
@@ -177,21 +162,6 @@ class Writes:
         return [Translation(" ".join(["Hunde", *terms]), -1.0) for terms in phrases]
 
 
-def test_terms_are_different_consecutive_words():
-    reference, rng = "zwei Hunde, zwei Katzen .", random.Random(0)
-    assert sorted(quality.sample_terms(reference, 4, 1, rng)) == ["Hunde", "Katzen", "zwei"]
-    triples = ("zwei Hunde, zwei", "Hunde, zwei Katzen")
-    assert quality.sample_terms(reference, 1, 3, rng)[0] in triples
-    assert quality.sample_terms("kurz", 1, 3, rng) == []
-
-
-def test_a_row_has_the_shares_without_and_with_the_constraints():
-    plain, row, *_ = quality.glossary_rows(Writes(), ["a", "b"], ["Hunde", "Hund"], 2)
-    assert list(plain.values())[:4] == ["none", None, None, None]
-    # A part of a word is no term without them; with them each term has its own place.
-    assert list(row.values())[:4] == ["1 of 1 words", 0.5, 1.0, 1.0]
-
-
 def test_terms_of_a_glossary_are_constraints_or_annotations():
     class Reads(Writes):
         def translate(self, texts, beam_size, phrases=None):
@@ -220,47 +190,10 @@ def test_half_of_the_pairs_are_damaged_in_five_ways():
     assert min(map(len, ways)) > 60
 
 
-def test_trainings_with_and_without_noise_are_made_once_and_continued(
-    tmp_path, monkeypatch, capsys
-):
-    """The package's own commands, in this process, on 32 pairs."""
-    data = write_corpus(tmp_path / "data")
-    for name in ("val", "test_2016_flickr"):
-        for side in ("en", "de"):
-            (data / f"{name}.{side}").write_bytes((data / f"train.{side}").read_bytes())
-    values = recipe_values(data, jit_compile=False, epochs=1)
-    values["model"] |= {"model_dim": 8, "intermediate_dim": 8}
-    values["decoding"] = {"beam_size": 1, "max_target_length": 6}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
-    commands = []
-
-    def call(*words, module="keras_transformer", stdout):
-        commands.append(words[0])
-        capsys.readouterr()
-        run_command([*map(str, words)]) if module == "keras_transformer" else quality.main(
-            [*map(str, words)]
-        )
-        if words[0] != "train":
-            stdout.write(capsys.readouterr().out)
-
-    monkeypatch.setattr(trainings, "call", call)
-    command = ["runs", "noise", "--data", str(data), "--recipe", str(tmp_path / "recipe.yaml")]
-    command += ["--work", str(tmp_path / "work"), "--settings", "training.seed=3"]
-    quality.main([*command, "--trainings", "1"])
-    assert list(json.loads(capsys.readouterr().out)["runs"]) == ["all"]
-    quality.main(command)
-    figures = json.loads(capsys.readouterr().out)
-    assert commands == ["train", "evaluate", "train", "evaluate", "noise"]
-    assert figures["runs"].keys() == {"all", "noise"}
-    assert list(figures["noise"]["as it is"]) == ["all", "noise"]
-    recipe = yaml.safe_load((tmp_path / "work/noise/recipe.yaml").read_text())
-    assert recipe["data"]["noise"]["typos"] == 0.05 and recipe["training"]["seed"] == 3
-    assert "| noise | 1 |" in (tmp_path / "work/table.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("experiment", "names"),
     [
+        ("noise", {"all", "noise"}),
         ("glossary", {"all", "glossary"}),
         ("synthesize", {"all", "half", "half-and-back"}),
         ("clean", {"all", "damaged", "undamaged", "cleaned"}),
@@ -273,6 +206,7 @@ def test_each_experiment_gives_commands_that_are_understood(
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe_values(data)))
     terms = [{"terms": "none", "BLEU": 30.5}]
     answers = {"evaluate": {"bleu": 31.25, "chrf": 55.5}, "glossary": terms, "clean": {}}
+    answers["noise"] = {"typos": {"all": 20.5, "noise": 25.5}}
     answers["synthesize"] = {
         "train": [{"name": "bt", "source": str(work / "mono.de.tsv"), "tag": "bt"}]
     }
@@ -297,6 +231,9 @@ def test_each_experiment_gives_commands_that_are_understood(
     captured = capsys.readouterr()
     assert json.loads(captured.out)["runs"].keys() == names
     assert "| all | 9 | 12.5 | 31.25 | 55.5 |" in captured.err
+    if experiment == "noise":
+        assert trained[str(work / "noise")].noise.typos == 0.05
+        assert "| typos | 20.5 | 25.5 |" in captured.err
     if experiment == "glossary":
         assert (work / "seen.tsv").read_text() == "cat\tKatze\ncat\tKater\nman\tMann\n"
         assert (work / "unseen.tsv").read_text() == "dog\tHund\n"

@@ -9,7 +9,6 @@ from benchmarks.train import train
 from benchmarks.trainers import TRAINERS
 from keras_transformer import TransformerConfig
 from keras_transformer.data import EncodedPairs, ParallelDataset
-from keras_transformer.errors import InputError
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("short_turns")]
 
@@ -92,16 +91,3 @@ def test_rates_count_the_real_tokens_of_each_trainers_own_batches(files, monkeyp
     assert ours["rate"] == pytest.approx(ours["real_tokens"] / 4.0, abs=0.1)
     assert other["ratio"] == 0.25  # of 1/2, 1/4 and 1/8
     assert "| torch | " in table and "1+1 layers of 24/40" in table and "- ours: made up." in table
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"trainers": ["marian"]}, "The trainers are ours, .*engine='marian'"),
-        ({"steps": 0}, "steps=0"),
-        ({"model_dim": 25, "num_heads": 4}, "model_dim=25"),
-    ],
-)
-def test_a_wrong_option_is_a_users_mistake(files, options, expected):
-    with pytest.raises(InputError, match=expected):
-        train(**files, **options)

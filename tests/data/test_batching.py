@@ -32,13 +32,6 @@ def test_no_other_edges_pad_less(count_of, max_shapes):
     assert len(edges) == count and edges == sorted(set(edges))
 
 
-def test_shapes_of_a_case_done_by_hand():
-    # Edges 2 and 9: 4·2 + 2·9 = 26. Edges 3 and 9: 5·3 + 9 = 24, the least with two.
-    assert choose_shapes([2, 2, 2, 2, 3, 9], 36, max_shapes=2) == [(12, 3), (4, 9)]
-    assert choose_shapes([2, 2, 2, 2, 3, 9], 36, max_shapes=3) == [(18, 2), (12, 3), (4, 9)]
-    assert choose_shapes([2, 2, 2, 2, 3, 9], 36, max_shapes=1) == [(4, 9)]
-
-
 def test_a_batch_never_exceeds_its_tokens_and_another_row_would():
     lengths = np.random.default_rng(0).integers(1, 97, 2000)
     for batch, length in choose_shapes(lengths, 997):

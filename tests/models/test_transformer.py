@@ -106,11 +106,9 @@ def test_equals_the_numpy_oracle(randomize, variant, policy):
 
 
 def test_a_model_without_its_configuration_says_which_calls_make_it():
-    calls = r"Transformer\(TransformerConfig\(vocabulary_size=8000\)\)"
-    calls += r' or Transformer.from_preset\("transformer_tiny", vocabulary_size=8000\)'
-    with pytest.raises(ValueError, match=calls + ". Received: vocabulary_size=100."):
+    with pytest.raises(ValueError, match=r"Transformer.from_preset\(.*: vocabulary_size=100."):
         Transformer(vocabulary_size=100)
-    with pytest.raises(ValueError, match=calls + r". Received: config=\{'vocabulary_size': 100\}."):
+    with pytest.raises(ValueError, match=r"Received: config=\{'vocabulary_size': 100\}."):
         Transformer({"vocabulary_size": 100})
 
 

@@ -47,17 +47,6 @@ def test_the_separator_is_one_token_and_no_text_of_a_turn_is(tokenizer):
     assert Tokenizer.train_from_texts(TEXTS, 23).turn_id is None
 
 
-def test_turns_are_joined_split_and_kept():
-    turns = ["a", "b c", "d"]
-    assert TURNS.join(turns) == "a </s> b c </s> d"
-    assert TURNS.split(TURNS.join(turns)) == turns
-    assert [Turns("</s>", n).join(turns) for n in (1, 2, 5)] == [
-        "d",
-        "b c </s> d",
-        "a </s> b c </s> d",
-    ]
-
-
 def test_history_is_joined_as_in_training_and_every_reply_has_a_seed_of_its_own(tokenizer):
     engine = Echo(tokenizer)
     assert said(engine, "hello", "well") == ["hello", "hello </s> day 1 </s> well"]

@@ -168,21 +168,6 @@ def test_a_file_that_is_no_glossary_is_refused(tmp_path, content, message):
         Glossary.load(tmp_path / "terms.tsv")
 
 
-def test_a_glossary_is_learned_from_pairs_by_model_1():
-    rng = random.Random(0)
-    meanings = {f"s{letter}": [f"t{letter}"] for letter in "abcdefgh"} | {"sx": ["tx", "ty"]}
-    pairs = []
-    for _ in range(200):
-        words = rng.sample(sorted(meanings), 4)
-        said = [rng.choice(meanings[word]) for word in words]
-        rng.shuffle(said)
-        pairs.append((" ".join(words), "der " + " ".join(said) + ", 12"))
-    pairs.append(("once sa", "selten ta"))
-    found = list(learn_terms(pairs))
-    assert sorted(found) == sorted((s, t) for s, all_of in meanings.items() for t in all_of)
-    assert list(learn_terms([("", "a"), ("b", "")])) == []
-
-
 def model_1(pairs, iterations=5):
     """Brown et al.'s equations, word by word: {(source, target): t(target | source)}."""
     words = [[["", *source.split()], ["", *target.split()]] for source, target in pairs]
@@ -217,6 +202,7 @@ def test_model_1_is_that_of_its_equations():
             and sum(s in one.split() and t in other.split() for one, other in pairs) >= 2
         }
         assert set(learn_terms(pairs, min_probability=limit)) == expected != set()
+    assert list(learn_terms([("", "a"), ("b", "")])) == []
 
 
 def test_the_command_glossary_writes_words_with_their_translations(tmp_path, capsys):

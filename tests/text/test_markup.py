@@ -133,14 +133,6 @@ def test_markup_needs_an_engine_that_can_do_it():
         translated("a", markup="xml")
 
 
-def test_a_tag_of_the_corpus_is_no_part_of_the_text():
-    engine = FakeEngine(lambda words: in_order(words)[1:])
-    engine.source_tokenizer.tags = ("2de",)
-    (found,) = Translator(engine).translate(["a <b>b</b> c"], markup="html", tag="2de")
-    assert engine.texts == ["<2de> a b c"] and found.text == "A <b>B</b> C"
-    assert found.alignment is None
-
-
 WORDS = ["a", "dog", "plays,", "&amp;", "in", "the", "snow.", "&lt;b&gt;", "Straße", "犬", "don't"]
 ITEMS = ["http://a.b/c?d=1", "me@x.org", "{name}", "%s", "%1$d", "www.x.de", "<!-- c -->", "<br>"]
 
@@ -277,15 +269,12 @@ def test_a_text_is_read_once_for_its_items(text):
         ("共%d个，%s的", ["%d", "%s"]),
         ("请写信给a@b.org。", ["a@b.org"]),
         ("%dort", []),
+        ("他买了3本书，a4 4b", ["3"]),
     ],
 )
 def test_a_field_is_no_percentage_and_may_stand_beside_words_without_spaces(text, items):
-    assert protect(text, "placeholders", EIGHT).literals == items
-
-
-def test_numbers_stand_beside_words_without_spaces():
-    protected = protect("他买了3本书，a4 4b", "placeholders", Placeholders(8, True))
-    assert protected.literals == ["3"]
+    placeholders = Placeholders(8, numbers="3" in text)
+    assert protect(text, "placeholders", placeholders).literals == items
 
 
 @pytest.mark.parametrize(
