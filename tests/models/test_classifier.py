@@ -43,16 +43,3 @@ def test_whole_words_are_dropped_in_training_alone():
     kept = embedded[..., 0] > 0
     assert 0.4 < kept.mean() < 0.6
     np.testing.assert_allclose(embedded, 2.0 * kept[..., None] * np.ones(14), rtol=1e-6)
-
-
-def test_a_configuration_is_checked_as_a_transformers():
-    for fields, message in (
-        ({"num_heads": 3}, "`num_heads` must divide `model_dim`"),
-        ({"pooling": "sum"}, "`pooling` must be one of mean, max, attention"),
-        ({"word_dropout": 1.0}, "`word_dropout` must be a number of"),
-        ({"num_decoder_layers": 2}, "There is no option `num_decoder_layers`"),
-        ({"tie_embeddings": "all"}, "There is no option `tie_embeddings`"),
-        ({"activation": "reul"}, "`activation` must be the name of a Keras activation"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            classifier(**fields)

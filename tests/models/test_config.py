@@ -1,12 +1,18 @@
 """TransformerConfig: every rule, the presets, the way to a dict and back."""
 
 import dataclasses
+import itertools
 import json
 
 import pytest
 
 from keras_transformer import TransformerConfig
-from keras_transformer.models.config import CONFIGURATIONS
+from keras_transformer.models.config import (
+    CONFIGURATIONS,
+    ClassifierConfig,
+    LanguageModelConfig,
+    RecurrentConfig,
+)
 
 POSITIVE = [
     "vocabulary_size",
@@ -18,24 +24,22 @@ POSITIVE = [
     "max_length",
     "target_vocabulary_size",
 ]
+RATES = ["dropout", "attention_dropout", "feed_forward_dropout"]
 
 
-@pytest.mark.parametrize("name", POSITIVE)
-@pytest.mark.parametrize("value", [0, -3, 2.0, True, "7"])
-def test_a_size_must_be_a_positive_integer(name, value):
-    with pytest.raises(ValueError) as caught:
-        TransformerConfig(**{"vocabulary_size": 23, name: value})
-    rule = "a positive integer" + ", or null" * (name == "target_vocabulary_size")
-    assert str(caught.value) == f"`{name}` must be {rule}. Received: {value!r}."
-
-
-@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_forward_dropout"])
-@pytest.mark.parametrize("value", [-0.1, 1, 1.0, 1.5, float("nan"), "0.1", True, None])
-def test_a_rate_must_be_at_least_zero_and_below_one(name, value):
-    with pytest.raises(ValueError) as caught:
-        TransformerConfig(23, **{name: value})
-    rule = "a number of at least 0 and below 1"
-    assert str(caught.value) == f"`{name}` must be {rule}. Received: {value!r}."
+@pytest.mark.parametrize(
+    ("names", "values", "rule"),
+    [
+        (POSITIVE, [0, -3, 2.0, True, "7"], "a positive integer"),
+        (RATES, [-0.1, 1, float("nan"), "0.1", True, None], "a number of at least 0 and below 1"),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_its_rule(names, values, rule):
+    for name, value in itertools.product(names, values):
+        with pytest.raises(ValueError) as caught:
+            TransformerConfig(**{"vocabulary_size": 23, name: value})
+        own = rule + ", or null" * (name == "target_vocabulary_size")
+        assert str(caught.value) == f"`{name}` must be {own}. Received: {value!r}."
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,31 @@ def test_each_rule_names_the_field_and_the_value(fields, message):
     with pytest.raises(ValueError) as caught:
         TransformerConfig(**{"vocabulary_size": 23, **fields})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (ClassifierConfig, dict(num_heads=3), "`num_heads` must divide `model_dim`"),
+        (ClassifierConfig, dict(pooling="sum"), "`pooling` must be one of mean, max, attention"),
+        (ClassifierConfig, dict(word_dropout=1.0), "`word_dropout` must be a number of"),
+        (ClassifierConfig, dict(num_decoder_layers=2), "There is no option `num_decoder_layers`"),
+        (LanguageModelConfig, dict(num_encoder_layers=2), "no option `num_encoder_layers`"),
+        (LanguageModelConfig, dict(cross_heads=(8,) * 6), "There is no option `cross_heads`"),
+        (LanguageModelConfig, dict(turn_id=4), "There is no option `turn_id`"),
+        (LanguageModelConfig, dict(tie_embeddings="decoder"), "must be one of all, none"),
+        (RecurrentConfig, dict(cell="rnn"), "`cell` must be one of gru, lstm"),
+        (RecurrentConfig, dict(attention="none", input_feeding=True), "need an attention"),
+        (RecurrentConfig, dict(model_dim=15), "`model_dim` must be even"),
+        (RecurrentConfig, dict(attention_score="cosine"), "`attention_score` must be one of dot"),
+        (RecurrentConfig, dict(num_heads=2), "There is no option `num_heads`"),
+        (TransformerConfig, dict(turn_layers=1), "`turn_layers` needs sources whose turns a token"),
+        (TransformerConfig, dict(turn_layers=1.5), "must be an integer of at least 0"),
+    ],
+)
+def test_each_kind_has_rules_of_its_own(kind, fields, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**{"vocabulary_size": 23, **fields})
 
 
 def test_it_cannot_be_changed():

@@ -176,11 +176,3 @@ def test_other_texts_in_a_batch_change_no_continuation():
         (alone,) = engine.translate([text], beam_size=2, n_best=2)
         assert alone.ids == found.ids
         assert alone.score == pytest.approx(found.score, abs=1e-5)
-
-
-def test_fields_of_an_encoder_are_refused():
-    for fields in ({"num_encoder_layers": 2}, {"cross_heads": (8,) * 6}, {"turn_id": 4}):
-        with pytest.raises(ValueError, match="There is no option `"):
-            LanguageModelConfig(vocabulary_size=9, **fields)
-    with pytest.raises(ValueError, match="`tie_embeddings` must be one of all, none"):
-        LanguageModelConfig(vocabulary_size=9, tie_embeddings="decoder")

@@ -120,17 +120,3 @@ def test_it_learns_compiled():
     expected = np.roll(TARGET, -1, axis=1)
     history = m.fit((SOURCE, TARGET), expected, epochs=30, verbose=0).history["loss"]
     assert history[-1] < 0.5 * history[0]
-
-
-def test_what_a_configuration_cannot_mean_is_an_error():
-    for fields, message in (
-        (dict(cell="rnn"), "`cell` must be one of gru, lstm"),
-        (dict(attention="none", input_feeding=True), "need an attention"),
-        (dict(model_dim=15), "`model_dim` must be even"),
-        (dict(attention_score="cosine"), "`attention_score` must be one of dot"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            RecurrentConfig(vocabulary_size=20, **fields)
-    assert RecurrentConfig.from_dict(RecurrentConfig(20).to_dict()) == RecurrentConfig(20)
-    with pytest.raises(ValueError, match="There is no option `num_heads`"):
-        RecurrentConfig.from_dict({"vocabulary_size": 20, "num_heads": 2})

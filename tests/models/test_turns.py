@@ -82,11 +82,3 @@ def test_padding_and_batch_mates_change_nothing_and_cached_steps_equal_one_pass(
         np.testing.assert_allclose(
             ops.convert_to_numpy(logits)[:, 0], whole[:, position], atol=tolerance
         )
-
-
-def test_layers_over_turns_need_a_separator():
-    with pytest.raises(ValueError, match="`turn_layers` needs sources whose turns a token separat"):
-        model_of(turn_id=None)
-    for wrong in (-1, True, 1.5):
-        with pytest.raises(ValueError, match="`turn_layers` must be an integer of at least 0"):
-            model_of(turn_layers=wrong)

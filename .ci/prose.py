@@ -1,12 +1,13 @@
 """Counts phrases and long sentences that our style avoids, in pages, messages and docstrings.
 
-Limits only fall: lower a limit when you have mended text. Run this file as a program to see all
-places.
+Prints all places, and fails where there are more than before. Limits only fall: lower a limit when
+you have mended text.
 """
 
 import ast
 import pathlib
 import re
+import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
 LIMITS = {"pages": 0, "messages": 37, "docstrings": 54}
@@ -104,27 +105,11 @@ def counts() -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def test_faults_are_found():
-    assert faults("One sentence a line. Take beam search alone.") == ["sentence a line", "alone"]
-    assert faults("word " * 30 + "end. Short.") == ["word " * 30 + "end."]
-    assert blocks("A `x y` [b](c) d.\n- e\n\n| f | g |\n|---|---|\n```\nalone\n```\n") == [
-        "A code b d.",
-        "- e",
-        "f",
-        "g",
-        "---",
-        "---",
-    ]
-
-
-def test_avoided_phrases_and_long_sentences_only_become_fewer():
-    for kind, places in counts().items():
-        shown = "\n".join(f"{place}: {fault}" for place, fault in places)
-        assert len(places) <= LIMITS[kind], f"{kind}: {len(places)}\n{shown}"
-
-
 if __name__ == "__main__":
-    for kind, places in counts().items():
+    found = counts()
+    for kind, places in found.items():
         print(
             f"{kind}: {len(places)}", *(f"  {place}: {fault}" for place, fault in places), sep="\n"
         )
+    if above := [kind for kind, places in found.items() if len(places) > LIMITS[kind]]:
+        sys.exit(f"More than the limits {LIMITS}: {', '.join(above)}")
