@@ -293,27 +293,19 @@ def test_the_attention_scores_are_those_of_the_sublayers(
     randomize(block)
     outputs, *scores = block(*inputs, return_attention_scores=True)
     np.testing.assert_array_equal(float64(outputs), float64(block(*inputs)))
+    names = ["self_attention", "cross_attention"][: len(inputs)]
+    hidden, causal = float64(inputs[0]), np.tri(LENGTH, dtype=bool) if len(inputs) > 1 else None
     weights = reference.weights_of(block)
-
-    def attended(name, x, value, mask=None):
-        """The sum after a sublayer, normalized where that comes after it, and the scores."""
-
-        def norm(y):
-            return reference.layer_norm(reference.part(weights, f"{name}_norm"), y)
-
-        seen = norm(x) if normalize_first else x
-        attention = reference.part(weights, name)
-        out, found = reference.attention(
-            attention, seen, seen if value is None else value, mask=mask
+    for name, received, mask in zip(names, scores, (causal, None), strict=False):
+        norm = reference.part(weights, f"{name}_norm")
+        seen = reference.layer_norm(norm, hidden) if normalize_first else hidden
+        value = seen if name == "self_attention" else inputs[1]
+        output, expected = reference.attention(
+            reference.part(weights, name), seen, value, mask=mask
         )
-        return (x + out if normalize_first else norm(x + out)), found
-
-    causal = np.tri(LENGTH, dtype=bool) if block_class is DecoderBlock else None
-    hidden, expected = attended("self_attention", inputs[0], None, causal)
-    np.testing.assert_allclose(float64(scores[0]), expected, atol=1e-5)
-    if block_class is DecoderBlock:
-        _, expected = attended("cross_attention", hidden, inputs[1])
-        np.testing.assert_allclose(float64(scores[1]), expected, atol=1e-5)
+        np.testing.assert_allclose(float64(received), expected, atol=1e-5)
+        hidden = hidden + output
+        hidden = hidden if normalize_first else reference.layer_norm(norm, hidden)
     assert len(scores) == len(inputs)
     symbolic = block(*(keras.Input(shape[1:]) for shape in shapes), return_attention_scores=True)
     assert [each.shape[1:] for each in symbolic] == [each.shape[1:] for each in (outputs, *scores)]
@@ -329,18 +321,12 @@ def test_weights_of_all_projections_are_made_as_the_arguments_say(block_class):
     )
     block = block_class.from_config(block_class(INNER, HEADS, **arguments).get_config())
     block.build(*[(None, None, WIDTH)] * (1 + (block_class is DecoderBlock)))
-    attentions = [block.self_attention]
-    if block_class is DecoderBlock:
-        attentions.append(block.cross_attention)
-    layers = [each for a in attentions for each in a.projections] + list(
-        block.feed_forward.projections
-    )
-    assert len(layers) == 4 * len(attentions) + 2
-    kernels = [float64(layer.kernel) for layer in layers]
-    assert len({kernel.flat[0] for kernel in kernels}) == len(layers)  # each has drawn its own
-    assert np.concatenate([kernel.ravel() for kernel in kernels]).std() == pytest.approx(
-        0.25, rel=0.05
-    )
+    parts = [block.self_attention, getattr(block, "cross_attention", None), block.feed_forward]
+    layers = [layer for part in parts if part for layer in part.projections]
+    assert len(layers) == (10 if block_class is DecoderBlock else 6)
+    kernels = np.concatenate([float64(layer.kernel).ravel() for layer in layers])
+    assert kernels.std() == pytest.approx(0.25, rel=0.05)
+    assert len({float64(layer.kernel).flat[0] for layer in layers}) == len(layers)
     assert all((float64(layer.bias) == 1).all() for layer in layers)
     assert all(isinstance(layer.kernel_constraint, keras.constraints.NonNeg) for layer in layers)
     assert len(block.losses) == len(layers)
