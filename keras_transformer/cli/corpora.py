@@ -86,7 +86,7 @@ def _add_clean_options(command):
 
 
 def _clean(options):
-    from keras_transformer.cli.lines import describe, progress_bar
+    from keras_transformer.cli.progress import describe, progress_bar
     from keras_transformer.data.cleaning import clean_corpora
     from keras_transformer.files import is_terminal
 
@@ -143,6 +143,7 @@ def _add_synthesize_options(command):
 
 
 def _synthesize(options):
+    from keras_transformer.cli.formats import as_pairs, as_pairs_back
     from keras_transformer.cli.lines import translate_lines
     from keras_transformer.engine.engine import long_input_of_commands
     from keras_transformer.serving.bulk import translate_corpus
@@ -157,7 +158,8 @@ def _synthesize(options):
     if "input" not in options:
         translator, values = load_translator(options, "back", "engine", "chunk_lines")
         values.setdefault("long_input", long_input_of_commands(translator.engine))
-        translate_lines(translator, binary_stdin(), sys.stdout, records, **values)
+        format = as_pairs_back if records == "back" else as_pairs
+        translate_lines(translator, binary_stdin(), sys.stdout, format, **values)
         return
     values = given(options, "model", "input", "output", "back", "engine")
     shared = {"records": records, "with_ray": with_ray}

@@ -2,7 +2,10 @@
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
 
 from keras_transformer.cli.arguments import (
     add_decoding,
@@ -14,6 +17,11 @@ from keras_transformer.cli.arguments import (
     given,
     load_translator,
 )
+
+if TYPE_CHECKING:
+    from keras_transformer.cli.lines import Line
+    from keras_transformer.engine.translation import Translation
+    from keras_transformer.engine.translator import Translator
 
 _HEADS = "as encoder.0.1,cross.3.2: kind, layer, head; shows the translation without them"
 _INSPECT = (
@@ -99,13 +107,46 @@ def _add_inspect_options(command):
 
 
 def _score(options):
-    from keras_transformer.cli.lines import progress_bar, score_lines
+    from keras_transformer.cli.formats import as_scored_json, as_scored_row
+    from keras_transformer.cli.progress import progress_bar
     from keras_transformer.files import is_terminal
 
-    translator, values = load_translator(options, "source", "target", "progress")
+    paths = options.source, options.target
+    translator, values = load_translator(options, "source", "target", "progress", "tsv")
+    format = as_scored_row if "tsv" in options else as_scored_json
     shown = is_terminal(sys.stderr) if options.progress is None else options.progress
     with progress_bar(None, shown) as bar:
-        score_lines(translator, options.source, options.target, sys.stdout, bar=bar, **values)
+        score_lines(translator, *paths, sys.stdout, format, bar=bar, **values)
+
+
+def score_lines(
+    translator: "Translator",
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    output: TextIO,
+    format: Callable[["Line", "Translation"], str],
+    batch_size: int = 32,
+    bar: Any = None,
+    **options: Any,
+) -> None:
+    """Writes the probability that a model gives each target line after its source line.
+
+    Takes the paths of two aligned files, the options of `Translator.score`, and the other arguments
+    of `lines.translate_lines`.
+    """
+    from keras_transformer.cli.lines import Line, chunk_size, write_results
+    from keras_transformer.data import iterate_pairs
+
+    def score(lines):
+        sources, targets = [line.text for line in lines], [line.target for line in lines]
+        return translator.score(sources, targets, batch_size=batch_size, **options)
+
+    score([])  # Options are checked first: a wrong one is no line's fault.
+    pairs = enumerate(iterate_pairs(source, target), 1)
+    lines = [Line(number, text, len(text.encode()) + 1, other) for number, (text, other) in pairs]
+    limit = chunk_size(batch_size)
+    chunks = (lines[start : start + limit] for start in range(0, len(lines), limit))
+    write_results(score, chunks, format, output, f"{source} and {target}", bar)
 
 
 def _evaluate(options):

@@ -3,7 +3,10 @@
 import argparse
 import contextlib
 import json
+import os
 import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from keras_transformer.cli.arguments import (
     ALIGNMENT,
@@ -19,10 +22,14 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.errors import InputError, say
 
+if TYPE_CHECKING:
+    from keras_transformer.engine.translator import Translator
+
 _OWN = ("json", "stream", "progress", "engine")
 _TOP_P = 0.9
 _RESET = "/reset"
 _OF_RAY = ("workers", "chunk_lines", "ray_address")
+_BACK_TO_AN_EMPTY_LINE = "\r\x1b[K"
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -105,12 +112,9 @@ def _translate(options):
     if options.engine == "ray":
         _translate_files(options)
         return
-    from keras_transformer.cli.lines import (
-        progress_bar,
-        size_left,
-        translate_incrementally,
-        translate_lines,
-    )
+    from keras_transformer.cli.formats import as_json, as_list, as_text
+    from keras_transformer.cli.lines import translate_lines
+    from keras_transformer.cli.progress import progress_bar, size_left
     from keras_transformer.engine.engine import long_input_of_commands
     from keras_transformer.files import is_terminal
 
@@ -127,12 +131,56 @@ def _translate(options):
         rewrite = is_terminal(sys.stdout)
         translate_incrementally(translator, source, sys.stdout, rewrite=rewrite, **values)
         return
-    format = "json" if "json" in options else "list" if values.get("n_best", 1) > 1 else "text"
+    format = as_list if values.get("n_best", 1) > 1 else as_text
+    if "json" in options:
+        format = as_json
     shown = options.progress
     if shown is None:
         shown = is_terminal(sys.stderr) and not is_terminal(sys.stdin)
     with progress_bar(size_left(source), shown) as bar:
         translate_lines(translator, source, sys.stdout, format, bar=bar, **values)
+
+
+def translate_incrementally(
+    translator: "Translator",
+    input: BinaryIO,
+    output: TextIO,
+    target_prefixes: str | os.PathLike | None = None,
+    rewrite: bool = False,
+    **options: Any,
+) -> None:
+    """Translates each line of a stream and writes its text token by token.
+
+    Takes the arguments of `lines.translate_lines`, the options of `Translator.stream`, and
+    `rewrite`: `output` is a terminal, where text that changes can be written again.
+    """
+    from keras_transformer.cli.lines import read_chunks, results_of, with_prefixes
+
+    def stream(lines):
+        if target_prefixes is not None:
+            options["target_prefix"] = lines[0].target
+        return [translator.stream(lines[0].text, **options)]
+
+    translator.stream("", **options)  # Options are checked first: a wrong one is no line's fault.
+    for lines in with_prefixes(read_chunks(input, 1), target_prefixes):
+        for _, (texts,) in results_of(stream, lines, "stdin"):
+            write_growing(texts, output, rewrite)
+
+
+def write_growing(texts: Iterable[str], output: TextIO, rewrite: bool = False) -> None:
+    """Writes a text as it grows, on one line; `rewrite` as of `translate_incrementally`."""
+    from keras_transformer.files import one_line
+
+    shown = ""
+    for text in map(one_line, texts):
+        if rewrite and not text.startswith(shown):
+            output.write(_BACK_TO_AN_EMPTY_LINE + text)
+        else:
+            output.write(text[len(os.path.commonprefix([shown, text])) :])
+        output.flush()
+        shown = text
+    output.write("\n")
+    output.flush()
 
 
 def _refuse(options, names, rule):
@@ -142,7 +190,7 @@ def _refuse(options, names, rule):
 
 
 def _chat(options):
-    from keras_transformer.cli.lines import read_chunks, write_growing
+    from keras_transformer.cli.lines import read_chunks
     from keras_transformer.files import is_terminal
     from keras_transformer.text.dialog import Conversation
 

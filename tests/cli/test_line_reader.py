@@ -1,17 +1,9 @@
 import io
-import threading
 import time
 
 import pytest
 
-from keras_transformer.cli.lines import (
-    Line,
-    LineReader,
-    advance,
-    progress_bar,
-    size_left,
-    with_prefixes,
-)
+from keras_transformer.cli.lines import Line, LineReader, with_prefixes
 from keras_transformer.errors import InputError
 
 CHUNKS = [[Line(1, "a", 2), Line(2, "b", 2)], [Line(3, "c", 2)]]
@@ -23,8 +15,8 @@ def texts(lines):
 
 def test_lines_have_their_numbers_and_sizes():
     reader = LineReader(io.BytesIO("ä\r\n\nlast".encode()))
-    assert reader.take(2) == [(1, "ä", 4), (2, "", 1)]
-    assert reader.take(2) == [(3, "last", 4)]
+    assert reader.take(2) == [Line(1, "ä", 4), Line(2, "", 1)]
+    assert reader.take(2) == [Line(3, "last", 4)]
     assert reader.take(2) == []
 
 
@@ -45,6 +37,16 @@ def test_a_line_is_given_as_soon_as_it_is_there(pipe):
     sink.close()
     assert texts(reader.take(1024)) == ["no end"]
     assert reader.take(1024) == []
+
+
+def test_lines_that_a_chunk_had_no_place_for_come_without_another_one(pipe):
+    stream, sink = pipe
+    reader = LineReader(stream)
+    sink.write(b"one\ntwo\nthree\n")
+    assert texts(reader.take(2)) == ["one", "two"]
+    start = time.monotonic()
+    assert texts(reader.take(2)) == ["three"]  # The pipe is still open.
+    assert time.monotonic() - start < 5
 
 
 def test_a_line_that_comes_in_parts_is_waited_for(pipe, in_background):
@@ -114,43 +116,6 @@ def test_a_prefix_file_of_another_length_is_reported_after_the_lines_that_have_o
     path.write_bytes(content)
     received = []
     with pytest.raises(InputError, match=message):
-        for pairs in with_prefixes(CHUNKS, path):
-            received += [prefix for _, prefix in pairs]
-    assert received == given
-
-
-LINES = [Line(1, "a", 25), Line(2, "b", 25)]
-
-
-def test_the_bar_shows_sentences_their_rate_and_how_much_of_the_bytes_is_done(capsys):
-    threads = threading.active_count()
-    with progress_bar(100) as bar:
-        advance(bar, LINES)
-        shown = capsys.readouterr().err
-        assert " 50%|" in shown and "2 sentences, " in shown
-        advance(bar, LINES)
-    *_, last = capsys.readouterr().err.replace("\n", "").split("\r")
-    assert last.startswith("100%|") and "4 sentences, " in last and last.endswith("<00:00]")
-    assert threading.active_count() == threads
-
-
-def test_without_a_size_it_counts(capsys):
-    with progress_bar() as bar:
-        advance(bar, LINES)
-    shown = capsys.readouterr().err
-    assert "2 sentences, " in shown and "%" not in shown and "<" not in shown
-
-
-def test_without_a_bar_nothing_is_written(capsys):
-    with progress_bar(100, shown=False) as bar:
-        advance(bar, LINES)
-    assert capsys.readouterr().err == ""
-
-
-def test_only_a_regular_file_has_a_size_and_what_was_read_of_it_does_not_count(tmp_path, pipe):
-    (tmp_path / "file").write_bytes(b"12345")
-    with open(tmp_path / "file", "rb", buffering=0) as file:
-        file.read(2)
-        assert size_left(file) == 3
-    assert size_left(pipe[0]) is None
-    assert size_left(io.BytesIO(b"12345")) is None
+        for lines in with_prefixes(CHUNKS, path):
+            received += [(line.text, line.target) for line in lines]
+    assert received == list(zip("abc", given, strict=False))

@@ -1,35 +1,23 @@
-import dataclasses
 import io
 import json
-import math
 import sys
 import threading
 import tracemalloc
 import warnings
 
-import numpy as np
 import pytest
 
-from keras_transformer import Translation
-from keras_transformer.cli.lines import (
-    Line,
-    as_json,
-    as_list,
-    as_scored_json,
-    as_scored_row,
-    as_text,
-    progress_bar,
-    results_of,
-    score_lines,
-    translate_incrementally,
-    translate_lines,
-)
+from keras_transformer.cli.evaluate import score_lines
+from keras_transformer.cli.formats import as_scored_json, as_text
+from keras_transformer.cli.lines import Line, results_of, translate_lines
+from keras_transformer.cli.progress import progress_bar
+from keras_transformer.cli.translate import translate_incrementally
 from keras_transformer.errors import InputError
 
 
 def translated(translator, source, **options):
     output = io.StringIO()
-    translate_lines(translator, source, output, **options)
+    translate_lines(translator, source, output, as_text, **options)
     return output.getvalue()
 
 
@@ -51,7 +39,7 @@ def test_a_line_that_comes_alone_is_answered_before_the_next_one(translator, pip
             answered.release()
 
     output = Output()
-    thread = in_background(lambda: translate_lines(translator, stream, output))
+    thread = in_background(lambda: translate_lines(translator, stream, output, as_text))
     for text in ("one", "two", "three"):
         sink.write(f"{text}\n".encode())
         assert answered.acquire(timeout=10)
@@ -88,7 +76,7 @@ def test_memory_does_not_grow_with_the_input(translator):
         for reads in (24, 120):  # 1.5 MB, then 7.5 MB
             source.reads = reads
             tracemalloc.reset_peak()
-            translate_lines(translator, source, output)
+            translate_lines(translator, source, output, as_text)
             peaks.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
@@ -108,7 +96,7 @@ def test_a_line_at_fault_is_named_and_those_before_it_are_written(translator, li
     texts[1302] = "LONG"
     output = io.StringIO()
     with pytest.raises(InputError) as caught:
-        translate_lines(translator, lines(*texts), output)
+        translate_lines(translator, lines(*texts), output, as_text)
     assert str(caught.value) == "stdin, line 1303: Too long. Received: 99 tokens: 'LONG'"
     assert output.getvalue().splitlines() == [text.upper() for text in texts[:1302]]
 
@@ -123,7 +111,7 @@ def test_prefixes_stay_with_their_lines(translator, lines, tmp_path):
 
 def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines, capsys):
     with progress_bar(10) as bar:
-        translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, bar=bar)
+        translate_lines(translator, lines("a", "b", "SPLIT"), sys.stdout, as_text, bar=bar)
     captured = capsys.readouterr()
     assert captured.out == "A\nB\nSPLIT\n"
     before, warned = captured.err.split("keras-transformer:")
@@ -131,54 +119,62 @@ def test_the_bar_counts_what_is_written_and_is_cleared_for_it(translator, lines,
 
 
 def numbered(*numbers):
-    return [(Line(number, "x", 2), None) for number in numbers]
+    return [Line(number, "x", 2) for number in numbers]
+
+
+def collected(function, lines):
+    """Numbers of lines that have results, the results, and the error after them."""
+    pairs = []
+    with pytest.raises(InputError) as caught:
+        for done, results in results_of(function, lines, "f"):
+            pairs += zip([line.number for line in done], results, strict=True)
+    return pairs, str(caught.value)
 
 
 @pytest.mark.parametrize("bad", range(1, 8))
 def test_the_line_at_fault_is_found_and_those_before_it_are_worked_on_once(bad):
     worked = []
 
-    def function(pairs):
-        numbers = [line.number for line, _ in pairs]
+    def function(lines):
+        numbers = [line.number for line in lines]
         if bad in numbers:
             raise InputError("Too long. Received: 99 tokens.", numbers.index(bad))
         worked.extend(numbers)
         return [-number for number in numbers]
 
-    results, error = results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f")
+    pairs, error = collected(function, numbered(1, 2, 3, 4, 5, 6, 7))
     expected = list(range(1, bad))
-    assert list(results) == [-number for number in expected]
+    assert pairs == [(number, -number) for number in expected]
     assert worked == expected
-    assert str(error) == f"f, line {bad}: Too long. Received: 99 tokens."
+    assert error == f"f, line {bad}: Too long. Received: 99 tokens."
 
 
 def test_of_several_lines_at_fault_the_first_is_named():
-    def function(pairs):  # The longest is looked at first.
-        numbers = [line.number for line, _ in pairs]
+    def function(lines):  # The longest is looked at first.
+        numbers = [line.number for line in lines]
         for bad in (5, 3):
             if bad in numbers:
                 raise InputError("Too long.", numbers.index(bad))
         return numbers
 
-    results, error = results_of(function, numbered(1, 2, 3, 4, 5, 6, 7), "f")
-    assert (list(results), str(error)) == ([1, 2], "f, line 3: Too long.")
+    pairs, error = collected(function, numbered(1, 2, 3, 4, 5, 6, 7))
+    assert (pairs, error) == ([(1, 1), (2, 2)], "f, line 3: Too long.")
 
 
 def test_an_error_without_an_index_names_all_lines():
-    def function(pairs):
+    def function(lines):
         raise InputError("No memory.")
 
-    results, error = results_of(function, numbered(3, 4), "f")
-    assert (list(results), str(error)) == ([], "f, lines 3 to 4: No memory.")
+    assert collected(function, numbered(3, 4)) == ([], "f, lines 3 to 4: No memory.")
 
 
 def test_warnings_are_logged_with_their_lines_each_time(capsys):
-    def function(pairs):
+    def function(lines):
         warnings.warn("two\nlines", stacklevel=2)
-        return pairs
+        return lines
 
-    for pairs in (numbered(3, 4), numbered(5)):
-        results_of(function, pairs, "stdin")
+    for lines in (numbered(3, 4), numbered(5)):
+        assert list(results_of(function, lines, "stdin")) == [(lines, lines)]
     shown = capsys.readouterr().err.splitlines()
     assert shown == [
         "keras-transformer: stdin, lines 3 to 4: two lines",
@@ -251,7 +247,7 @@ def test_each_pair_is_a_json_object(translator, files, capsys):
     output = io.StringIO()
     with progress_bar() as bar:
         paths = files(["a b", "c"], ["Ä B", "C"])
-        score_lines(translator, *paths, output, bar=bar, alignment=True)
+        score_lines(translator, *paths, output, as_scored_json, bar=bar, alignment=True)
     first, second = map(json.loads, output.getvalue().splitlines())
     assert first == {
         "line": 1,
@@ -271,91 +267,5 @@ def test_each_pair_is_a_json_object(translator, files, capsys):
 def test_a_line_at_fault_is_named_with_its_files(translator, files):
     output = io.StringIO()
     with pytest.raises(InputError, match="source and .*target, line 3: Each must be short"):
-        score_lines(translator, *files("abcd", ["A", "B", "LONG", "D"]), output)
+        score_lines(translator, *files("abcd", ["A", "B", "LONG", "D"]), output, as_scored_json)
     assert len(output.getvalue().splitlines()) == 2
-
-
-LINE = Line(7, "a b\u2028", 9)
-OTHER = Translation("y", -2.0, -3.0, tokens=("y",), token_log_probabilities=(-3.0,))
-BEST = Translation(
-    "x\nz ü",
-    -1.0,
-    float(np.float32(-1.1)),
-    alternatives=(OTHER,),
-    tokens=("x", "</s>"),
-    token_log_probabilities=(float(np.float32(-0.1)), -1e-7),
-    source_tokens=("a", "b", "</s>"),
-    alignment=np.float32([[0.12346, 0.5, 1 / 3], [0, 1, 0]]),
-)
-
-
-def test_text_is_one_line():
-    assert as_text(LINE, BEST) == "x z ü\n"
-
-
-def test_a_list_is_numbered_from_0():
-    assert as_list(LINE, BEST) == "6 ||| x z ü ||| -1.0000\n6 ||| y ||| -2.0000\n"
-
-
-def test_json_holds_all_of_it_in_one_line():
-    text = as_json(LINE, BEST)
-    assert text.count("\n") == 1 and "ü" in text
-    assert json.loads(text) == {
-        "line": 7,
-        "source": "a b\u2028",
-        "translation": "x\nz ü",
-        "score": -1.0,
-        "log_probability": -1.1,
-        "tokens": ["x", "</s>"],
-        "token_log_probabilities": [-0.1, -1e-7],
-        "alignment": [[0.1235, 0.5, 0.3333], [0, 1, 0]],
-        "source_tokens": ["a", "b", "</s>"],
-        "alternatives": [
-            {
-                "translation": "y",
-                "score": -2.0,
-                "log_probability": -3.0,
-                "tokens": ["y"],
-                "token_log_probabilities": [-3.0],
-            }
-        ],
-    }
-
-
-def test_a_number_that_json_does_not_know_is_null():
-    found = json.loads(as_json(LINE, Translation("x", -1.0, math.nan)))
-    assert found["log_probability"] is None
-
-
-def test_a_text_that_was_split_shows_its_parts():
-    joined = Translation.joined([BEST, OTHER])
-    found = json.loads(as_json(LINE, joined))
-    assert found["translation"] == "x\nz ü y"
-    assert [part["translation"] for part in found["parts"]] == ["x\nz ü", "y"]
-    assert found["parts"][0]["alignment"][1] == [0, 1, 0] and "alignment" not in found
-    assert [part["translation"] for part in found["alternatives"][0]["parts"]] == ["y", "y"]
-
-
-def test_the_continuation_of_a_forced_beginning_is_shown():
-    following = {"continuation_log_probability": -0.5, "continuation_length": 3}
-    found = json.loads(as_json(LINE, dataclasses.replace(OTHER, **following)))
-    assert found.items() >= following.items()
-
-
-def test_a_scored_row_has_the_nats_of_a_token_for_programs_that_filter():
-    scored = dataclasses.replace(
-        OTHER, log_probability=-6.0, token_log_probabilities=(-1.0, -2.0, -3.0)
-    )
-    assert as_scored_row(LINE, "y\tz", scored) == "a b\ty z\t2.0000\n"
-    # Without tokens two words and the end count.
-    scored = dataclasses.replace(scored, token_log_probabilities=())
-    assert as_scored_row(LINE, "y z", scored).endswith("\t2.0000\n")
-
-
-def test_a_scored_target_has_no_alternatives():
-    found = json.loads(as_scored_json(LINE, "y", OTHER))
-    assert found["target"] == "y"
-    assert set(found) == {"line", "source", "target", "score", "log_probability", "tokens"} | {
-        "token_log_probabilities",
-        "source_tokens",
-    }
