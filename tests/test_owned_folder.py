@@ -233,6 +233,32 @@ def test_a_mounted_folder_is_filled_and_overwritten_in_place(mounted, monkeypatc
     assert tree(mounted) == {MANIFEST: "new"}
 
 
+def test_a_kill_while_a_failed_output_is_removed_costs_no_file_of_the_earlier_one(
+    mounted, monkeypatch
+):
+    make(mounted, "old")
+    (mounted / "README.md").write_text("old")
+    rename = os.rename
+
+    def fail(source, target):
+        if source.name == MANIFEST and source.parent.name == "new":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    def killed(folder, **options):
+        (folder / "new" / "README.md").unlink()
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "rename", fail)
+        patch.setattr(shutil, "rmtree", killed)
+        with OwnedFolder(mounted).staged(overwrite=True) as folder:
+            for name in (MANIFEST, "README.md"):
+                (folder / name).write_text("new")
+    with pytest.raises(InputError, match="exists already"):
+        make(mounted)
+    assert tree(mounted) == {MANIFEST: "old", "README.md": "old"}
+
+
 KILLED = """
 import os, signal, sys
 from keras_transformer.owned_folder import MANIFEST, OwnedFolder
@@ -312,3 +338,19 @@ def test_a_kill_while_an_empty_folder_is_filled_leaves_it_empty_to_the_next_call
     assert not (output / MANIFEST).exists() and len(tree(output)) > 1
     make(output)
     assert tree(tmp_path) == {"model": None, f"model/{MANIFEST}": "new"}
+
+
+def test_the_earlier_output_comes_back_where_half_of_the_new_one_was_removed_by_hand(
+    tmp_path, monkeypatch
+):
+    output = tmp_path / "model"
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == output)
+    output.mkdir()
+    for name, content in OLD.items():
+        (output / name).write_text(content)
+    start(output, len(OLD) + 1, mounted=True).communicate(timeout=60)
+    (arrived,) = (path for path in output.iterdir() if path.name in NEW)
+    arrived.unlink()
+    with pytest.raises(InputError, match="exists already"):
+        make(output)
+    assert tree(output) == OLD
