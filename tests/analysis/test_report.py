@@ -119,11 +119,7 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     dots = [(*line.get_xdata(), *line.get_ydata()) for line in aligned.axes[0].lines]
     assert sorted(dots) == [(0, 2), (1, 1), (2, 0)]
     encoding = positions.sinusoids(24, 8)
-    table = {
-        "sinusoidal": encoding,
-        "learned": np.where(np.arange(24)[:, None] < 9, encoding, np.nan),
-    }
-    np.testing.assert_array_equal(images(plots.plot_encoding(table))[0], encoding)
+    np.testing.assert_array_equal(images(plots.plot_encoding({"fixed": encoding}))[0], encoding)
     clock = plots.plot_clock_hands(encoding, positions=5, pairs=2)
     _, hands = clock.axes[0].collections  # After the circles.
     hand = hands.get_segments()[3]  # Of the quickest pair, at position 3.
@@ -131,9 +127,6 @@ def test_each_picture_draws_the_arrays_that_it_was_given(rng):
     similarity = images(plots.plot_similarity(encoding, offset=3))
     np.testing.assert_allclose(similarity[0], encoding @ encoding.T)
     np.testing.assert_allclose(similarity[2], positions.rotation(8, 3))
-    fixed, learned = plots.plot_extrapolation(table, trained=6).axes
-    np.testing.assert_allclose(fixed.lines[0].get_ydata(), positions.similarity_at(encoding, 1))
-    assert np.isnan(learned.lines[0].get_ydata()[9:]).all()
     numbers = [0.5, 1.0, 0.25, float("nan"), 0.75]
     heads = [Head(f"encoder.{i}.{j}", "other", *numbers, i + j) for i in range(2) for j in range(3)]
     drawn = images(plots.plot_heads(heads))

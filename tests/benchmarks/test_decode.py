@@ -131,19 +131,3 @@ def test_a_trained_run_is_measured_side_by_side(run, source, tmp_path):
         assert len(engine["tried"]) == 2 * settings
         assert len(engine["seconds"]) == 2
     assert json.loads(json.dumps(report)) == report
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"model": "nowhere"}, "nowhere: no such run folder"),
-        ({"source": "no.en"}, "no.en: no such file"),
-        ({"engines": ["keras_hub"]}, "engine='keras_hub'"),
-        ({"beam_sizes": [0]}, "beam_sizes=0"),
-        ({"length_penalty": -1.0}, "`length_penalty` must be a number of at least 0"),
-    ],
-)
-def test_a_wrong_option_of_a_corpus_is_a_users_mistake(run, source, options, expected):
-    with pytest.raises(InputError) as caught:
-        text(**{"model": run.path, "source": source, **options})
-    assert expected in str(caught.value)

@@ -28,10 +28,8 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(monkeypatch):
     ("names", "of_text", "expected"),
     [
         (["ctranslate"], False, "engine='ctranslate'. Did you mean `ctranslate2`?"),
-        (["marian"], False, "engine='marian'"),
         (["keras_hub"], True, "The engines of a text are ours, litert, litert_int8"),
         (["ours", "ours"], False, "each named once"),
-        ([], False, "engine=''"),
     ],
 )
 def test_a_wrong_list_of_engines_is_a_users_mistake(names, of_text, expected):

@@ -3,7 +3,6 @@ import pytest
 from benchmarks import measure
 from benchmarks.measure import (
     at_its_best,
-    grid,
     in_turns,
     use_threads,
 )
@@ -19,19 +18,6 @@ def test_engines_take_turns_and_each_round_begins_with_another(monkeypatch):
     assert order == ["a", "b", "c", "b", "c", "a"]
     # Each call reads the clock twice: 1² - 0², 3² - 2², 5² - 4², ...
     assert seconds == {"a": [1, 21], "b": [5, 13], "c": [9, 17]}
-
-
-@pytest.mark.parametrize(
-    ("threads", "batch", "expected"),
-    [
-        (1, 9, {(1, 1)}),
-        (2, 9, {(1, 1), (1, 2), (2, 1)}),
-        (2, 1, {(1, 1), (1, 2)}),  # one sentence has no parts
-        (4, 2, {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2)}),
-    ],
-)
-def test_the_grid_has_every_way_to_use_the_threads_and_no_more(threads, batch, expected):
-    assert set(grid(threads, batch)) == expected
 
 
 def test_the_fastest_setting_is_taken_and_the_warm_up_does_not_count(monkeypatch):

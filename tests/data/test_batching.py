@@ -99,12 +99,9 @@ def test_an_order_follows_from_its_seed():
 
 
 @pytest.mark.parametrize("shapes", [[], [(3, 5), (5, 3)], [(3, 5), (2, 5)], [(0, 9)], [9], None])
-def test_shapes_that_are_none_are_refused(shapes):
+def test_shapes_that_are_none_or_too_short_are_refused(shapes):
     with pytest.raises(InputError, match="must be pairs"):
         plan_batches([2], shapes)
-
-
-def test_an_example_longer_than_every_shape_is_refused():
     with pytest.raises(InputError, match="longest shape=7, longest example=8"):
         plan_batches([8], SHAPES)
 

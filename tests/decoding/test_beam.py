@@ -11,7 +11,7 @@ from naive_search import EOS, naive_beam
 
 from keras_transformer.decoding import Beam, Constraints, decode
 
-# JAX compiles each eager loop: beams are proved there by test_beam_penalties.py, as one program.
+# JAX compiles each eager loop: beams are proved there by test_constrained_search.py.
 pytestmark = pytest.mark.tensorflow
 
 VOCABULARY, CAPACITY = 7, 11

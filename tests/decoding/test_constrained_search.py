@@ -18,7 +18,7 @@ ANY_ID = np.arange(1, VOCABULARY)
 
 
 def random_case(seed, longest, ngram_size):
-    """A model, limits and rules that often leave a sentence with nothing to go on with."""
+    """A model, limits, rules that often leave a sentence with nothing to choose, an exponent."""
     rng = np.random.default_rng(seed)
     model = HistoryModel.random(
         rng, SENTENCES, VOCABULARY, scale=rng.choice([0.5, 2.0]), end=rng.choice([0.0, 2.0])
@@ -35,7 +35,8 @@ def random_case(seed, longest, ngram_size):
         for _ in limits
     ]
     min_lengths = rng.integers(0, longest + 3, size=SENTENCES).tolist()
-    return model, limits, Rules(min_lengths, prefixes, tuple(bias.tolist()), ngram_size)
+    rules = Rules(min_lengths, prefixes, tuple(bias.tolist()), ngram_size)
+    return model, limits, rules, float(rng.choice([0.0, 0.6, 1.0, 2.0]))
 
 
 def program(graph, strategy, capacity, ngram_size):
@@ -52,19 +53,27 @@ def dead_ends(hypotheses, limits):
     )
 
 
-@pytest.mark.tensorflow
-def test_a_narrow_beam_equals_one_that_never_stops_early(graph):
-    run, met = program(graph, lambda: Beam(6, n_best=3), CAPACITY, ngram_size=2), []
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_both_stop_rules_give_what_a_naive_search_gives(compiled, early_stopping):
+    def strategy(exponent):
+        return Beam(3, exponent, 2, early_stopping)
+
+    run, met, early, others = program(compiled, strategy, CAPACITY, ngram_size=2), [], [], []
 
     @many_seeds
     def check(seed):
-        model, limits, rules = random_case(seed, CAPACITY, ngram_size=2)
-        expected = naive_beam(model, limits, 6, 0.6, 3, rules)
-        check_found(run(model, limits, rules)[0], expected, model)
+        model, limits, rules, exponent = random_case(seed, CAPACITY, ngram_size=2)
+        found, steps = run(model, limits, rules, exponent=exponent)
+        case = model, limits, 3, exponent, 2, rules
+        expected = naive_beam(*case, early_stopping)
+        check_found(found, expected, model)
         met.append(dead_ends(expected, limits))
+        early.append(steps < max(limits))
+        others.append(expected != naive_beam(*case, not early_stopping))
 
     check()
-    assert sum(met) > 7
+    # Sentences come to dead ends, or end before their limits; the rules differ.
+    assert sum(met) > 7 and sum(early) > 3 and sum(others) > 3, (sum(met), sum(early), sum(others))
 
 
 def check_following(found, limits, rules):
@@ -78,17 +87,17 @@ def check_following(found, limits, rules):
         np.testing.assert_array_equal(lengths[row], (ids[row, :, first:] != PAD).sum(axis=1))
 
 
-def test_a_beam_as_wide_as_the_tree_finds_the_best_of_what_follows_a_prefix(graph):
+def test_a_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(graph):
     # At most four tokens: the last of four steps has 4^3 hypotheses of 5 extensions each.
-    run = program(graph, lambda: Beam(5 * 4**3, n_best=13), 5, 0)
+    run = program(graph, lambda exponent: Beam(5 * 4**3, exponent, 13), 5, 0)
 
     @many_seeds
     def check(seed):
-        model, limits, rules = random_case(seed, 4, 0)
+        model, limits, rules, exponent = random_case(seed, 4, 0)
         prefixes = tuple(p[: max(n - 1, 0)] for p, n in zip(rules.prefixes, limits, strict=True))
         rules = rules._replace(prefixes=prefixes)
-        found, _ = run(model, limits, rules)
-        check_found(found, exhaustive_search(model, limits, 0.6, 13, rules), model)
+        found, _ = run(model, limits, rules, exponent=exponent)
+        check_found(found, exhaustive_search(model, limits, exponent, 13, rules), model)
         check_following(found, limits, rules)
 
     check()
@@ -99,7 +108,7 @@ def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph):
 
     @many_seeds
     def check(seed):
-        model, limits, rules = random_case(seed, CAPACITY, ngram_size=2)
+        model, limits, rules, _ = random_case(seed, CAPACITY, ngram_size=2)
         found, _ = run(model, limits, rules, seeds=np.arange(SENTENCES, dtype="int32") + seed % 97)
         for row, samples in enumerate(as_lists(found)):
             for ids, *_ in samples:

@@ -15,7 +15,7 @@ from naive_search import EOS, Rules, penalty
 from keras_transformer.decoding import DecodingOptions
 from keras_transformer.decoding.search import Search, search_arguments
 
-# Their operations run on JAX in test_beam_penalties.py, test_search.py and test_sampling.py.
+# Their operations run on JAX in test_constrained_search.py, test_search.py and test_sampling.py.
 pytestmark = pytest.mark.tensorflow
 
 BANNED, LONGEST = (5, 12), 17

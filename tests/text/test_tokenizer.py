@@ -214,9 +214,9 @@ def test_the_smallest_possible_size_is_named():
     assert Tokenizer.train_from_texts(texts, 15).vocabulary_size == 15
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["  ", "\t"], ["▁▁"]])
+@pytest.mark.parametrize("texts", [[], [""], ["  ", "\t"], ["▁▁"], ["▅ ▅"]])
 def test_no_text_is_refused(texts):
-    with pytest.raises(InputError, match="needs some text"):
+    with pytest.raises(InputError, match="needs some text|only characters that cannot be tokens"):
         Tokenizer.train_from_texts(texts, 50)
 
 
@@ -254,11 +254,6 @@ def test_a_line_with_a_character_that_cannot_be_a_token_is_used_and_the_characte
         warnings.simplefilter("error")
         in_bytes = Tokenizer.train_from_texts(texts, size + 256, byte_fallback=True)
     assert UNK_ID not in itertools.chain(*in_bytes.tokenize(texts))
-
-
-def test_text_of_such_characters_alone_is_refused():
-    with pytest.raises(InputError, match="only characters that cannot be tokens"):
-        Tokenizer.train_from_texts(["▅ ▅"], 14)
 
 
 @pytest.mark.parametrize(
