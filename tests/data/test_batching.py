@@ -62,18 +62,6 @@ def test_left_overs_move_to_the_next_longer_shape():
     assert plan == [(0, [0, 1, 2, 3, 4]), (1, [5, 6, 7]), (1, [8, 9, 10]), (2, [11])]
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.integers(1, 7), max_size=60), st.none() | st.integers(0, 99))
-def test_every_example_is_in_one_batch_that_holds_it(lengths, seed):
-    rng = None if seed is None else np.random.default_rng(seed)
-    plan = plan_batches(lengths, SHAPES, rng)
-    assert sorted(np.concatenate([[], *(rows for _, rows in plan)])) == list(range(len(lengths)))
-    for index, rows in plan:
-        assert max(lengths[row] for row in rows) <= SHAPES[index][1]
-    incomplete = [index for index, rows in plan if len(rows) != SHAPES[index][0]]
-    assert incomplete in ([], [len(SHAPES) - 1])
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 7), max_size=60))
 def test_the_batches_of_each_shape_are_as_many_in_every_order(lengths):

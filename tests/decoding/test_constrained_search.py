@@ -9,9 +9,9 @@ from decoding_oracles import (
     many_seeds,
     search_program,
 )
-from naive_search import EOS, PAD, Rules, exhaustive_search, naive_beam
+from naive_search import EOS, PAD, Rules, exhaustive_search, naive_beam, naive_greedy
 
-from keras_transformer.decoding import Beam, Sampling
+from keras_transformer.decoding import Beam, Greedy, Sampling
 
 SENTENCES, VOCABULARY, CAPACITY, PREFIX = 5, 7, 11, 7
 ANY_ID = np.arange(1, VOCABULARY)
@@ -76,6 +76,20 @@ def test_both_stop_rules_give_what_a_naive_search_gives(compiled, early_stopping
     assert sum(met) > 7 and sum(early) > 3 and sum(others) > 3, (sum(met), sum(early), sum(others))
 
 
+def test_greedy_search_equals_one_that_scores_every_prefix_anew(graph):
+    run, met = program(graph, Greedy, CAPACITY, ngram_size=2), []
+
+    @many_seeds
+    def check(seed):
+        model, limits, rules, _ = random_case(seed, CAPACITY, ngram_size=2)
+        expected = naive_greedy(model, limits, rules)
+        check_found(run(model, limits, rules)[0], expected, model)
+        met.append(dead_ends(expected, limits))
+
+    check()
+    assert sum(met) > 7
+
+
 def check_following(found, limits, rules):
     """Log-probability and length after a prefix are reported beside those of the whole."""
     ids, by_token = np.asarray(found.ids), np.asarray(found.token_log_probabilities)
@@ -103,12 +117,13 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_under_every_penalty(graph):
     check()
 
 
-def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph):
-    run = program(graph, lambda seeds: Sampling(seeds, 3), CAPACITY, ngram_size=2)
+@pytest.mark.parametrize("ngram_size", [1, 3])
+def test_every_sample_satisfies_them_and_stops_only_where_it_must(graph, ngram_size):
+    run = program(graph, lambda seeds: Sampling(seeds, 3), CAPACITY, ngram_size)
 
     @many_seeds
     def check(seed):
-        model, limits, rules, _ = random_case(seed, CAPACITY, ngram_size=2)
+        model, limits, rules, _ = random_case(seed, CAPACITY, ngram_size)
         found, _ = run(model, limits, rules, seeds=np.arange(SENTENCES, dtype="int32") + seed % 97)
         for row, samples in enumerate(as_lists(found)):
             for ids, *_ in samples:

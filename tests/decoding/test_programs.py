@@ -1,7 +1,5 @@
 """Compiling: traced once, and the weights are not constants of the program."""
 
-from typing import NamedTuple
-
 import keras
 import numpy as np
 import pytest
@@ -64,33 +62,6 @@ def test_a_batch_of_one_is_traced_as_such_and_all_others_together():
     for shape in ((1, 3), (2, 3), (5, 7), (1, 9)):
         run(np.ones(shape, "int32"))
     assert traced == [(1, None), (None, None)]
-
-
-@pytest.mark.tensorflow
-def test_the_second_of_three_axes_stays_static():
-    run, traced = counted(lambda values: values + 1)
-    for shape in ((2, 4, 3), (5, 4, 7), (5, 3, 7)):
-        run(np.ones(shape, "int32"))
-    assert traced == [(None, 4, None), (None, 3, None)]
-
-
-class Pair(NamedTuple):
-    first: object
-    second: object = None
-
-
-def test_structures_may_have_places_without_a_value():
-    def total(pair, number):
-        if pair.second is None:
-            return pair.first + number
-        return pair.first + pair.second + number
-
-    run = Compiled(None, total)
-    ones, number = np.ones((2, 3), "float32"), np.array(4.0, "float32")
-    np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
-    np.testing.assert_array_equal(run(Pair(ones, ones), number), 6 * ones)
-    np.testing.assert_array_equal(run(Pair(ones), number), 5 * ones)
-    assert len(run.programs) == 2
 
 
 def test_a_keyword_argument_is_static_and_has_a_program_and_kept_tensors_of_its_own():
