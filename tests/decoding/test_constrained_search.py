@@ -21,7 +21,7 @@ def random_case(seed, longest, ngram_size):
     """A model, limits, rules that often leave a sentence with nothing to choose, an exponent."""
     rng = np.random.default_rng(seed)
     model = HistoryModel.random(
-        rng, SENTENCES, VOCABULARY, scale=rng.choice([0.5, 2.0]), end=rng.choice([0.0, 2.0])
+        rng, SENTENCES, VOCABULARY, scale=rng.choice([0.5, 2.0]), end=rng.choice([0.0, 1.0, 3.0])
     )
     limits = rng.integers(0, longest + 1, size=SENTENCES).tolist()
     bias = 0.7 * rng.normal(size=VOCABULARY)
@@ -34,7 +34,7 @@ def random_case(seed, longest, ngram_size):
         else ()
         for _ in limits
     ]
-    min_lengths = rng.integers(0, longest + 3, size=SENTENCES).tolist()
+    min_lengths = rng.integers(0, rng.choice([1, longest + 3]), size=SENTENCES).tolist()
     rules = Rules(min_lengths, prefixes, tuple(bias.tolist()), ngram_size)
     return model, limits, rules, float(rng.choice([0.0, 0.6, 1.0, 2.0]))
 

@@ -1,4 +1,4 @@
-"""The weights of a decoding step: every layout gives the products of the layers."""
+"""The weights of a decoding step; `test_keras_features.py` compares the products of each layout."""
 
 import keras
 from keras import ops
