@@ -59,9 +59,7 @@ def test_both_stop_rules_give_what_a_naive_search_gives(compiled, early_stopping
         return Beam(3, exponent, 2, early_stopping)
 
     run, met, early, others = program(compiled, strategy, CAPACITY, ngram_size=2), [], [], []
-
-    @many_seeds
-    def check(seed):
+    for seed in range(100):
         model, limits, rules, exponent = random_case(seed, CAPACITY, ngram_size=2)
         found, steps = run(model, limits, rules, exponent=exponent)
         case = model, limits, 3, exponent, 2, rules
@@ -70,10 +68,8 @@ def test_both_stop_rules_give_what_a_naive_search_gives(compiled, early_stopping
         met.append(dead_ends(expected, limits))
         early.append(steps < max(limits))
         others.append(expected != naive_beam(*case, not early_stopping))
-
-    check()
     # Sentences come to dead ends, or end before their limits; the rules differ.
-    assert sum(met) > 7 and sum(early) > 3 and sum(others) > 3, (sum(met), sum(early), sum(others))
+    assert sum(met) > 7 and sum(early) > 12 and sum(others) > 3
 
 
 def test_greedy_search_equals_one_that_scores_every_prefix_anew(graph):
