@@ -8,7 +8,6 @@ import re
 import secrets
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -125,9 +124,6 @@ def _start_ray(folder, **options):
 def _end_ray():
     import ray
 
-    with contextlib.suppress(Exception):
-        if "ray.serve" in sys.modules and ray.is_initialized():
-            ray.serve.shutdown()
     with contextlib.suppress(Exception):
         ray.shutdown()
 

@@ -1,7 +1,6 @@
 """Files over Ray Data: complete, in order, whoever dies."""
 
 import gzip
-import json
 import os
 import pathlib
 import shutil
@@ -87,20 +86,14 @@ def wait(running, condition):
 
 def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     pytest.importorskip("ray.data")
-    output, log = tmp_path / "out", tmp_path / "log"
-    inputs = write_lines(tmp_path)
+    output, inputs = tmp_path / "out", write_lines(tmp_path)
 
-    def start(workers):
-        command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
-        command += ["--engine=ray", f"--workers={workers}", "--chunk-lines=4"]
-        command += ["--input", *inputs, f"--output={output}"]
-        environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-        with open(log, "w") as file:
-            return subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=file, text=True, env=environment
-            )
-
-    first = start(workers=1)
+    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
+    command += ["--engine=ray", "--workers=1", "--chunk-lines=4"]
+    command += ["--input", *inputs, f"--output={output}"]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    with open(tmp_path / "log", "w") as file:
+        first = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
     wait(first, lambda: list(output.glob(".parts/a.txt/[0-9]*.txt")))
     done = len(list(output.glob(".parts/a.txt/[0-9]*.txt")))
     # A second command may not translate into the folder.
@@ -110,12 +103,10 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     # Its chunk is done again by another worker, then the command itself is killed.
     wait(first, lambda: len(list(output.glob(".parts/a.txt/[0-9]*.txt"))) > done)
     first.kill()
-    first.communicate(timeout=600)
+    first.wait(timeout=600)
     assert not (output / "a.txt").exists()
-    second = start(workers=2)
-    stdout, _ = second.communicate(timeout=600)
-    assert second.returncode == 0, log.read_text()[-2000:]
-    assert json.loads(stdout)["lines_translated"] <= 39 - 2 * 4
+    second = translate_corpus(model, inputs, output, chunk_lines=4, with_ray=False)
+    assert 0 < second["lines_translated"] <= 39 - 2 * 4
     for name, lines in TEXTS.items():
         assert (output / name).read_text() == "".join(line.upper() + "\n" for line in lines)
     # A further run finds that all is there, and starts nothing.
@@ -125,18 +116,6 @@ def test_a_killed_worker_and_a_killed_command_lose_nothing(model, tmp_path):
     write(model, "export.json", "{}")
     with pytest.raises(InputError, match="another job"):
         translate_corpus(model, inputs, output, chunk_lines=4)
-
-
-def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(model, tmp_path):
-    pytest.importorskip("ray.data")
-    write(tmp_path, "a.txt", "one\ntwo\n")
-    (tmp_path / "b.txt").write_bytes(b"one\n\xff\n")
-    command = [sys.executable, "-m", "keras_transformer", "translate", f"--model={model}"]
-    command += ["--engine=ray", "--workers=1", f"--output={tmp_path / 'out'}"]
-    command += ["--input", str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 2 and "Traceback" not in run.stderr
-    assert "b.txt, line 2: expected UTF-8 text" in run.stderr.splitlines()[-1]
 
 
 TEXT_ENGINE = types.SimpleNamespace(

@@ -1,7 +1,11 @@
-"""The application on clusters: config files, two applications side by side, two nodes."""
+"""One cluster: config files, applications side by side, two nodes, files over Ray Data."""
 
+import contextlib
+import json
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -9,14 +13,15 @@ import time
 
 import pytest
 import yaml
-from live_server import Client, free_port
+from live_server import Client, free_port, save_model
 
 ray = pytest.importorskip("ray")
 
 from ray import serve  # noqa: E402
 from ray.serve.schema import ServeDeploySchema  # noqa: E402
 
-from keras_transformer.serving import ServerOptions, build_app  # noqa: E402
+from keras_transformer.cli.main import run  # noqa: E402
+from keras_transformer.serving import ServerOptions, build_app, local  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 
@@ -50,6 +55,8 @@ def cluster(tmp_path_factory):
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray notices in two seconds that a node has died.
+    os.environ |= {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
     dashboard = free_port()
     head = {"include_dashboard": True, "dashboard_port": dashboard}
     head["dashboard_agent_listen_port"] = free_port()
@@ -142,3 +149,47 @@ def test_serve_deploy_deploys_the_config_file_and_another_version_of_it(cluster,
 
         server.wait(answers)
         assert server.translate("a man runs.")
+
+
+@pytest.fixture
+def joined(cluster, monkeypatch):
+    """Commands of this process use the cluster where they would start Ray."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(local, "private_ray", lambda *_, **__: contextlib.nullcontext())
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_an_export_that_does_not_load_is_one_line_and_exit_code_2(joined, light, tmp_path, capsys):
+    damaged = shutil.copytree(light, tmp_path / "damaged")
+    # One byte more: the digest of the manifest is another.
+    with open(damaged / "model.bin", "ab") as file:
+        file.write(b"\x00")
+    assert run(["serve", f"--model={damaged}", "--port=0"]) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert "damaged is not served" in line and "not the file that was exported" in line
+
+
+def test_a_line_that_cannot_be_translated_ends_the_command_in_one_line(joined, tmp_path, capsys):
+    save_model(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_bytes(b"one\n\xff\n")
+    command = ["translate", f"--model={tmp_path / 'model'}", "--engine=ray", "--workers=1"]
+    command += [f"--output={tmp_path / 'out'}", "--input", *map(str, tmp_path.glob("?.txt"))]
+    assert run(command) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err and captured.out == ""
+    assert "b.txt, line 2: expected UTF-8 text" in captured.err.splitlines()[-1]
+
+
+def test_two_workers_make_pairs(joined, tmp_path, capsys):
+    save_model(tmp_path / "model")
+    text = tmp_path / "mono.txt"
+    text.write_text("".join(f"line {i}\n" for i in range(7)))
+    command = ["synthesize", "--chunk-lines=3", f"--model={tmp_path / 'model'}", "--back"]
+    command += ["--engine=ray", "--workers=2", f"--input={text}", f"--output={tmp_path / 'out'}"]
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out)["lines_translated"] == 7
+    found = (tmp_path / "out" / "mono.txt.tsv").read_text()
+    assert found == "".join(f"LINE {i}\tline {i}\n" for i in range(7))

@@ -3,11 +3,9 @@
 import gzip
 import io
 import json
-import subprocess
 import sys
 
 import pytest
-from live_server import save_model
 from small_corpus import recipe_values
 
 from keras_transformer import Translation, Translator
@@ -114,18 +112,3 @@ def test_lines_of_stdin_become_pairs_on_stdout(upper, monkeypatch, capsys):
 def test_a_mistake_is_one_line(upper, capsys, arguments, says):
     code, said = synthesize(capsys, *arguments)
     assert code == 2 and says in said and len(said.splitlines()) == 1
-
-
-@pytest.mark.tensorflow
-def test_ray_makes_pairs_too(tmp_path):
-    pytest.importorskip("ray.data", reason="needs the extra `serve`")
-    save_model(tmp_path / "model")
-    text = tmp_path / "mono.txt"
-    text.write_text("".join(f"line {i}\n" for i in range(7)))
-    command = [sys.executable, "-m", "keras_transformer", "synthesize", "--chunk-lines=3"]
-    command += [f"--model={tmp_path / 'model'}", "--back", "--engine=ray"]
-    command += [f"--input={text}", f"--output={tmp_path / 'out'}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = (tmp_path / "out" / "mono.txt.tsv").read_text()
-    assert found == "".join(f"LINE {i}\tline {i}\n" for i in range(7))
