@@ -27,9 +27,18 @@ SOURCES = [source for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """The first command loads a run or an export and compiles, the others take its translator."""
+    with pytest.MonkeyPatch.context() as patch:
+        load = functools.cache(Translator.load)
+        patch.setattr(Translator, "load", lambda path, *rest: load(str(path), *rest))
+        yield
+
+
 def values_of(corpus, model, **training):
     # Without XLA: each program that it compiles stays in memory to the end of the process.
-    options = dict(epochs=12, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
+    options = dict(epochs=4, warmup_steps=50, learning_rate_scale=0.3, label_smoothing=0.0)
     values = recipe_values(corpus, **{**options, "jit_compile": False, **training})
     values["model"] = {"kind": "recurrent", "model_dim": 64, "dropout": 0.0, **model}
     return values
@@ -41,8 +50,9 @@ def attending(tmp_path_factory):
     base = tmp_path_factory.mktemp("kinds")
     corpus = write_corpus(base / "corpus")
     for side in ("en", "de"):
+        # Each epoch evaluates and writes, which takes longer than its steps.
         text = (corpus / f"train.{side}").read_text(encoding="utf-8")
-        (corpus / f"many.{side}").write_text(text * 12, encoding="utf-8")
+        (corpus / f"many.{side}").write_text(text * 36, encoding="utf-8")
     values = values_of(corpus, {"attention": "luong", "input_feeding": True})
     values["data"] |= {"train": {"source": "many.en", "target": "many.de"}}
     values["data"]["drop_duplicates"] = False
@@ -136,16 +146,18 @@ def labelling(tmp_path_factory):
     """A run of a classifier that tells dogs from people, through the command line, resumed once."""
     base = tmp_path_factory.mktemp("labelling")
     lines = [f"{'dog' if 'dog' in text else 'other'}\t{text}\n" for text in SOURCES]
-    (base / "texts.tsv").write_text("".join(lines), encoding="utf-8")
-    options = dict(epochs=30, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
+    for name, times in (("texts", 1), ("many", 10)):
+        (base / f"{name}.tsv").write_text("".join(lines * times), encoding="utf-8")
+    options = dict(epochs=3, warmup_steps=20, learning_rate_scale=0.2, select_by="accuracy")
     options |= dict(batch_tokens=128, sample_translations=1, jit_compile=False)
     values = recipe_values(base, **options)
-    values["data"] |= {part: {"source": "texts.tsv"} for part in ("train", "validation")}
+    values["data"] |= {"train": {"source": "many.tsv"}, "validation": {"source": "texts.tsv"}}
+    values["data"]["drop_duplicates"] = False
     values["model"] = {"kind": "classifier", "model_dim": 32, "dropout": 0.0, "pooling": "max"}
     values["text"]["vocabulary_size"] = 100
     recipe = write_recipe(base / "recipe.yaml", values)
     command = ["train", str(recipe), "--output", str(base / "run")]
-    assert run([*command, "--set", "training.epochs=2"]) == 0
+    assert run([*command, "--set", "training.epochs=1"]) == 0
     assert run([*command, "--resume"]) == 0
     return base
 
@@ -255,10 +267,7 @@ def converse(monkeypatch, capsys):
     return converse
 
 
-def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
-    tmp_path, converse, monkeypatch
-):
-    monkeypatch.setattr(Translator, "load", functools.cache(Translator.load))  # compiled once
+def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(tmp_path, converse):
     values = recipe_values(tmp_path, epochs=1, jit_compile=False)
     turns = zip(SOURCES, SOURCES[1:], strict=False)
     lines = [f"{one} </s> {two}\t{one} {two[:9]}\n" for one, two in turns]
@@ -302,8 +311,8 @@ def test_a_conversation_goes_from_recipe_to_export_with_an_encoder_over_turns(
 def test_a_language_model_goes_on_with_a_line_and_is_evaluated_and_exported(tmp_path, capsys):
     corpus = write_corpus(tmp_path)
     text = (corpus / "train.en").read_text(encoding="utf-8")
-    (corpus / "many.en").write_text(text * 12, encoding="utf-8")
-    values = values_of(corpus, {}, epochs=6)
+    (corpus / "many.en").write_text(text * 36, encoding="utf-8")
+    values = values_of(corpus, {}, epochs=2)
     values["data"] |= {"train": {"source": "many.en"}, "validation": {"source": "train.en"}}
     values["data"]["drop_duplicates"] = False
     values["text"]["vocabulary_size"] = 120
