@@ -20,7 +20,7 @@ def train_on_terms(folder):
     """Trains on a language whose nouns mean any thing but three; returns the run's path."""
     rng, rows = random.Random(0), []
     seen = [(i, j) for i in range(12) for j in range(12) if (i + j) % 4]
-    for i, j in seen * 18:
+    for i, j in seen * 6:
         verb = rng.choice(sorted(VERBS))
         rows.append((f"q {NOUNS[i]} {verb}", f"Q {THINGS[j]} {VERBS[verb]}"))
     rng.shuffle(rows)
@@ -33,7 +33,7 @@ def train_on_terms(folder):
     for name, lines in (("train.tsv", rows), ("terms.tsv", terms), ("shown.tsv", shown)):
         text = "".join("\t".join(row) + "\n" for row in lines)
         (folder / name).write_text(text, encoding="utf-8")
-    values = recipe_values(folder, epochs=4, batch_tokens=512, max_shapes=1, jit_compile=False)
+    values = recipe_values(folder, epochs=12, batch_tokens=512, max_shapes=1, jit_compile=False)
     values["training"] |= {"warmup_steps": 60, "label_smoothing": 0.0, "sample_translations": 0}
     values["data"] |= {"train": {"source": "train.tsv"}, "validation": {"source": "shown.tsv"}}
     values["data"] |= {"glossary": "terms.tsv", "glossary_share": 0.8, "drop_duplicates": False}
