@@ -96,16 +96,18 @@ def pytest_collection_finish():
 # With several processes each file goes to one of them, the longest first, so that the processes end
 # together.
 LONGEST = (
-    "tests/test_kinds.py",
     "tests/serving/",
-    "tests/cli/test_learned_run.py",
+    "tests/test_kinds.py",
+    "tests/training/test_resume.py",
     "tests/training/test_killed.py",
+    "tests/importing/",
+    "tests/cli/test_learned_run.py",
+    "tests/training/test_lora.py",
     "tests/engine/test_scheduler.py",
     "tests/decoding/test_search.py",
     "tests/training/test_train.py",
     "tests/models/test_transformer.py",
     "tests/export/saved_model/test_verification.py",
-    "tests/training/test_resume.py",
     "tests/models/test_every_model.py",
     "tests/benchmarks/",
     "tests/training/test_backends.py",
@@ -114,7 +116,6 @@ LONGEST = (
     "tests/test_architecture.py",
     "tests/export/",
     "tests/cli/test_main.py",
-    "tests/importing/",
     "tests/cli/test_demo.py",
 )
 
