@@ -84,8 +84,10 @@ class _Api:
         if digest_of(export.folder) != digest:
             raise InputError(f"{export.path}: the files have changed since they were deployed.")
         self._model.warm_up(options, tell)
-        more = {host.strip().lower() for host in (options.allowed_hosts or "").split(",")} - {""}
-        self.hosts = None if "*" in more else {"localhost", *more}
+        allowed_names = {
+            host.strip().lower() for host in (options.allowed_hosts or "").split(",")
+        } - {""}
+        self.hosts = None if "*" in allowed_names else {"localhost", *allowed_names}
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
         # In JSON a `<` can only stand in a string, where `\u003c` means the same.
         self._page = page.replace('"MODEL_NAME"', json.dumps(export.name).replace("<", "\\u003c"))
@@ -116,9 +118,9 @@ class _Api:
         name, options, *_ = key
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
-        done, _ = await asyncio.wait({work}, timeout=self._options.batch_timeout)
-        if not done:
+        task = loop.run_in_executor(self._pool, self._model.run, name, rows, options)
+        ended_tasks, _ = await asyncio.wait({task}, timeout=self._options.batch_timeout)
+        if not ended_tasks:
             message = f"A batch has not ended within {self._options.batch_timeout:g} seconds"
             self._hung = Rejection(503, f"{message}: its process is replaced; send this again")
             self._batcher.reject_all(self._hung)
@@ -126,7 +128,7 @@ class _Api:
         self._sizes.observe(len(rows), {"signature": name})
         self._seconds.observe(time.monotonic() - started, {"signature": name})
         self._waiting.set(self._batcher.waiting)
-        return work.result()
+        return task.result()
 
     def _check_version(self, request):
         """Raises `Rejection` (404) for another model, or for another version of it."""
@@ -139,8 +141,8 @@ class _Api:
         if label != _STABLE:
             raise Rejection(404, f"Unrecognized servable version label: {shown(label)}")
         if number not in (None, self._number):
-            what = f"Specific({self._name}, {number})"
-            raise Rejection(404, f"Servable not found for request: {what}")
+            version = f"Specific({self._name}, {number})"
+            raise Rejection(404, f"Servable not found for request: {version}")
 
     async def index(self, request: Request) -> Response:
         """Answers with the page."""
@@ -179,12 +181,12 @@ class _Api:
         self._check_version(request)
         if self._hung is not None:
             raise self._hung
-        asked = self._parser.parse(body)
+        prediction = self._parser.parse(body)
         # Sentences of a batch share signature and options.
-        shared = asked.signature, asked.options
+        shared = prediction.signature, prediction.options
         rows = [
             ((*shared, *(row[name] for name in PER_BATCH if name in row)), row)
-            for row in asked.rows
+            for row in prediction.rows
         ]
         try:
             async with asyncio.timeout(options.request_timeout):
@@ -192,18 +194,18 @@ class _Api:
         except TimeoutError:
             message = f"No answer within {options.request_timeout:g} seconds"
             raise Rejection(504, message) from None
-        signature = self._model.signatures[asked.signature]
-        answer = format_predict(results, signature, asked.by_row, options.max_answer_bytes)
+        signature = self._model.signatures[prediction.signature]
+        answer = format_predict(results, signature, prediction.by_row, options.max_answer_bytes)
         return Response(answer, media_type="application/json")
 
 
-async def _body(request, most):
+async def _body(request, max_bytes):
     """Returns a request's body, of `most` bytes at most."""
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > most:
-            raise Rejection(413, f"At most {most} bytes a request")
+        if len(body) > max_bytes:
+            raise Rejection(413, f"At most {max_bytes} bytes a request")
     return bytes(body)
 
 
@@ -224,8 +226,8 @@ async def _rejected(request, error):
 async def _no_such_address(request, error):
     # For an address below /v1/ TensorFlow Serving says 400.
     status = 400 if request.url.path.startswith("/v1/") else error.status_code
-    what = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
-    return JSONResponse({"error": what}, status)
+    message = f"Malformed request: {shown(f'{request.method} {request.url.path}')}"
+    return JSONResponse({"error": message}, status)
 
 
 def _http():

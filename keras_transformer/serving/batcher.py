@@ -64,15 +64,15 @@ class Batcher:
         if not self._workers:
             self._workers = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
         now, loop = time.monotonic(), asyncio.get_running_loop()
-        done = [loop.create_future() for _ in rows]
-        for future, (key, row) in zip(done, rows, strict=True):
+        futures = [loop.create_future() for _ in rows]
+        for future, (key, row) in zip(futures, rows, strict=True):
             self._queues.setdefault(key, []).append(_Sentence(future, row, _length(row), now))
         self._arrived.set()
         try:
-            return await asyncio.gather(*done)
+            return await asyncio.gather(*futures)
         finally:
             # Sentences of a request whose client has gone, or that failed, are not worth a batch.
-            for future in done:
+            for future in futures:
                 future.cancel()
             for key in {key for key, _ in rows}:
                 self._keep(key, self._queues.get(key, ()))
@@ -80,13 +80,13 @@ class Batcher:
     def reject_all(self, rejection: Rejection) -> None:
         """Ends everything that waits."""
         for queue in self._queues.values():
-            for each in queue:
-                if not each.done.done():
-                    each.done.set_exception(rejection)
+            for sentence in queue:
+                if not sentence.future.done():
+                    sentence.future.set_exception(rejection)
         self._queues.clear()
 
     def _keep(self, key, sentences):
-        self._queues[key] = [sentence for sentence in sentences if not sentence.done.done()]
+        self._queues[key] = [sentence for sentence in sentences if not sentence.future.done()]
         if not self._queues[key]:
             del self._queues[key]
 
@@ -106,7 +106,11 @@ class Batcher:
         """Waits for sentences, and for others to join them; returns a key and its batch."""
         while True:
             self._arrived.clear()
-            key = min(self._queues, key=lambda each: self._queues[each][0].arrived, default=None)
+            key = min(
+                self._queues,
+                key=lambda waiting_key: self._queues[waiting_key][0].arrived,
+                default=None,
+            )
             seconds = None if key is None else self._seconds_left(self._queues[key], key)
             if seconds is not None and seconds <= 0:
                 return key, self._take(key)
@@ -135,14 +139,14 @@ class Batcher:
         # Two batches side by side are done sooner than one of both, and clients that wait for
         # their answers would stay in one batch for ever.
         count = batch_size(self._share(key), self._max_batch_size)
-        nearest = sorted(later, key=lambda each: abs(each.length - first.length))
+        nearest = sorted(later, key=lambda sentence: abs(sentence.length - first.length))
         batch = [first, *nearest[: count - 1]]
-        chosen = set(map(id, batch))
-        self._keep(key, [sentence for sentence in later if id(sentence) not in chosen])
+        taken_ids = set(map(id, batch))
+        self._keep(key, [sentence for sentence in later if id(sentence) not in taken_ids])
         return batch
 
     async def _finish(self, key, batch):
-        batch = [sentence for sentence in batch if not sentence.done.done()]
+        batch = [sentence for sentence in batch if not sentence.future.done()]
         if not batch:
             return
         try:
@@ -154,27 +158,27 @@ class Batcher:
                 await self._finish(key, batch[len(batch) // 2 :])
                 return
             results = [error] * len(batch)
-        for each, outputs in zip(batch, results, strict=True):
-            if isinstance(outputs, Exception) and not each.done.done():
-                each.done.set_exception(outputs)
-            elif not each.done.done():
-                each.done.set_result(outputs)
+        for sentence, outputs in zip(batch, results, strict=True):
+            if isinstance(outputs, Exception) and not sentence.future.done():
+                sentence.future.set_exception(outputs)
+            elif not sentence.future.done():
+                sentence.future.set_result(outputs)
 
 
-def batch_size(waiting: int, most: int) -> int:
+def batch_size(waiting: int, max_size: int) -> int:
     """Returns how many of the sentences that wait go into one batch.
 
     A SavedModel pads a batch to a power of two of sentences, so that 17 cost as much as 32: unless
     three quarters of it are full, the next smaller power of two is taken.
     """
-    if waiting >= most:
-        return most
+    if waiting >= max_size:
+        return max_size
     power = 1 << (waiting.bit_length() - 1)
     return waiting if waiting * 2 >= 3 * power else power
 
 
 class _Sentence(NamedTuple):
-    done: asyncio.Future
+    future: asyncio.Future
     row: dict[str, Any]
     length: int
     arrived: float

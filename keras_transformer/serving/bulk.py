@@ -88,25 +88,25 @@ def translate_corpus(
     folder, started, lines = pathlib.Path(output), time.monotonic(), 0
     with locked_folder(folder):
         _begin(folder, job)
-        waiting = [
+        files = [
             {"path": path, "name": name, "done": _parts(folder, name)}
             for path, name in zip(paths, names, strict=True)
             if not (folder / name).exists()
         ]
-        if waiting:
+        if files:
             engine: dict[str, Any] = {"model": model, "threads": threads}
             engine |= {"options": options, "records": records}
             if with_ray:
                 with _ray(bulk.ray_address, cpus):
                     import ray
 
-                    rows = _translated(waiting, chunk_lines, engine, workers)
+                    rows = _translated(files, chunk_lines, engine, workers)
                     lines = _keep(folder, rows, (ray.exceptions.RayError, RuntimeError))
             else:
                 worker = _Worker(**engine)
-                chunks = (row for file in waiting for row in _chunks(file, chunk_lines))
+                chunks = (row for file in files for row in _chunks(file, chunk_lines))
                 lines = _keep(folder, map(worker, chunks))
-        for file in waiting:
+        for file in files:
             _join(folder, file["name"], records != "text")
         shutil.rmtree(folder / _PARTS, ignore_errors=True)
     return {
@@ -143,12 +143,12 @@ def _translated(files, chunk_lines, engine, workers):
     context.enable_progress_bars = context.print_on_execution_start = False
     # A block has one chunk, which is kept as soon as it is translated.
     context.target_max_block_size = context.target_min_block_size = 1
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
     chunks = ray.data.from_items(files, override_num_blocks=len(files)).flat_map(
         lambda file: _chunks(file, chunk_lines),
         num_cpus=0,
-        scheduling_strategy=here,
+        scheduling_strategy=this_node,
         max_retries=_MOST_FAILURES,
     )
     translated = chunks.map(
@@ -165,20 +165,20 @@ def _translated(files, chunk_lines, engine, workers):
 
 def _chunks(file: dict[str, Any], chunk_lines: int) -> Iterator[dict[str, Any]]:
     """Yields the chunks of a file that have no part yet; a line that is at fault as the last."""
-    done = dict(zip(*file["done"], strict=True))
-    every = iterate_lines(file["path"], may_be_empty=True)
+    lines_by_part = dict(zip(*file["done"], strict=True))
+    file_lines = iterate_lines(file["path"], may_be_empty=True)
     for first in itertools.count(1, chunk_lines):
         row = {"name": file["name"], "first": first, "error": ""}
         try:
-            lines = list(itertools.islice(every, chunk_lines))
+            lines = list(itertools.islice(file_lines, chunk_lines))
         except InputError as error:
             yield {**row, "where": "", "lines": [], "error": str(error)}
             return
         if not lines:
             return
-        if done.get(first, 0) < len(lines):  # A line may have several hypotheses.
-            where = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
-            yield {**row, "where": where, "lines": lines}
+        if lines_by_part.get(first, 0) < len(lines):  # A line may have several hypotheses.
+            place = f"{file['path']}, lines {first}-{first + len(lines) - 1}"
+            yield {**row, "where": place, "lines": lines}
 
 
 class _Worker:
@@ -268,14 +268,14 @@ def _join(folder, name, with_scores=False):
     names = [name, f"{name}.scores"] if with_scores else [name]
     with contextlib.ExitStack() as stack:  # The first name, which tells that all is there, is last.
         paths = [stack.enter_context(replaced_file(folder / name)) for name in names]
-        whole, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
+        translated, *scores = [stack.enter_context(open(path, "wb")) for path in paths]
         for path in parts:
             with open(path, "rb") as part:
                 if not scores:
-                    shutil.copyfileobj(part, whole)
+                    shutil.copyfileobj(part, translated)
                 for line in part:
                     pair, _, score = line.rpartition(b"\t")
-                    whole.write(pair + b"\n")
+                    translated.write(pair + b"\n")
                     scores[0].write(score)
 
 

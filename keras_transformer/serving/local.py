@@ -76,8 +76,8 @@ def private_ray(
         contextlib.redirect_stdout(nowhere),
     ):
         # Ray's processes inherit this: a signal to the process group is the driver's business.
-        ours = {signal.SIGTERM, signal.SIGINT}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
+        stop_signals = {signal.SIGTERM, signal.SIGINT}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
         try:
             _start_ray(
                 folder,
@@ -91,9 +91,9 @@ def private_ray(
             yield
         finally:
             # In a thread: where somebody has ended Ray's processes, it would wait for a minute.
-            ending = threading.Thread(target=_end_ray, daemon=True)
-            ending.start()
-            ending.join(_STOP_SECONDS)
+            thread = threading.Thread(target=_end_ray, daemon=True)
+            thread.start()
+            thread.join(_STOP_SECONDS)
 
 
 def _start_ray(folder, **options):
@@ -101,9 +101,9 @@ def _start_ray(folder, **options):
     import psutil
     import ray
 
-    here = psutil.Process()
+    process = psutil.Process()
     for attempt in range(_STARTS):
-        before = set(here.children())
+        before = set(process.children())
         try:
             ray.init(
                 address="local",
@@ -116,7 +116,7 @@ def _start_ray(folder, **options):
             )
             return
         except Exception as error:  # Ray raises nothing narrower, and leaves its processes.
-            for child in set(here.children()) - before:
+            for child in set(process.children()) - before:
                 child.kill()
             cause = error
     raise InputError(f"Ray cannot be started: {cause}")
@@ -218,26 +218,26 @@ def _told_progress(model, started):
 
     Of several lines that come at once the last one is said.
     """
-    over = threading.Event()
+    finished = threading.Event()
     with tempfile.TemporaryDirectory(prefix="kt-progress-") as folder:
         path = Path(folder, "progress")
         path.touch()
 
         def tell():
-            told = last = ""
-            while not over.wait(_PROGRESS_SECONDS):
+            reported = last = ""
+            while not finished.wait(_PROGRESS_SECONDS):
                 with contextlib.suppress(OSError):
                     last = (path.read_text(encoding="utf-8").splitlines() or [""])[-1]
-                if last != told:
+                if last != reported:
                     say(f"{model}: {last} after {time.monotonic() - started:.0f} s")
-                    told = last
+                    reported = last
 
         thread = threading.Thread(target=tell, daemon=True)
         thread.start()
         try:
             yield str(path)
         finally:
-            over.set()
+            finished.set()
             thread.join()
 
 

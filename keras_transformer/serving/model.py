@@ -50,15 +50,15 @@ def signatures_of(engine: Any) -> dict[str, Signature]:
         "score": Signature(_PAIR, {"log_probability": _NUMBER, "score": _NUMBER}),
         "align": Signature(text, {**_BEST, **_ALIGNED}),
     }
-    able = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
-    listed = manifest.get("signatures", able)
+    capabilities = {name: {} for name in (DEFAULT, "greedy", "beam", *engine.capabilities)}
+    signature_fields = manifest.get("signatures", capabilities)
     return {
         name: Signature(
-            _tensors(listed[name].get("inputs"), inputs),
-            _tensors(listed[name].get("outputs"), outputs),
+            _tensors(signature_fields[name].get("inputs"), inputs),
+            _tensors(signature_fields[name].get("outputs"), outputs),
         )
         for name, (inputs, outputs) in signatures.items()
-        if name in listed
+        if name in signature_fields
     }
 
 
@@ -66,8 +66,8 @@ def _tensors(described, default):
     if described is None:
         return default
     return {
-        name: Tensor(each["dtype"], tuple(each["shape"][1:]))
-        for name, each in sorted(described.items())
+        name: Tensor(tensor["dtype"], tuple(tensor["shape"][1:]))
+        for name, tensor in sorted(described.items())
     }
 
 
@@ -144,17 +144,19 @@ class Model:
             InputError: A signature takes something else than texts or is missing.
         """
         names = options.warm_up_signatures.split(",") if options.warm_up_tokens else []
-        able = [
+        text_signatures = [
             name
             for name, signature_of_name in self.signatures.items()
             if set(signature_of_name.inputs) == {"text"}
         ]
-        if unknown := set(names) - set(able):
+        if unknown := set(names) - set(text_signatures):
             rule = "`warm_up_signatures` must name signatures that take text alone"
-            raise InputError(f"{rule}: {', '.join(able)}. Received: {', '.join(sorted(unknown))}.")
+            raise InputError(
+                f"{rule}: {', '.join(text_signatures)}. Received: {', '.join(sorted(unknown))}."
+            )
         shapes = self.engine.manifest.get("shapes", {"rows": [1], "source_lengths": [16]})
         longest = options.warm_up_tokens + 1  # EOS takes one place.
-        last = next((n for n in shapes["source_lengths"] if n >= longest), longest)
+        last = next((length for length in shapes["source_lengths"] if length >= longest), longest)
         batches = [
             (name, [{"text": self._text_of(min(length, longest) - 1)}] * rows)
             for name in names
@@ -181,8 +183,8 @@ class Model:
 def _call(translator, name, rows, signature, options):
     """Returns the `Translation` of each sentence."""
     if name == "score":
-        if wrong := options.keys() - {"tag"}:
-            raise InputError(f"`{min(wrong)}` goes with translations.")
+        if refused_options := options.keys() - {"tag"}:
+            raise InputError(f"`{min(refused_options)}` goes with translations.")
         sides = ([row[side] for row in rows] for side in ("source", "target"))
         return translator.score(*sides, **options)
     if "glossary" in options:
@@ -216,13 +218,13 @@ def _nearest_sampling(temperature, top_k, top_p):
 
 def _row(translation, outputs):
     """Returns outputs of a sentence from its `Translation`."""
-    every = [translation, *translation.alternatives]
+    hypotheses = [translation, *translation.alternatives]
     row = {}
     for name, (dtype, shape) in outputs.items():
         if len(shape) == 1 and shape[0]:  # Hypotheses of a beam.
-            values = [_field(value, name, dtype) for value in every[: shape[0]]]
-            missing = "" if dtype == "string" else float("-inf")
-            row[name] = values + [missing] * (shape[0] - len(values))
+            values = [_field(value, name, dtype) for value in hypotheses[: shape[0]]]
+            filler = "" if dtype == "string" else float("-inf")
+            row[name] = values + [filler] * (shape[0] - len(values))
         else:
             row[name] = _field(translation, name, dtype)
     return row

@@ -11,9 +11,9 @@ from keras_transformer.options import checked, option
 from keras_transformer.owned_folder import MANIFEST
 
 
-def _number(default, meaning, least, most=None):
+def _number(default, meaning, least, greatest=None):
     # Not strict: `serve run … threads=4` hands over text.
-    return option(default, meaning, ge=least, le=most, strict=None)
+    return option(default, meaning, ge=least, le=greatest, strict=None)
 
 
 def _count(default, meaning):

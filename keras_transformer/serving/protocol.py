@@ -154,8 +154,8 @@ class Parser:
         # TensorFlow Serving takes an empty name for the default.
         name = document.get("signature_name") or DEFAULT
         if not isinstance(name, str) or name not in self._signatures:
-            known = ", ".join(sorted(self._signatures))
-            message = f"Serving signature name: {shown(name)} not found. Known: {known}"
+            known_names = ", ".join(sorted(self._signatures))
+            message = f"Serving signature name: {shown(name)} not found. Known: {known_names}"
             raise Rejection(400, message)
         if ("instances" in document) == ("inputs" in document):
             raise Rejection(400, "Expected one of the keys 'inputs' and 'instances'")
@@ -173,15 +173,15 @@ class Parser:
         status = 413 if first["type"] == "too_long" else 400
         raise Rejection(status, f"Failed to process element: {where}: {message}")
 
-    def _listed(self, given, inputs, by_row):
+    def _listed(self, values_of_request, inputs, by_row):
         """Returns unchecked inputs of each sentence by name."""
 
         def named(value):
             # The value of a single input may stand without its name.
-            bare = not isinstance(value, dict) or _is_base64(value)
-            return {inputs[0]: value} if bare and len(inputs) == 1 else value
+            is_bare = not isinstance(value, dict) or _is_base64(value)
+            return {inputs[0]: value} if is_bare and len(inputs) == 1 else value
 
-        columns = {"instances": given} if by_row else named(given)
+        columns = {"instances": values_of_request} if by_row else named(values_of_request)
         if not isinstance(columns, dict) or not by_row and set(columns) != set(inputs):
             raise Rejection(400, f"Expected an object of the inputs: {', '.join(inputs)}")
         if not all(isinstance(values, list) for values in columns.values()):
@@ -195,7 +195,7 @@ class Parser:
         if by_row and not count:
             raise Rejection(400, "No values in 'instances' array")
         if by_row:
-            return list(map(named, given))
+            return list(map(named, values_of_request))
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -257,8 +257,8 @@ def _padded(values, depth, filler):
     if not depth:
         return values
     length = max(map(len, values), default=0)
-    missing = [] if depth > 1 else filler
-    flat = [item for value in values for item in [*value, *[missing] * (length - len(value))]]
+    filling = [] if depth > 1 else filler
+    flat = [element for value in values for element in [*value, *[filling] * (length - len(value))]]
     flat = _padded(flat, depth - 1, filler)
     return [flat[start * length : (start + 1) * length] for start in range(len(values))]
 
@@ -286,8 +286,8 @@ def check_same_site(method: str, headers: Any, hosts: set[str] | None) -> None:
     # A browser asks nobody before it sends a form or plain text, but says whose page it was.
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
     # Behind a proxy the host may be another, but then a browser sends `Sec-Fetch-Site`.
-    foreign = not site and origin and origin.partition(":")[2] != f"//{host}"
-    if site not in ("", "same-origin", "none") or foreign:
+    is_foreign = not site and origin and origin.partition(":")[2] != f"//{host}"
+    if site not in ("", "same-origin", "none") or is_foreign:
         raise Rejection(403, "Sent by a page of another site")
     kind = ",".join(headers.getlist("content-type"))
     if kind.partition(";")[0].strip().lower() not in ("", "application/json", _FORM):
