@@ -110,7 +110,7 @@ def test_an_answer_has_tensorflow_servings_form():
         format_predict(rows, SIGNATURES["sample"], True, 99)
         == '{"predictions": ["ä", "b"]}'.encode()
     )
-    with pytest.raises(Rejection, match="At most 9 bytes an answer") as caught:
+    with pytest.raises(Rejection, match="An answer must have at most 9 bytes") as caught:
         format_predict(rows, default, True, 9)
     assert caught.value.status == 413
 
