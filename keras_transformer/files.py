@@ -81,15 +81,15 @@ def file_digests(
 
     A file of several names (hard links) is read once.
     """
-    folder, known, digests = Path(folder), {}, {}
+    folder, digests_by_inode, digests = Path(folder), {}, {}
     for path in sorted(folder.rglob("*") if files is None else map(Path, files)):
         if path.is_file():
             status = path.stat()
             inode = status.st_dev, status.st_ino
-            if inode not in known:
+            if inode not in digests_by_inode:
                 with open(path, "rb") as file:
-                    known[inode] = hashlib.file_digest(file, "sha256").hexdigest()
-            digests[path.relative_to(folder).as_posix()] = known[inode]
+                    digests_by_inode[inode] = hashlib.file_digest(file, "sha256").hexdigest()
+            digests[path.relative_to(folder).as_posix()] = digests_by_inode[inode]
     return digests
 
 

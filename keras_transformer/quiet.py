@@ -72,13 +72,13 @@ def stderr_kept_back(is_wrong: Callable[[], bool] = lambda: False) -> Iterator[N
         stack.callback(os.close, stderr)
         lines = stack.enter_context(tempfile.TemporaryFile())
         os.dup2(lines.fileno(), 2)
-        shown = True
+        is_shown = True
         try:
             yield
-            shown = is_wrong()
+            is_shown = is_wrong()
         finally:
             os.dup2(stderr, 2)
-            if shown:
+            if is_shown:
                 lines.seek(0)
                 os.write(2, lines.read())
 

@@ -134,8 +134,8 @@ class DataSection(PairChecks):
             if getattr(self, part) == () or len(names) > 1 and len({*names, ""}) <= len(names):
                 rule = f"Each corpus of `data.{part}` must have a `name` of its own."
                 raise InputError(f"{rule} Received: {', '.join(names) or 'an empty list'}.")
-        annotated = self.glossary_share if self.glossary else 0.0
-        if (total := annotated + sum(self.noise.shares.values())) > 1 + 1e-9:
+        annotated_share = self.glossary_share if self.glossary else 0.0
+        if (total := annotated_share + sum(self.noise.shares.values())) > 1 + 1e-9:
             rule = "`data.glossary_share` and the shares of `data.noise` must be at most 1 in all"
             raise InputError(f"{rule}: {total:.4g}.")
         if self.hold_out_every and self.validation != Files():
@@ -152,8 +152,8 @@ class DataSection(PairChecks):
     @property
     def tags(self) -> list[str]:
         """Tags of all corpora, sorted."""
-        every = (*self.corpora("train"), *self.corpora("validation"))
-        return sorted({corpus.tag for corpus in every if corpus.tag is not None})
+        corpora = (*self.corpora("train"), *self.corpora("validation"))
+        return sorted({corpus.tag for corpus in corpora if corpus.tag is not None})
 
 
 @declared
@@ -399,14 +399,16 @@ class Recipe:
     @pydantic.model_validator(mode="after")
     def _check_model(self) -> "Recipe":
         check_choice("model.kind", self.kind, tuple(CONFIGURATIONS))
-        known = model_keys(self.kind)
+        keys = model_keys(self.kind)
         # The nearest name would be another option, no correction, for a key of another kind.
-        others = {key for kind in CONFIGURATIONS for key in model_keys(kind)}.difference(known)
+        keys_of_other_kinds = {
+            key for kind in CONFIGURATIONS for key in model_keys(kind)
+        }.difference(keys)
         for key, value in self.model.items():
-            if key in others:
+            if key in keys_of_other_kinds:
                 problem = f"a {self.kind} model has no `{key}`"
                 raise InputError(f"{problem}. Received: model.{key}={received(value)}.")
-        check_keys(self.model, known, "model")
+        check_keys(self.model, keys, "model")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -557,8 +559,10 @@ def model_keys(kind: str) -> tuple[str, ...]:
     """Names of the options of `model` for a kind of model."""
     names = [field.name for field in dataclasses.fields(CONFIGURATIONS[kind])]
     names_of_kind = ("kind", "preset") if kind == "transformer" else ("kind",)
-    known = (name for name in names if "vocabulary_size" not in name and name != "turn_id")
-    return (*names_of_kind, *known)
+    names_of_options = (
+        name for name in names if "vocabulary_size" not in name and name != "turn_id"
+    )
+    return (*names_of_kind, *names_of_options)
 
 
 def _override(values, override):

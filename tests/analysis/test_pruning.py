@@ -147,7 +147,7 @@ def test_the_last_head_of_a_layer_stays(model):
 @pytest.mark.usefixtures("uncollected")
 def test_a_quantized_projection_is_refused(model):
     model.quantize("int8")
-    with pytest.raises(ValueError, match=r"plain projections alone. Received: .*block_0/self"):
+    with pytest.raises(ValueError, match=r"only from plain projections. Received: .*block_0/self"):
         prune_heads(model, ["encoder.0.1"])
 
 

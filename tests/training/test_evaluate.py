@@ -104,7 +104,7 @@ def test_a_tokenizer_that_is_not_installed_or_unknown_is_named_before_anything_i
 
 
 def test_a_bleu_of_zero_beside_a_fair_chrf_is_doubted():
-    with pytest.warns(UserWarning, match="BLEU is 0.0 beside a chrF of .*tok:13a"):
+    with pytest.warns(UserWarning, match="BLEU is 0.0, but chrF is .*tok:13a"):
         assert evaluate(["Guten Tag!"] * 2, ["Guten Abend!"] * 2)["bleu"] == 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -22,7 +22,7 @@ def test_several_hosts_on_tensorflow_are_refused_with_the_reason_and_the_way(cap
     arguments = ["train", str(RECIPE), "--output", "run", "--hosts", "a:1,b:1"]
     assert run([*arguments, "--host-index", "0"]) == 2
     said = capsys.readouterr().err
-    assert "MultiWorkerMirroredStrategy does not go with `fit`" in said
+    assert "MultiWorkerMirroredStrategy does not work with `fit`" in said
     assert "set KERAS_BACKEND=jax" in said
 
 
