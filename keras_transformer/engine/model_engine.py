@@ -320,7 +320,7 @@ class ModelEngine(Engine):
     def _last_turns(self, texts):
         """Returns the sources with as many turns as the model was trained on; ids unchanged."""
         turns = self.turns
-        if turns is None or turns.kept is None:
+        if turns is None or turns.max_turns is None:
             return texts
         return [turns.join(turns.split(text)) if isinstance(text, str) else text for text in texts]
 

@@ -11,9 +11,9 @@ from keras_transformer.options import checked, option
 from keras_transformer.owned_folder import MANIFEST
 
 
-def _number(default, meaning, least, greatest=None):
+def _number(default, meaning, minimum, maximum=None):
     # Not strict, because `serve run … threads=4` passes text.
-    return option(default, meaning, ge=least, le=greatest, strict=None)
+    return option(default, meaning, ge=minimum, le=maximum, strict=None)
 
 
 def _count(default, meaning):

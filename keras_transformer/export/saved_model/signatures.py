@@ -276,9 +276,9 @@ class Signatures:
         """Returns ragged ids of each text, truncated as in the engine; the last id is EOS."""
         engine = self._engine
         longest = engine.max_source_length if side == "source" else engine.max_target_length
-        if side == "source" and engine.turns and engine.turns.kept:
+        if side == "source" and engine.turns and engine.turns.max_turns:
             separator = f" {engine.turns.separator} "
-            turns = tf.strings.split(text, separator)[:, -engine.turns.kept :]
+            turns = tf.strings.split(text, separator)[:, -engine.turns.max_turns :]
             text = tf.strings.reduce_join(turns, axis=1, separator=separator)
         ids = self._tokenize[side](text)
         if side == "source" and engine.turns:
