@@ -1,4 +1,4 @@
-"""Arguments that several commands have. One that is not given leaves no trace: `given`."""
+"""Arguments that several commands have. `option_values` leaves out those that were not given."""
 
 import argparse
 import dataclasses
@@ -51,12 +51,16 @@ def add_declared(
             group = command.add_argument_group(groups[name])
         if names is not None and name not in names:
             continue
-        (one, *_) = schema.get("anyOf", [schema])
-        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[one["type"]]
+        (member_schema, *_) = schema.get("anyOf", [schema])
+        kind, metavar = kinds.get(name) or _SCHEMA_KINDS[member_schema["type"]]
         if kind is None and schema["default"] is True:
             kind = bool
-        said = defaults.get(name, schema["default"])
-        end = "" if said is None or said is False or said == [] else f"; default: {said}"
+        shown_default = defaults.get(name, schema["default"])
+        end = (
+            ""
+            if shown_default is None or shown_default is False or shown_default == []
+            else f"; default: {shown_default}"
+        )
         help = (schema["description"].rstrip(".") + end).replace("%", "%%")
         add_options(group, (name, kind, metavar, help))
 
@@ -177,19 +181,25 @@ def add_progress(group: Any) -> None:
     )
 
 
-def given(options: argparse.Namespace, *own: str) -> dict[str, Any]:
-    """The options that were given and that are the library's, without the command's `own`."""
-    values = {key: value for key, value in vars(options).items() if key not in ("command", *own)}
+def option_values(options: argparse.Namespace, *command_options: str) -> dict[str, Any]:
+    """The library's options that were given: all but `command_options`, the command's own."""
+    values = {
+        key: value
+        for key, value in vars(options).items()
+        if key not in ("command", *command_options)
+    }
     if "logit_bias" in values:
         values["logit_bias"] = dict(values["logit_bias"])
     return values
 
 
-def load_translator(options: argparse.Namespace, *own: str) -> tuple[Any, dict[str, Any]]:
-    """Loads `--model` with `--threads`; returns the `Translator` and the options of `given`."""
+def load_translator(
+    options: argparse.Namespace, *command_options: str
+) -> tuple[Any, dict[str, Any]]:
+    """Loads `--model` with `--threads`; returns the `Translator` and `option_values`."""
     from keras_transformer.engine.translator import Translator
 
-    values = given(options, "model", *own)
+    values = option_values(options, "model", *command_options)
     threads = {"threads": values.pop("threads")} if "threads" in values else {}
     return Translator.load(options.model, **threads), values
 

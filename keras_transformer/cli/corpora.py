@@ -15,8 +15,8 @@ from keras_transformer.cli.arguments import (
     add_options,
     add_progress,
     binary_stdin,
-    given,
     load_translator,
+    option_values,
 )
 from keras_transformer.errors import InputError
 
@@ -90,17 +90,17 @@ def _clean(options):
     from keras_transformer.data.cleaning import clean_corpora
     from keras_transformer.files import is_terminal
 
-    values = given(options, "corpora", "output", "progress")
+    values = option_values(options, "corpora", "output", "progress")
     corpora = paired(options.corpora)
-    shown = is_terminal(sys.stderr) if options.progress is None else options.progress
+    shows_progress = is_terminal(sys.stderr) if options.progress is None else options.progress
     paths = [path for corpus in corpora for path in corpus if path is not None]
     total = None
     if all(os.path.isfile(path) and not path.endswith(".gz") for path in paths):
         total = sum(map(os.path.getsize, paths)) * 2
-    with progress_bar(total, shown) as bar:
+    with progress_bar(total, shows_progress) as bar:
 
         def progress(stage, size):
-            if shown:
+            if shows_progress:
                 describe(bar, stage, size)
 
         report = clean_corpora(corpora, options.output, progress=progress, **values)
@@ -110,16 +110,16 @@ def _clean(options):
 def paired(paths: list[str]) -> list[tuple[str, str | None]]:
     """Returns the corpora of a list of files: a TSV by itself, others in twos."""
     corpora: list[tuple[str, str | None]] = []
-    left = list(paths)
-    while left:
-        source = left.pop(0)
+    paths_left = list(paths)
+    while paths_left:
+        source = paths_left.pop(0)
         if source.removesuffix(".gz").endswith(".tsv"):
             corpora.append((source, None))
-        elif not left:
+        elif not paths_left:
             rule = "A source needs its target after it; a file of both sides is named *.tsv"
             raise InputError(f"{rule}. Received: {source} last.")
         else:
-            corpora.append((source, left.pop(0)))
+            corpora.append((source, paths_left.pop(0)))
     return corpora
 
 
@@ -161,7 +161,7 @@ def _synthesize(options):
         format = as_pairs_back if records == "back" else as_pairs
         translate_lines(translator, binary_stdin(), sys.stdout, format, **values)
         return
-    values = given(options, "model", "input", "output", "back", "engine")
+    values = option_values(options, "model", "input", "output", "back", "engine")
     shared = {"records": records, "with_ray": with_ray}
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints about its own comings and goings.
         report = translate_corpus(options.model, options.input, options.output, **shared, **values)
@@ -191,5 +191,5 @@ def _glossary(options):
     from keras_transformer.text.glossary import learn_terms
 
     pairs = (pair for corpus in paired(options.corpora) for pair in iterate_pairs(*corpus))
-    for row in learn_terms(pairs, **given(options, "corpora")):
+    for row in learn_terms(pairs, **option_values(options, "corpora")):
         print(*row, sep="\t")

@@ -78,7 +78,9 @@ def _run_demo(folder, overwrite):
     say("evaluating on held-out dates")
     translator = Translator.load(folder / "run")
     translations = [translation.text for translation in translator.translate(sources)]
-    right = sum(a == b for a, b in zip(translations, targets, strict=True))
+    num_correct = sum(
+        translation == target for translation, target in zip(translations, targets, strict=True)
+    )
 
     say("exporting the SavedModel and comparing it with the trained model")
     report = export_run(folder / "run", folder / "export", signatures=["beam"])
@@ -86,13 +88,19 @@ def _run_demo(folder, overwrite):
     rows = [
         ("languages and formats", f"{len(LOCALES)} locales"),
         ("training time", f"{minutes:.1f} minutes"),
-        ("held-out dates right", f"{right} of {len(targets)} ({right / len(targets):.1%})"),
+        (
+            "held-out dates right",
+            f"{num_correct} of {len(targets)} ({num_correct / len(targets):.1%})",
+        ),
         ("export", _equal_texts(report.verification)),
         *(
             (example, translation.text)
             for example, translation in zip(_EXAMPLES, exported, strict=True)
         ),
-        ("data, run, SavedModel", ", ".join(str(folder / x) for x in ("data", "run", "export"))),
+        (
+            "data, run, SavedModel",
+            ", ".join(str(folder / name) for name in ("data", "run", "export")),
+        ),
     ]
     page = f"{folder}-page"
     rows += [
@@ -131,9 +139,9 @@ def _owned(folder):
     }
 
     def owns(path):
-        first, _, rest = path.partition("/")
-        is_left = any(part.is_left_beside(first) for part in parts)
-        return is_demo and (is_left or first in owners and owners[first](rest))
+        first, _, subpath = path.partition("/")
+        is_leftover = any(part.is_left_beside(first) for part in parts)
+        return is_demo and (is_leftover or first in owners and owners[first](subpath))
 
     return OwnedFolder(folder, owns=owns)
 

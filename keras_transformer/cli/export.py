@@ -13,7 +13,7 @@ from keras_transformer.cli.arguments import (
     add_model,
     add_options,
     begin_with_model,
-    given,
+    option_values,
 )
 from keras_transformer.errors import InputError
 
@@ -47,19 +47,19 @@ def _add_options(command):
         for field in dataclasses.fields(declared):
             formats.setdefault(field.name, []).append(format)
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, having in formats.items():
-        groups.setdefault(tuple(having), []).append(name)
+    for name, formats_of_group in formats.items():
+        groups.setdefault(tuple(formats_of_group), []).append(name)
     kinds = {
         "quantize": (QUANTIZATIONS, None),
         "source_lengths": ([int], "N"),
         "signatures": ([str], "NAME"),
     }
     of_run = dict.fromkeys(OF_RUN, "the run's")
-    for having, names in groups.items():
-        title = ", ".join(name for name in having if name != "litert")
+    for formats_of_group, names in groups.items():
+        title = ", ".join(name for name in formats_of_group if name != "litert")
         group = command.add_argument_group(title)
         defaults = {**of_run, "signatures": "all"}
-        add_declared(group, FORMATS[having[0]], {}, names, kinds, defaults)
+        add_declared(group, FORMATS[formats_of_group[0]], {}, names, kinds, defaults)
 
 
 def _export(options):
@@ -67,10 +67,10 @@ def _export(options):
     from keras_transformer.export import export_run
     from keras_transformer.export.options import FORMATS
 
-    values = given(options, "model", "format", "output", "overwrite", "verify_with", "json")
-    allowed = {field.name for field in dataclasses.fields(FORMATS[options.format])}
-    if wrong := [name for name in values if name not in allowed]:
-        flag = wrong[0].replace("_", "-")
+    values = option_values(options, "model", "format", "output", "overwrite", "verify_with", "json")
+    format_options = {field.name for field in dataclasses.fields(FORMATS[options.format])}
+    if misplaced_options := [name for name in values if name not in format_options]:
+        flag = misplaced_options[0].replace("_", "-")
         raise InputError(f"--{flag} does not go with --format {options.format}.")
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
     with _cleaned_up_on_sigterm():

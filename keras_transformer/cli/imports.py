@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_options, begin_with_model, given
+from keras_transformer.cli.arguments import add_options, begin_with_model, option_values
 
 _SAMPLES = "source sentences that exports are verified with, one per line; default: built-in ones"
 
@@ -26,4 +26,4 @@ def _import(options):
     begin_with_model(options.folder)
     from keras_transformer.importing import import_run
 
-    print(import_run(**given(options)))
+    print(import_run(**option_values(options)))

@@ -65,12 +65,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault(LEVEL, "0")
     else:
         silence_tensorflow()
-    known = vars(options).pop("options_of_command")
+    option_names = vars(options).pop("options_of_command")
     without_cache = vars(options).pop("no_compilation_cache", False)
     with _messages_on_stderr():
         if not without_cache:
             enable_compilation_cache()
-        return _flush(_call(options, known))
+        return _flush(_call(options, option_names))
 
 
 def _open_closed_streams():
@@ -126,13 +126,13 @@ def _messages_on_stderr():
         logger.propagate = propagate
 
 
-def _call(options, known):
+def _call(options, option_names):
     """Calls a command; returns its exit code."""
     try:
         options.command(options)
     except (InputError, TrainingError, VerificationError) as error:
         is_mistake = isinstance(error, InputError)
-        say(_as_on_the_command_line(str(error), known) if is_mistake else error)
+        say(_as_on_the_command_line(str(error), option_names) if is_mistake else error)
         return 2 if is_mistake else 1
     except OSError as error:
         return _exit_for_os_error(error)
@@ -142,13 +142,13 @@ def _call(options, known):
     return 0
 
 
-def _as_on_the_command_line(message, known):
-    """Replaces Python's spelling of the options `known` in a message: `--beam-size 0`."""
+def _as_on_the_command_line(message, option_names):
+    """Replaces Python's spelling of the options `option_names` in a message: `--beam-size 0`."""
 
     def flag(match):
         name, _, value = match[0].strip("`").partition("=")
         dashed = name.replace("_", "-")
-        if name not in known:
+        if name not in option_names:
             return match[0]
         option = f"--no-{dashed}" if value == "False" else f"--{dashed}"
         if value not in ("", "True", "False"):
@@ -199,12 +199,12 @@ class _Parser(argparse.ArgumentParser):
         add, self._options = self._options, None
         if add is not None:
             add(self)
-        parsed, rest = super().parse_known_args(*arguments, **keywords)
+        parsed, remaining = super().parse_known_args(*arguments, **keywords)
         if "options_of_command" not in parsed:  # That of the whole command line comes last.
             parsed.options_of_command = frozenset(
                 flag[2:].replace("-", "_") for flag in self._option_string_actions
             )
-        return parsed, rest
+        return parsed, remaining
 
 
 def _parser():

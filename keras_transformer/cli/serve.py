@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_declared, given
+from keras_transformer.cli.arguments import add_declared, option_values
 
 # The titles of groups in `--help`, and the option that each begins with.
 _GROUPS = {
@@ -45,6 +45,6 @@ def _serve(options):
     from keras_transformer.serving import LocalOptions, ServerOptions
     from keras_transformer.serving.local import serve_here
 
-    values = {"model": options.model, **given(options, "model")}
+    values = {"model": options.model, **option_values(options, "model")}
     local = {name: values.pop(name) for name in LocalOptions.model_fields if name in values}
     serve_here(ServerOptions(**values), LocalOptions(**local))

@@ -105,13 +105,13 @@ def _renamed(name, array, config):
         return {} if is_tied else {"decoder_ff_logit_out_Wt": array}
     if name == "final_logits_bias":
         return {"decoder_ff_logit_out_b": array}
-    side, part, *rest = name.split(".")
+    side, part, *names = name.split(".")
     if part == "embed_tokens":
         is_shared = config.get("share_encoder_decoder_embeddings", True)
         return {} if is_shared else {f"{side}_Wemb": array}
     try:
-        number, layer, *rest = rest
-        kind = rest[-1]
+        number, layer, *names = names
+        kind = names[-1]
         prefix = f"{side}_l{int(number) + 1}"
         array = array.T if kind == "weight" and array.ndim == 2 else array
         if layer in _NORMS:
@@ -119,8 +119,8 @@ def _renamed(name, array, config):
         letter = "W" if kind == "weight" else "b"
         if layer in ("fc1", "fc2"):
             return {f"{prefix}_ffn_{letter}{layer[-1]}": array}
-        which = "o" if rest[0] == "out_proj" else rest[0][0]
-        return {f"{prefix}_{_ATTENTIONS[layer]}_{letter}{which}": array}
+        suffix = "o" if names[0] == "out_proj" else names[0][0]
+        return {f"{prefix}_{_ATTENTIONS[layer]}_{letter}{suffix}": array}
     except (ValueError, KeyError, IndexError):
         return {name: array}  # Has no place: an error that names it.
 

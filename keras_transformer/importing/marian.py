@@ -196,8 +196,8 @@ def tensors_of(arrays: Mapping[str, np.ndarray], path: Path) -> Tensors:
     """Returns only the weights, and only those of float32."""
     if "Wpos" in arrays:
         raise InputError(f"{path}: trained positions (Wpos) are not imported.")
-    no_weights = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
-    return Tensors({name: arrays[name] for name in arrays.keys() - no_weights}, path)
+    other_names = [name for name in arrays if name == OPTIONS or name.endswith("QuantMultA")]
+    return Tensors({name: arrays[name] for name in arrays.keys() - other_names}, path)
 
 
 def decoding_defaults(folder: Path) -> dict[str, Any]:
@@ -208,14 +208,14 @@ def decoding_defaults(folder: Path) -> dict[str, Any]:
     return vocabulary.read_yaml(files[0].read_text("utf-8", "replace"), files[0])
 
 
-def read_vocabularies(folder: Path, named: Any) -> tuple[list[Any], list[Vocabulary]]:
+def read_vocabularies(folder: Path, vocabulary_names: Any) -> tuple[list[Any], list[Vocabulary]]:
     """Returns the SentencePiece model and the vocabulary of each side.
 
     Args:
         folder: The folder.
-        named: The `vocabs` of the decoder's options, or None.
+        vocabulary_names: The `vocabs` of the decoder's options, or None.
     """
-    files = [folder / Path(name).name for name in named or () if isinstance(name, str)]
+    files = [folder / Path(name).name for name in vocabulary_names or () if isinstance(name, str)]
     files = [file for file in files if file.is_file()] or _vocabulary_files(folder)
     if len(files) > 2:
         names = ", ".join(file.name for file in files)

@@ -46,8 +46,8 @@ class Vocabulary(NamedTuple):
     @property
     def rows(self) -> list[Any]:
         """The file's id of each of our ids; None for an id that the file does not have."""
-        known = {self.end, self.unknown, self.pad}
-        words = (id for id in range(len(self.names)) if id not in known)
+        special_ids = {self.end, self.unknown, self.pad}
+        words = (id for id in range(len(self.names)) if id not in special_ids)
         return [self.pad, self.start, self.end, self.unknown, *words]
 
     def table(self, embeddings: np.ndarray) -> np.ndarray:
@@ -131,44 +131,44 @@ def tokenizer_of(model: Any, vocabulary: Vocabulary, writes: bool) -> Tokenizer:
         vocabulary: Vocabulary of the side.
         writes: Whether the side's ids become text: then pieces of the other side keep their text.
     """
-    known = {piece.piece: piece for piece in model.pieces}
-    made = type(model)()
-    made.CopyFrom(model)
-    del made.pieces[:]
+    pieces_by_name = {piece.piece: piece for piece in model.pieces}
+    new_model = type(model)()
+    new_model.CopyFrom(model)
+    del new_model.pieces[:]
     kinds = type(model.pieces[0])
     for id, name in _SPECIAL.items():
-        made.pieces.add(
+        new_model.pieces.add(
             piece=name, score=0.0, type=kinds.UNKNOWN if id == UNK_ID else kinds.CONTROL
         )
-    taken = set(_SPECIAL.values())
+    used_names = set(_SPECIAL.values())
     # BPE merges to any piece, whatever its score.
     keeps_text = writes and model.trainer_spec.model_type != model.trainer_spec.BPE
     for id in vocabulary.rows[len(_SPECIAL) :]:
         name = vocabulary.names[id]
-        piece = _piece(name, known, keeps_text, kinds)
-        if piece["piece"] in taken:
+        piece = _piece(name, pieces_by_name, keeps_text, kinds)
+        if piece["piece"] in used_names:
             piece |= {"piece": f"<{id}:{name}>", "type": kinds.CONTROL}
-        taken.add(piece["piece"])
-        made.pieces.add(**piece)
-    count = len(made.pieces)
+        used_names.add(piece["piece"])
+        new_model.pieces.add(**piece)
+    count = len(new_model.pieces)
     segmented = (kinds.NORMAL, kinds.USER_DEFINED, kinds.BYTE)
     for unlisted in model.pieces:
-        if unlisted.piece not in taken and unlisted.type in segmented:
-            made.pieces.add(piece=unlisted.piece, score=unlisted.score, type=unlisted.type)
-    spec = made.trainer_spec
+        if unlisted.piece not in used_names and unlisted.type in segmented:
+            new_model.pieces.add(piece=unlisted.piece, score=unlisted.score, type=unlisted.type)
+    spec = new_model.trainer_spec
     spec.pad_id, spec.bos_id, spec.eos_id, spec.unk_id = PAD_ID, BOS_ID, EOS_ID, UNK_ID
     spec.pad_piece, spec.bos_piece, spec.eos_piece, spec.unk_piece = _SPECIAL.values()
     # The types of the pieces count; of these lists the package takes tags and separators.
     del spec.user_defined_symbols[:], spec.control_symbols[:]
-    if len(made.pieces) > count:
+    if len(new_model.pieces) > count:
         spec.control_symbols.append(f"{OF_FIRST_IDS}{count}")
-    return Tokenizer(made.SerializeToString())
+    return Tokenizer(new_model.SerializeToString())
 
 
-def _piece(name, known: Mapping[str, Any], keeps_text, kinds):
+def _piece(name, pieces_by_name: Mapping[str, Any], keeps_text, kinds):
     """Fields of the piece of a name."""
-    if name in known:
-        known_piece = known[name]
+    if name in pieces_by_name:
+        known_piece = pieces_by_name[name]
         kind = kinds.CONTROL if known_piece.type == kinds.UNUSED else known_piece.type
         return {"piece": name, "score": known_piece.score, "type": kind}
     if _LANGUAGE.fullmatch(name):

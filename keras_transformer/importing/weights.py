@@ -129,10 +129,10 @@ def _assign(variable, values):
         values = values.reshape(shape)
     elif len(shape) <= 2:
         values = values.reshape((-1, values.shape[-1]) if len(shape) == 2 else (-1,))
-        missing = [(0, size - actual) for size, actual in zip(shape, values.shape, strict=True)]
-        if min(min(padding) for padding in missing) < 0:
+        padding = [(0, size - actual) for size, actual in zip(shape, values.shape, strict=True)]
+        if min(min(side) for side in padding) < 0:
             raise InputError(
                 f"{variable.path} must have the shape {shape}. Received: {values.shape}."
             )
-        values = np.pad(values, missing)
+        values = np.pad(values, padding)
     variable.assign(ops.convert_to_tensor(values))

@@ -89,7 +89,7 @@ class Block(LayerOfProjections):
         self.feed_forward.build(shape)
         self.feed_forward_norm = self._normalization("feed_forward_norm", shape)
 
-    def _attention(self, name, query_shape, value_shape, num_heads=None, **own):
+    def _attention(self, name, query_shape, value_shape, num_heads=None, **options):
         if self.key_dim is None and self._model_dim % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide the width of the input. "
@@ -101,7 +101,7 @@ class Block(LayerOfProjections):
             dropout=self.attention_dropout,
             num_kv_heads=self.num_kv_heads,
             name=name,
-            **own,
+            **options,
             **self._options_of_a_projection(),
         )
         attention.build(query_shape, value_shape)
@@ -206,9 +206,9 @@ class EncoderBlock(Block):
         )
         attended, *scores = attended if return_attention_scores else (attended,)
         hidden = self._add(inputs, attended, self.self_attention_norm, training)
-        fed = self._pre_norm(self.feed_forward_norm, hidden)
-        fed = self.feed_forward(fed, training=training)
-        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        transformed = self._pre_norm(self.feed_forward_norm, hidden)
+        transformed = self.feed_forward(transformed, training=training)
+        outputs = self._add(hidden, transformed, self.feed_forward_norm, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
 
@@ -313,9 +313,9 @@ class DecoderBlock(Block):
             hidden = self._add(hidden, attended, self.cross_attention_norm, training)
             scores += cross_scores
 
-        fed = self._pre_norm(self.feed_forward_norm, hidden)
-        fed = self.feed_forward(fed, training=training)
-        outputs = self._add(hidden, fed, self.feed_forward_norm, training)
+        transformed = self._pre_norm(self.feed_forward_norm, hidden)
+        transformed = self.feed_forward(transformed, training=training)
+        outputs = self._add(hidden, transformed, self.feed_forward_norm, training)
         return (outputs, *scores) if return_attention_scores else outputs
 
     def _read_past(self, inputs, mask, is_causal, return_attention_scores, training):
@@ -386,14 +386,14 @@ class DecoderBlock(Block):
             attended = attention.project_output(heads)
             hidden = self._add(hidden, attended, self.cross_attention_norm)
 
-        fed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
-        return self._add(hidden, fed, self.feed_forward_norm), cache, scores
+        transformed = sublayers.feed_forward(self._pre_norm(self.feed_forward_norm, hidden))
+        return self._add(hidden, transformed, self.feed_forward_norm), cache, scores
 
     def _check_encoder_sequence(self, encoder_sequence):
         if (encoder_sequence is None) != (self.cross_attention is None):
             built = "without" if self.cross_attention is None else "with"
-            given = "none" if encoder_sequence is None else "one"
+            received = "none" if encoder_sequence is None else "one"
             raise ValueError(
                 "A decoder block keeps to what it was first called with. "
-                f"Received: a block built {built} an encoder sequence, called with {given}."
+                f"Received: a block built {built} an encoder sequence, called with {received}."
             )

@@ -49,10 +49,10 @@ class KeyValue(NamedTuple):
 
     def extended(self, capacity: int) -> "KeyValue":
         """Returns a copy with `capacity` positions, zeros behind the old ones."""
-        more = capacity - ops.shape(self.value)[2]
+        num_positions = capacity - ops.shape(self.value)[2]
         return KeyValue(
-            ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, more))),
-            ops.pad(self.value, ((0, 0), (0, 0), (0, more), (0, 0))),
+            ops.pad(self.key, ((0, 0), (0, 0), (0, 0), (0, num_positions))),
+            ops.pad(self.value, ((0, 0), (0, 0), (0, num_positions), (0, 0))),
         )
 
 
@@ -91,10 +91,10 @@ class DecodingCache(NamedTuple):
         if isinstance(self.lineage, tuple):
             return self
         capacity = max_length * self.num_beams
-        more = capacity - ops.shape(self.lineage)[2]
+        num_positions = capacity - ops.shape(self.lineage)[2]
         return self._replace(
             layers=tuple(layer.extended(capacity) for layer in self.layers),
-            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, more))),
+            lineage=ops.pad(self.lineage, ((0, 0), (0, 0), (0, num_positions))),
         )
 
     def reorder(self, parents: keras.KerasTensor) -> "DecodingCache":

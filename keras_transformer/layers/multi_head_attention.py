@@ -151,8 +151,11 @@ class MultiHeadAttention(LayerOfProjections):
             )
 
     def _biased(self, name, input_shape, output_axes, summed="d"):
-        kept = "uvwxyz"[: len(output_axes)]
-        equation, biased = f"bt{summed},{summed}{kept}->bt{kept}", kept if self.use_bias else None
+        output_letters = "uvwxyz"[: len(output_axes)]
+        equation, biased = (
+            f"bt{summed},{summed}{output_letters}->bt{output_letters}",
+            output_letters if self.use_bias else None,
+        )
         return self._projection(name, equation, input_shape, output_axes, biased)
 
     def _check_shapes(self, query, value, key, widths=(None, None, None)):
@@ -285,8 +288,8 @@ class MultiHeadAttention(LayerOfProjections):
         if self.sliding_window is not None:
             mask = masks.combine(mask, masks.window_mask(*positions, self.sliding_window))
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
-        dropped = self._dropout_layer(weights, training=training)
-        heads = self._times_shared(dropped, value)  # --> [batch, heads, query, value_dim]
+        dropped_weights = self._dropout_layer(weights, training=training)
+        heads = self._times_shared(dropped_weights, value)  # --> [batch, heads, query, value_dim]
         return ops.transpose(heads, (0, 2, 1, 3)), weights
 
     def _times_shared(self, rows, shared):

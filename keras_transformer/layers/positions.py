@@ -92,8 +92,10 @@ class SinusoidalPositionalEncoding(keras.layers.Layer):
         return tuple(input_shape)
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("max_wavelength", "layout", "frequencies")}
-        return {**super().get_config(), **own}
+        arguments = {
+            name: getattr(self, name) for name in ("max_wavelength", "layout", "frequencies")
+        }
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -140,15 +142,15 @@ class LearnedPositionalEmbedding(keras.layers.Layer):
         self, inputs: keras.KerasTensor, start_index: int | keras.KerasTensor = 0
     ) -> keras.KerasTensor:
         length = inputs.shape[1]
-        known = isinstance(length, int) and isinstance(start_index, int)
-        if known and start_index + length > self.max_length:
+        is_static = isinstance(length, int) and isinstance(start_index, int)
+        if is_static and start_index + length > self.max_length:
             raise ValueError(
                 "The sequence must end within `max_length`. Received: "
                 f"max_length={self.max_length}, start_index={start_index}, length={length}."
             )
         positions = ops.cast(start_index, "int32") + ops.arange(ops.shape(inputs)[1], dtype="int32")
         embedding = ops.take(ops.convert_to_tensor(self.embeddings), positions, axis=0)
-        if not known:
+        if not is_static:
             # XLA reads the last row for every place past it: silently wrong, where NaN shows.
             inside = ops.expand_dims(positions < self.max_length, 1)
             embedding = ops.where(inside, embedding, float("nan"))
@@ -242,8 +244,8 @@ def apply_rotary(
     cosine, sine = ops.cos(angles), ops.sin(angles)
     wide = ops.cast(heads, "float32")
     first, second = wide[..., :half], wide[..., half:]
-    turned = [first * cosine - second * sine, first * sine + second * cosine]
-    return ops.cast(ops.concatenate(turned, axis=-1), heads.dtype)
+    rotated = [first * cosine - second * sine, first * sine + second * cosine]
+    return ops.cast(ops.concatenate(rotated, axis=-1), heads.dtype)
 
 
 def relative_scores(

@@ -67,11 +67,11 @@ class LayerOfProjections(keras.layers.Layer):
 
     def _options_of_a_projection(self):
         """Keyword arguments of a sublayer, whose initializers draw values of their own."""
-        own = {
+        options = {
             name: option.clone() if hasattr(option, "clone") else option
             for name, option in self._projection_options.items()
         }
-        return {"dtype": self.dtype_policy, **own}
+        return {"dtype": self.dtype_policy, **options}
 
     def _projection(self, name, equation, input_shape, output_axes, bias_axes=None):
         projection = Projection(

@@ -139,7 +139,9 @@ class Attention(LayerOfProjections):
                 query = query / math.sqrt(query.shape[2])
             if self.compute_dtype == "float16":
                 # A score past 65,504 would be infinite, and a row of infinities NaN.
-                query, projected_key = (ops.cast(x, "float32") for x in (query, projected_key))
+                query, projected_key = (
+                    ops.cast(tensor, "float32") for tensor in (query, projected_key)
+                )
             scores = ops.matmul(query, ops.transpose(projected_key, (0, 2, 1)))
         weights = ops.cast(masks.masked_softmax(scores, mask), self.compute_dtype)
         return ops.matmul(weights, value), weights

@@ -117,9 +117,9 @@ class RecurrentTranslator(SequenceModel):
         self._build_for_width(self.dropout)
         for layer in self.encoder_layers:
             layer.build((None, None, width))
-        read = 1 + (config.attention == "bahdanau") + config.input_feeding
+        num_inputs = 1 + (config.attention == "bahdanau") + config.input_feeding
         for number, cell in enumerate(self.cells):
-            cell.build((None, width if number else read * width))
+            cell.build((None, width if number else num_inputs * width))
             cell.output_shape = (None, width)  # Keras' cells compute none for `summary`.
         self.start.build((None, width))
         if self.attention is not None:
@@ -168,43 +168,45 @@ class RecurrentTranslator(SequenceModel):
         width = self.config.model_dim
 
         def step(embedded, states):  # embedded: [batch, model_dim]
-            given = ops.expand_dims(embedded, 1), tuple(states), memory
-            output, attention, states = self._step(*given)
+            arguments = ops.expand_dims(embedded, 1), tuple(states), memory
+            output, attention, states = self._step(*arguments)
             return ops.concatenate([output, attention], axis=2)[:, 0], list(states)
 
         # Keras' loop over time: `ops.scan` has no gradient in TensorFlow's XLA. Made here, it has
         # no weights, and nothing of it is kept.
         cell = _Cell(step, width, len(states), self.compute_dtype)
         loop = keras.layers.RNN(cell, return_sequences=True, dtype=self.dtype_policy)
-        both = loop(embedded, initial_state=list(states))  # --> [batch, target, model_dim + source]
-        return both[:, :, :width], both[:, :, width:]
+        outputs = loop(
+            embedded, initial_state=list(states)
+        )  # --> [batch, target, model_dim + source]
+        return outputs[:, :, :width], outputs[:, :, width:]
 
     def _step(self, embedded, states, memory):
         """Reads one more token of each hypothesis: output, attention and states.
 
         `(batch, beams, model_dim)`, but the attention `(batch, beams, source)`, or of no source.
         """
-        config, fed = self.config, [embedded]
+        config, inputs = self.config, [embedded]
         if config.input_feeding:
             *states, last_output = states
-            fed.append(last_output)
+            inputs.append(last_output)
         weights = ops.zeros((*ops.shape(embedded)[:2], 0), self.compute_dtype)
         if config.attention == "bahdanau":
             context, weights = self._attend(states[-self._states_of_a_cell], memory)
-            fed.append(context)
-        hidden, after = ops.concatenate(fed, axis=2), []
+            inputs.append(context)
+        hidden, next_states = ops.concatenate(inputs, axis=2), []
         for number, cell in enumerate(self.cells):
             first = number * self._states_of_a_cell
-            own = states[first : first + self._states_of_a_cell]
-            hidden, own = self._through(cell, hidden, own)
-            after += own
+            cell_states = states[first : first + self._states_of_a_cell]
+            hidden, cell_states = self._through(cell, hidden, cell_states)
+            next_states += cell_states
         if config.attention == "luong":
             context, weights = self._attend(hidden, memory)
-        read = [hidden] if self.attention is None else [hidden, context]
-        output = ops.tanh(self.output_layer(ops.concatenate(read, axis=2)))
+        features = [hidden] if self.attention is None else [hidden, context]
+        output = ops.tanh(self.output_layer(ops.concatenate(features, axis=2)))
         if config.input_feeding:
-            after.append(output)
-        return output, weights, tuple(after)
+            next_states.append(output)
+        return output, weights, tuple(next_states)
 
     def _attend(self, query, memory):
         return self.attention.attend(query, memory.key, memory.value, memory.mask)
@@ -232,9 +234,9 @@ class RecurrentTranslator(SequenceModel):
         """Scores the continuations of each hypothesis after one token, integer `(batch, beams)`."""
         width = self.config.model_dim
 
-        def of_width(each):
+        def of_width(tensor):
             # Arrays from a compiled function may have lost the static size of an axis.
-            return ops.reshape(each, (*ops.shape(each)[:2], width))
+            return ops.reshape(tensor, (*ops.shape(tensor)[:2], width))
 
         memory = cache.memory
         if isinstance(memory, Memory):

@@ -26,8 +26,10 @@ def _how_to_make(model_class, received):
     calls = [f"{name}({config}(vocabulary_size=8000))"]
     if hasattr(model_class, "from_preset"):
         calls.append(f'{name}.from_preset("transformer_tiny", vocabulary_size=8000)')
-    given = ", ".join(f"{key}={value!r:.200}" for key, value in received.items()) or "nothing"
-    return f"`{name}` is made of a `{config}`: {' or '.join(calls)}. Received: {given}."
+    received_options = (
+        ", ".join(f"{key}={value!r:.200}" for key, value in received.items()) or "nothing"
+    )
+    return f"`{name}` is made of a `{config}`: {' or '.join(calls)}. Received: {received_options}."
 
 
 class SequenceModel(keras.Model):
@@ -83,14 +85,17 @@ class SequenceModel(keras.Model):
         config, policy, name = self.config, self.dtype_policy, f"{side}_positions"
         if config.positions not in ("sinusoidal", "learned"):
             return None
-        joined = config.combine_positions == "concatenate"
-        own = {"dtype": policy, "name": "positions" if joined else name}
+        concatenates = config.combine_positions == "concatenate"
+        options = {"dtype": policy, "name": "positions" if concatenates else name}
         if config.positions == "learned":
-            layer = LearnedPositionalEmbedding(config.max_length, **own)
+            layer = LearnedPositionalEmbedding(config.max_length, **options)
         else:
-            own |= {"layout": config.position_layout, "frequencies": config.position_frequencies}
-            layer = SinusoidalPositionalEncoding(**own)
-        return ConcatenatedPositions(layer, dtype=policy, name=name) if joined else layer
+            options |= {
+                "layout": config.position_layout,
+                "frequencies": config.position_frequencies,
+            }
+            layer = SinusoidalPositionalEncoding(**options)
+        return ConcatenatedPositions(layer, dtype=policy, name=name) if concatenates else layer
 
     def _dropout(self):
         return keras.layers.Dropout(self.config.dropout, dtype=self.dtype_policy)
@@ -125,8 +130,10 @@ class SequenceModel(keras.Model):
         names = self.input_names
         if isinstance(inputs, dict):
             if set(names) - set(inputs):
-                wanted = " and ".join(f'"{name}"' for name in names)
-                raise ValueError(f"The inputs must hold {wanted}. Received: keys {sorted(inputs)}.")
+                expected_names = " and ".join(f'"{name}"' for name in names)
+                raise ValueError(
+                    f"The inputs must hold {expected_names}. Received: keys {sorted(inputs)}."
+                )
             return tuple(inputs[name] for name in names)
         sequences = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
         if len(sequences) != len(names):

@@ -67,13 +67,13 @@ def _block_weights(block, one_row, kept, dtype):
             inner, outer = [linear.to_kept(one_row) for linear in inner], outer.to_kept(one_row)
         return tuple(inner), outer
 
-    own = cross = ()
+    self_attention = cross_attention = ()
     if block.self_attention is not None:
-        own = laid_out(*block.self_attention.projections, of_one_input=True)
+        self_attention = laid_out(*block.self_attention.projections, of_one_input=True)
     if block.cross_attention is not None:
         query, _, _, output = block.cross_attention.projections
-        cross = laid_out(query, output)
-    return BlockWeights(own, cross, laid_out(*block.feed_forward.projections))
+        cross_attention = laid_out(query, output)
+    return BlockWeights(self_attention, cross_attention, laid_out(*block.feed_forward.projections))
 
 
 def _output_weights(model, one_row, kept, dtype):
