@@ -13,7 +13,7 @@ from keras_transformer.errors import InputError
 from keras_transformer.quiet import import_keras
 
 Kind = Callable | list[Callable] | tuple[str, ...]
-"""The type of an option's value; `[type]` takes several, a tuple holds all that there are."""
+"""The type of an option's value; `[type]` takes several values, a tuple lists all values."""
 Row = tuple[str, Kind | None, str | None, str]
 """An option: name, type (None is a switch, bool one with `--no-`), metavar and help."""
 
@@ -123,7 +123,7 @@ _BATCH_SIZE = (
     "batch_size",
     int,
     "N",
-    "most sentences decoded together; default: as many as are fastest",
+    "maximum number of sentences decoded together; default: the fastest number",
 )
 _TOO_LONG = "a line of too many tokens: refuse it, split it at sentence ends, or truncate it (a "
 _TOO_LONG += "conversation loses its oldest turns); default: split, for conversations and labels "
@@ -134,10 +134,10 @@ _KEPT = "translate around URLs, e-mail addresses and {fields}; html: around tags
 _MARKUP = ("markup", ("placeholders", "html"), None, _KEPT)
 _TERMS = "lines of a term, a tab and its translation, for all lines that have the term"
 _GLOSSARY = ("glossary", str, "FILE", _TERMS)
-_BY = "have the search of a run write all terms, or show them to a model that was trained with "
-_BY += "data.glossary; default: annotations for such a model"
+_BY = "constraints: the search of a run writes all terms; annotations: a model that was trained "
+_BY += "with data.glossary reads them; default: annotations for such a model"
 _GLOSSARY_BY = ("glossary_by", ("constraints", "annotations"), None, _BY)
-_ROWS = "what each token attended to in the source, rows of 4 digits in the JSON"
+_ROWS = "attention of each token to the source, rows of 4 digits in the JSON"
 ALIGNMENT = ("alignment", None, None, _ROWS)
 
 
@@ -148,7 +148,7 @@ def add_model(command: Any, help: str = "a run or export folder") -> None:
 
 def add_decoding(command: Any) -> None:
     """Adds every option of `Translator.translate` that concerns how texts are decoded."""
-    # Late, here and above: pydantic is the half of what `--help` takes.
+    # Imported late, as in `add_declared`: pydantic takes half of the time of `--help`.
     from keras_transformer.decoding.options import DecodingOptions
 
     # Commands have an `n_best` of their own.
@@ -177,7 +177,7 @@ def add_progress(group: Any) -> None:
     group.add_argument(
         "--progress",
         action=argparse.BooleanOptionalAction,
-        help="a bar on stderr; default: where that is a terminal and stdin is none",
+        help="a bar on stderr; default: if stderr is a terminal and stdin is not",
     )
 
 
@@ -205,7 +205,7 @@ def load_translator(
 
 
 def begin_with_model(path: str) -> None:
-    """Imports Keras for a command on a run; raises `InputError` first where nothing is there."""
+    """Imports Keras for a command on a run; first raises `InputError` if there is no such path."""
     if not os.path.exists(path):  # Keras takes seconds.
         raise InputError(f"{path}: no such run or export folder.")
     import_keras()

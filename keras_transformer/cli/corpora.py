@@ -31,18 +31,18 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     """Adds `clean`, `synthesize` and `glossary` to the subparsers of the command line."""
     command = commands.add_parser(
         "clean",
-        help="drop what is no translation from parallel corpora, with a report",
-        description="Writes the pairs of corpora that break no rule, in their order, with a report "
-        "of what was dropped by which rule, examples, and a picture of length ratios.",
+        help="drop pairs that are no translations from parallel corpora, with a report",
+        description="Writes the pairs of corpora that break no rule, in their order. A report "
+        "says how many pairs each rule dropped, with examples and a picture of length ratios.",
         options=_add_clean_options,
     )
     command.set_defaults(command=_clean)
 
     command = commands.add_parser(
         "synthesize",
-        help="make pairs for training of text in one language: distillation, back-translation",
-        description="Translates text and writes it beside its translations, as a TSV of sources "
-        "and targets that a recipe takes. With --output it goes on where it was interrupted.",
+        help="make pairs for training from text in one language: distillation, back-translation",
+        description="Translates text and writes it with its translations, as a TSV of sources and "
+        "targets that a recipe takes. With --output it continues after an interruption.",
         options=_add_synthesize_options,
     )
     command.set_defaults(command=_synthesize)
@@ -50,8 +50,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "glossary",
         help="learn words and their translations from parallel corpora",
-        description="Writes lines of a word, a tab and its translation, which IBM's Model 1 finds "
-        "in parallel corpora: a glossary for `data.glossary` of a recipe.",
+        description="Writes lines of a word, a tab and its translation, learned from parallel "
+        "corpora with IBM's Model 1: a glossary for `data.glossary` of a recipe.",
         options=_add_glossary_options,
     )
     command.set_defaults(command=_glossary)
@@ -62,7 +62,8 @@ def _add_corpora(command):
         "corpora",
         nargs="+",
         metavar="FILE",
-        help="a source and its target, once or more, plain or .gz; a name with .tsv has both sides",
+        help="a source and its target, or several pairs of files, plain or .gz; a .tsv file has "
+        "both sides",
     )
 
 
@@ -72,7 +73,8 @@ def _add_clean_options(command):
     _add_corpora(command)
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
     command.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    held_out = "test sets, either side: equal lines are dropped; a TSV's columns are lines"
+    held_out = "test sets, of either side: lines equal to theirs are dropped; each column of a TSV "
+    held_out += "is a line"
     add_options(command, ("held_out", [str], "FILE", held_out))
     add_progress(command)
     kinds = {
@@ -108,7 +110,7 @@ def _clean(options):
 
 
 def paired(paths: list[str]) -> list[tuple[str, str | None]]:
-    """Returns the corpora of a list of files: a TSV by itself, others in twos."""
+    """Returns the corpora of a list of files: a TSV has both sides, others come in pairs."""
     corpora: list[tuple[str, str | None]] = []
     paths_left = list(paths)
     while paths_left:
@@ -125,7 +127,7 @@ def paired(paths: list[str]) -> list[tuple[str, str | None]]:
 
 _BULK = (
     ("input", [str], "FILE", "text files, .gz too; default: the lines of stdin, pairs to stdout"),
-    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to go on with"),
+    ("output", str, "DIR", "folder of NAME.tsv and NAME.tsv.scores, to make or to continue"),
 )
 
 
@@ -133,7 +135,7 @@ def _add_synthesize_options(command):
     from keras_transformer.serving.options import BulkOptions
 
     add_model(command)
-    back = "back-translation: the text is the targets', the translations become sources"
+    back = "back-translation: the text becomes the targets, the translations become the sources"
     n_best = "hypotheses, each of which makes a pair; default: 1"
     add_options(command, ("back", None, None, back), ("n_best", int, "N", n_best), *_BULK)
     add_declared(command, BulkOptions)
@@ -152,9 +154,9 @@ def _synthesize(options):
     records = "back" if "back" in options else "pairs"
     for name in () if with_ray else ("workers", "ray_address"):
         if name in options:
-            raise InputError(f"--{name.replace('_', '-')} goes with --engine ray alone.")
+            raise InputError(f"--{name.replace('_', '-')} needs --engine ray.")
     if ("input" in options) != ("output" in options) or with_ray and "input" not in options:
-        raise InputError("--input and --output go together, and --engine ray needs both.")
+        raise InputError("--input and --output need each other, and --engine ray needs both.")
     if "input" not in options:
         translator, values = load_translator(options, "back", "engine", "chunk_lines")
         values.setdefault("long_input", long_input_of_commands(translator.engine))
@@ -163,7 +165,7 @@ def _synthesize(options):
         return
     values = option_values(options, "model", "input", "output", "back", "engine")
     shared = {"records": records, "with_ray": with_ray}
-    with contextlib.redirect_stdout(sys.stderr):  # Ray prints about its own comings and goings.
+    with contextlib.redirect_stdout(sys.stderr):  # Ray prints messages about itself.
         report = translate_corpus(options.model, options.input, options.output, **shared, **values)
     tag = {"tag": "bt"} if records == "back" else {}
     folder = os.path.abspath(options.output)
@@ -179,8 +181,8 @@ def _add_glossary_options(command):
     _add_corpora(command)
     from keras_transformer.text.glossary import MIN_PAIRS, MIN_PROBABILITY
 
-    pairs = f"fewest pairs that must have both words; default: {MIN_PAIRS}"
-    probability = "least probability of the word where its translation stands; "
+    pairs = f"a term's words occur together in at least N pairs; default: {MIN_PAIRS}"
+    probability = "minimum probability of the word, given its translation; "
     probability += f"default: {MIN_PROBABILITY}"
     add_options(command, ("min_pairs", int, "N", pairs))
     add_options(command, ("min_probability", float, "X", probability))

@@ -1,4 +1,4 @@
-"""The whole way on built-in data: dates written out in many languages -> 2026-11-20."""
+"""Trains, evaluates and exports on built-in data: dates in many languages -> 2026-11-20."""
 
 import os
 import pathlib
@@ -129,7 +129,7 @@ def _prepare(folder, overwrite):
 
 
 def _owned(folder):
-    """The folder as one that a demo made, if there is the run of one."""
+    """Returns the folder as that of a demo, which owns its files if it holds a demo's run."""
     is_demo = (folder / "run" / "tokenizer.model").is_file()
     data = {f"{part}.{side}" for part in _PARTS for side in _SIDES}
     parts = RunFolder(folder / "run").owned(), OwnedFolder(folder / "export")
@@ -147,7 +147,7 @@ def _owned(folder):
 
 
 def _write_data(folder):
-    """Writes three parts that share no date, and returns the last: what nothing is chosen by."""
+    """Writes three parts that share no date; returns the held-out one, which only tests."""
     corpus = date_corpus(num_held_out=2 * _HELD_OUT)
     parts = {
         "train": (corpus.train_source, corpus.train_target),

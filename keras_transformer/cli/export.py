@@ -24,8 +24,8 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     """Adds `export` to the subparsers of the command line."""
     command = commands.add_parser(
         "export",
-        help="a SavedModel, a LiteRT or a CTranslate2 model, a page",
-        description="Exports a run folder. What is exported is verified against the model.",
+        help="export a SavedModel, a LiteRT or a CTranslate2 model, or a web page",
+        description="Exports a run folder and verifies the export against the model.",
         options=_add_options,
     )
     command.set_defaults(command=_export)
@@ -37,7 +37,7 @@ def _add_options(command):
     add_model(command, "a run folder")
     command.add_argument("--format", required=True, choices=list(FORMATS))
     command.add_argument("--output", required=True, metavar="DIR", help="the folder to make")
-    command.add_argument("--overwrite", action="store_true", help="replace an export there")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier export")
     command.add_argument(
         "--json", action="store_true", help="write the report as JSON, with each file's checksum"
     )
@@ -71,7 +71,7 @@ def _export(options):
     format_options = {field.name for field in dataclasses.fields(FORMATS[options.format])}
     if misplaced_options := [name for name in values if name not in format_options]:
         flag = misplaced_options[0].replace("_", "-")
-        raise InputError(f"--{flag} does not go with --format {options.format}.")
+        raise InputError(f"--{flag} is not an option of --format {options.format}.")
     shared = {"verify_with": getattr(options, "verify_with", None), "overwrite": options.overwrite}
     with _cleaned_up_on_sigterm():
         report = export_run(options.model, options.output, options.format, **shared, **values)
@@ -90,7 +90,7 @@ def _export(options):
 
 @contextlib.contextmanager
 def _cleaned_up_on_sigterm():
-    """Lets SIGTERM end the command as an exception does, which removes what is half done."""
+    """Lets SIGTERM end the command with an exception, so that an unfinished export is removed."""
 
     def end(number, _):
         sys.exit(128 + number)

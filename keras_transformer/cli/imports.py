@@ -17,7 +17,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument("folder", metavar="FOLDER", help="folder of the model")
     command.add_argument("--output", required=True, metavar="RUN", help="the run folder to make")
-    command.add_argument("--overwrite", action="store_true", help="replace a run that is there")
+    command.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add_options(command, ("samples", str, "FILE", _SAMPLES))
     command.set_defaults(command=_import)
 

@@ -9,7 +9,7 @@ from keras_transformer.layers.kv_cache import KeyValue
 
 
 def is_long(query: keras.KerasTensor, value: keras.KerasTensor, sliding_window: int) -> bool:
-    """Returns True for self-attention with many more pairs than the window's blocks have.
+    """Returns True for self-attention with many more pairs than the blocks of the window have.
 
     Shapes are `(batch, length, features)`; an unknown length counts as long.
     """
@@ -29,19 +29,19 @@ def attend_in_blocks(
 ) -> keras.KerasTensor:
     """Attends block by block, each block to itself and to its two neighbours.
 
-    A query sees `sliding_window` - 1 keys to each side, so that with blocks of that length three
-    blocks hold all that it may see: the products are those of `3 · length · window` pairs, not of
-    `length²`. A sequence of at most four blocks is one block.
+    A query sees `sliding_window` - 1 keys to each side. With blocks of that length, three blocks
+    hold all keys that it may see. So `3 · length · window` pairs are multiplied, not `length²`. A
+    sequence of at most four blocks is one block.
 
     Args:
         attend: A function of queries, a `KeyValue`, a mask and `positions`, as
-            `MultiHeadAttention.attend`, which applies the window; blocks are sentences to it.
+            `MultiHeadAttention.attend`, which applies the window. Each block is a sentence to it.
         query: Float `(batch, heads, length, key_dim)`, of one sequence with `key_value`; the
             length may be unknown until the program runs.
         key_value: `KeyValue` of as many positions.
         mask: Bool, True = may attend, broadcastable to `(batch, heads, length, length)`. Memory
             grows with the square of the length if it has a row for each query.
-        sliding_window: Keys within this - 1 of a query are seen.
+        sliding_window: A query sees the keys within `sliding_window` - 1 of itself.
         causal: Whether position `i` sees the positions `0 … i` only.
 
     Returns:
@@ -60,7 +60,7 @@ def attend_in_blocks(
         blocks_of_sequence = ops.reshape(padded, (*shape[:2], blocks, size, shape[3]))
         return _joined(ops.transpose(blocks_of_sequence, (0, 2, 1, 3, 4)))
 
-    def around(sequence, axis):  # Each block with its neighbours along an axis, as sentences.
+    def around(sequence, axis):  # each block with its neighbours along an axis, as a sentence
         pads = [(0, 0)] * len(sequence.shape)
         pads[axis] = (side, side + num_padding)
         padded, shape = ops.pad(sequence, pads), ops.shape(sequence)

@@ -11,7 +11,7 @@ from keras_transformer.layers.projection import LayerOfProjections, check_sequen
 _BLOCK = 16
 _LEVELS = 5
 LONGEST = _BLOCK**_LEVELS
-"""Most positions of a sequence, a million."""
+"""The largest number of positions of a sequence: a million."""
 
 
 class SSRUState(NamedTuple):
@@ -121,15 +121,16 @@ class SSRU(LayerOfProjections):
 
 
 def scan(forget: keras.KerasTensor, gated_inputs: keras.KerasTensor) -> keras.KerasTensor:
-    """Computes `c_t = forget_t · c_(t-1) + added_t` from `c_0 = 0` at all positions in parallel.
+    """Computes `c_t = f_t · c_(t-1) + x_t` from `c_0 = 0` at all positions in parallel.
 
-    A step is the pair `(forget, added)`, and two steps in a row are one: `(f2 · f1, f2 · a1 + a2)`.
+    A step is the pair `(f, x)`, and two steps in a row are one: `(f2 · f1, f2 · x1 + x2)`.
     Blocks of 16 positions are combined by doubling, then the blocks themselves in the same way.
     Keras' `associative_scan` needs a length that is known when the graph is made, which a training
     step over batches of several lengths does not have.
 
     Args:
-        forget: Float `(batch, length, features)`, like `gated_inputs`; at most `LONGEST` long.
+        forget: `f`, float `(batch, length, features)`, of at most `LONGEST` positions.
+        gated_inputs: `x`, float of the same shape.
 
     Returns:
         Float `(batch, length, features)`.
@@ -160,7 +161,7 @@ def _scan(forget, gated_inputs, levels):
 
 
 def _moved(values, shift, axis, fill=0.0):
-    """Values `shift` places later on an axis, with `fill` in the first places."""
+    """Moves values `shift` places up an axis, with `fill` in the first places."""
     padding = [(0, 0)] * len(values.shape)
     padding[axis] = (shift, 0)
     padded = ops.pad(values, padding, constant_values=fill)
@@ -176,7 +177,7 @@ class SSRUDecoderBlock(DecoderBlock):
     `use_projection` as in `SSRU`.
 
     Call arguments: those of `DecoderBlock`. The recurrence is causal whatever `use_causal_mask`
-    is, and padding must be at the end: masks over the target are not looked at.
+    is. Masks over the target are ignored, so that padding must be at the end.
 
     Returns:
         As `DecoderBlock`, with None for the weights of self-attention.

@@ -18,7 +18,7 @@ from keras_transformer.options import (
 )
 
 keyword_option = functools.partial(option, kw_only=True)
-"""Declares a field that is given by its name alone."""
+"""Declares a field that is given by name, never by place."""
 
 
 @inherited
@@ -52,7 +52,7 @@ class ModelConfig:
 
     @property
     def position_limit(self) -> int | None:
-        """Most positions that the model has vectors for; None: any number."""
+        """Number of positions that the model has vectors for; None: any number."""
         return None
 
     def heads_of(self, kind: str) -> tuple[int, ...]:
@@ -166,14 +166,14 @@ class BlockFields(ModelConfig):
     )
     combine_positions: Literal["add", "concatenate"] = keyword_option(
         "add",
-        "Add sinusoidal or learned positions to the embedded tokens, or put both side by side and "
-        "project them.",
+        "add: add sinusoidal or learned positions to the embedded tokens; concatenate: join both "
+        "vectors and project them.",
         strict=None,
     )
     position_layout: Literal["interleaved", "halves"] = keyword_option(
         "interleaved",
-        "Sinusoidal positions: a sine beside its cosine, as in the paper, or all sines before all "
-        "cosines, as in Marian.",
+        "Sinusoidal positions: interleaved, a sine before its cosine, as in the paper; halves, all "
+        "sines before all cosines, as in Marian.",
         strict=None,
     )
     position_frequencies: Literal["paper", "marian"] = keyword_option(
@@ -243,7 +243,7 @@ class BlockFields(ModelConfig):
 
     @property
     def position_limit(self) -> int | None:
-        """Most positions that the model has vectors for; None: any number."""
+        """Number of positions that the model has vectors for; None: any number."""
         return self.max_length if self.positions == "learned" else None
 
     @property
@@ -285,8 +285,8 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
     cross_heads: _Heads = _head_count_option("to the source")
     turn_layers: int = keyword_option(
         0,
-        "Blocks over the turns of a source that is a conversation: a token attends within its own "
-        "turn alone, and these blocks attend over the means of the turns. 0: a source is one "
+        "Blocks over the turns of a source that is a conversation. A token attends only within "
+        "its turn, and these blocks attend over the means of the turns. 0: a source is one "
         "sequence.",
         ge=0,
     )
@@ -295,8 +295,8 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
     )
     decoder: Literal["attention", "ssru"] = keyword_option(
         "attention",
-        "Past of the target in each decoder block: self-attention, or ssru, a recurrent unit with "
-        "a state of constant size.",
+        "How each decoder block reads the target so far: attention, self-attention; ssru, a "
+        "recurrent unit with a state of constant size.",
         strict=None,
     )
     ssru_projection: bool = keyword_option(False, "Project the output of each ssru.")
@@ -332,7 +332,7 @@ class TransformerConfig(DecoderFields, EncoderFields, BlockFields, VocabularyFie
 
 @declared
 class ClassifierConfig(EncoderFields, BlockFields):
-    """Sizes and switches of an encoder with a pooled output, which gives a text one label.
+    """Sizes and switches of an encoder with a pooled output, which labels a text.
 
     Raises:
         ValueError: A field is out of range or two fields contradict each other.
@@ -351,8 +351,8 @@ class ClassifierConfig(EncoderFields, BlockFields):
     target_vocabulary_size: int = keyword_option(2, "Number of labels.", ge=1)
     pooling: Literal["mean", "max", "attention"] = keyword_option(
         "mean",
-        "One vector of a text's: the mean of its tokens', their maximum in each feature, or their "
-        "sum weighted by a learned attention.",
+        "How the vectors of a text's tokens become one: their mean, their maximum in each "
+        "feature, or their sum weighted by a learned attention.",
         strict=None,
     )
     word_dropout: float = _rate(0.0, "Rate of tokens whose whole embedding is left out.")
@@ -371,7 +371,7 @@ class LanguageModelConfig(DecoderFields, BlockFields):
     """
 
     tie_embeddings: Literal["all", "none"] = keyword_option(
-        "all", "all: the embedding is the output projection, too; or none.", strict=None
+        "all", "all: the embedding is also the output projection; or none.", strict=None
     )
 
     kind: ClassVar[str] = "language_model"
@@ -391,7 +391,7 @@ class RecurrentConfig(VocabularyFields):
 
     model_dim: int = option(
         256,
-        "Width of embeddings and states, even: each direction of the encoder has half.",
+        "Width of embeddings and states. It is even: each direction of the encoder has half.",
         ge=1,
     )
     cell: Literal["gru", "lstm"] = option("gru", "Kind of the cells.", strict=None)
@@ -399,9 +399,9 @@ class RecurrentConfig(VocabularyFields):
     num_decoder_layers: int = option(1, "Cells of the decoder, one above the other.", ge=1)
     attention: Literal["none", "bahdanau", "luong"] = option(
         "bahdanau",
-        "none: the decoder knows the encoder's last state alone; bahdanau: the state before a step "
-        "attends, and the context is an input of the step; luong: the state after it attends "
-        "(Luong's global attention).",
+        "none: the decoder reads only the encoder's last state; bahdanau: the state before a step "
+        "attends, and the context is an input of the step; luong: the state after the step "
+        "attends (Luong's global attention).",
         strict=None,
     )
     attention_score: Literal["dot", "scaled_dot", "general", "additive"] | None = option(
@@ -450,7 +450,7 @@ CONFIGURATIONS = {
 
 
 def check_transformer(config: ModelConfig, purpose: str) -> None:
-    """Raises `InputError` unless it is a Transformer's, for a purpose that needs one."""
+    """Raises `InputError` unless the configuration is a Transformer's; `purpose` needs one."""
     if not isinstance(config, TransformerConfig):
         raise InputError(f"{purpose} needs a Transformer. Received: model.kind={config.kind!r}.")
     if config.turn_layers:

@@ -232,7 +232,7 @@ class Decoder(Stack):
 def turn_numbers(source_ids: keras.KerasTensor, turn_id: int | None) -> keras.KerasTensor:
     """Numbers the turn of each token, int32 `(batch, source)`; a separator begins a new turn.
 
-    Turns are counted from the last, 0, back to the first: the turn that is answered has one
+    Turns are counted backwards from the last, 0, so that the turn to be answered has the same
     number in every conversation.
     """
     begins = ops.cast(ops.equal(source_ids, turn_id), "int32")
@@ -249,8 +249,8 @@ def same_turn(turn: keras.KerasTensor) -> keras.KerasTensor:
 class TurnEncoder(LayerOfConfig):
     """Adds the output of `turn_layers` blocks over the means of the turns to each token.
 
-    The first token of a turn stands for it: the other tokens of the turn compute an equal vector
-    and are hidden. So nothing is gathered, and shapes are those of tokens.
+    The first token of a turn represents it. The turn's other tokens compute an equal vector and
+    are hidden. So nothing is gathered, and shapes are those of tokens.
 
     Call arguments:
         inputs: Float `(batch, source, model_dim)`, encoded tokens.
@@ -267,7 +267,7 @@ class TurnEncoder(LayerOfConfig):
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(config, **kwargs)
-        # Tokens stand for turns here: their own positions and a window over them mean nothing.
+        # Here tokens represent turns: positions of tokens and a window over them mean nothing.
         turn_config = dataclasses.replace(
             config,
             num_encoder_layers=config.turn_layers,

@@ -55,4 +55,4 @@ def test_the_copy_of_a_host_that_was_killed_is_removed_by_the_next_one(tmp_path,
 
 def test_an_index_without_hosts_is_a_users_mistake(capsys):
     assert run(["train", str(RECIPE), "--output", "run", "--host-index", "1"]) == 2
-    assert "--host-index goes with --hosts alone" in capsys.readouterr().err
+    assert "--host-index needs --hosts" in capsys.readouterr().err
