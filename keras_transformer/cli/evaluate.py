@@ -14,8 +14,8 @@ from keras_transformer.cli.arguments import (
     add_progress,
     add_scoring,
     begin_with_model,
-    given,
     load_translator,
+    option_values,
 )
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _evaluate(options):
     from keras_transformer.errors import NotSavedError
     from keras_transformer.training.evaluate import evaluate_model
 
-    values = given(options)
+    values = option_values(options)
     values["of_references"] = values.pop("perplexity", False)
     try:
         scores = evaluate_model(**values)
@@ -169,7 +169,7 @@ def _inspect(options):
     begin_with_model(options.model)
     from keras_transformer.analysis.report import inspect_run
 
-    values = given(options, "model", "source", "output")
+    values = option_values(options, "model", "source", "output")
     if "without_heads" in values:
         values["without_heads"] = values["without_heads"].split(",")
     report = inspect_run(options.model, options.source, options.output, **values)

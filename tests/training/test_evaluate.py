@@ -140,7 +140,7 @@ def test_labels_are_counted_as_done_by_hand():
     assert scores["labels"]["b"] == {"precision": 0.3333, "recall": 0.5, "f1": 0.4, "texts": 2}
     assert scores["labels"]["c"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "texts": 0}
     assert scores["macro_f1"] == 0.3556
-    with pytest.raises(InputError, match="as many labels as texts. Received: 0 found"):
+    with pytest.raises(InputError, match="as many labels as texts. Received: 0 predicted"):
         evaluate_labels([], [])
 
 
